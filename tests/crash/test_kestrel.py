@@ -54,11 +54,11 @@ def left_over(disk: SimDisk) -> list[str]:
 
 def drained(queue: PersistentQueue) -> State:
     opened = {xid: entry.data for xid, entry in queue.waiting.open.items()}
-    return [item.data for item in iter(queue.remove, None)], opened
+    return [bytes(item.data) for item in iter(queue.remove, None)], opened
 
 
 def drained_all(queues: Collection) -> list[bytes]:
-    return [item.data for item in iter(lambda: queues.remove(QUEUE), None)]
+    return [bytes(item.data) for item in iter(lambda: queues.remove(QUEUE), None)]
 
 
 def filled(disk: SimDisk, dialect: Dialect) -> PersistentQueue:

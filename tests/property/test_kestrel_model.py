@@ -95,7 +95,7 @@ class Twins:
             assert (item and item.data) == (self.waiting.pop(0) if self.waiting else None)
             if item:
                 assert item.xid not in (0, *self.open)
-                self.open[item.xid] = item.data
+                self.open[item.xid] = bytes(item.data)
 
     def do_confirm(self, which: int) -> None:
         xid = self.pick(which)

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Final, Self
 from weakref import WeakKeyDictionary
@@ -21,10 +22,9 @@ from fjord.clock import Clock
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
 from fjord.kestrel import names
+from fjord.kestrel.codec import Item
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import Configuration, QueueConfig
-from fjord.kestrel.queue import Item
-from fjord.kestrel.session import Forget
 from fjord.values import Value
 
 _log = logging.getLogger("fjord.kestrel")
@@ -35,7 +35,31 @@ _TIDY_SECONDS_MIN: Final = 0.01
 _TIDY_SECONDS_MAX: Final = 1.0
 
 
-class DirectoryBackend:
+# Told that items of a queue are their holders' no more; None = all of that queue.
+Forget = Callable[[str, AbstractSet[int] | None], None]
+
+
+class _Listening:
+    """Who waits for items, by queue; first come, first told."""
+
+    def __init__(self) -> None:
+        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}
+
+    def listen(self, queue: str) -> asyncio.Future[bool]:
+        """Returns what becomes true when something may have come into a queue."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._listening.setdefault(queue, {})[future] = None
+        return future
+
+    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
+        waiting = self._listening.get(queue)
+        if waiting is not None:
+            waiting.pop(future, None)
+            if not waiting:
+                del self._listening[queue]
+
+
+class DirectoryBackend(_Listening):
     """A collection that many connections share."""
 
     def __init__(
@@ -46,6 +70,7 @@ class DirectoryBackend:
         read_config: Callable[[], Configuration] | None = None,
     ) -> None:
         """`read_config` reads the configuration again, when somebody asks for it."""
+        super().__init__()
         self._collection = collection
         self._config = config
         self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
@@ -57,7 +82,6 @@ class DirectoryBackend:
         self._creates = 0
         self._deletes = 0
         self._expires = 0
-        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}  # first come, first told
         self._is_dirty = False
         self._settling: asyncio.Future[None] | None = None
         self._configure()
@@ -136,11 +160,13 @@ class DirectoryBackend:
             self._collection.configure(self._config)
 
     def traces(self, queue: str) -> bool:
+        """Says whether all that is done with a queue is to be logged."""
         return self._has_traces and any(
             self._config_of(one).enable_trace for one in self._targets(queue)
         )
 
     def counts(self) -> dict[str, int]:
+        """Returns how many queues were made, deleted, and deleted because nobody came."""
         return {
             "queue_creates": self._creates,
             "queue_deletes": self._deletes,
@@ -165,6 +191,7 @@ class DirectoryBackend:
     # -- what time brings -------------------------------------------------------------------------
 
     def tidy_seconds(self) -> float | None:
+        """Returns how often it has to be tidied, None if there is nothing to do."""
         return self._tidy_seconds
 
     async def tidy(self, forget: Forget) -> None:
@@ -189,7 +216,7 @@ class DirectoryBackend:
     # -- answers ----------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Waits for the disk, if it has to.
+        """Returns when all that was done so far may be answered: it is durable if it has to be.
 
         Raises:
             FjordError: if the disk does not promise anything.
@@ -221,19 +248,8 @@ class DirectoryBackend:
 
     # -- waiting ----------------------------------------------------------------------------------
 
-    def listen(self, queue: str) -> asyncio.Future[bool]:
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._listening.setdefault(queue, {})[future] = None
-        return future
-
-    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
-        waiting = self._listening.get(queue)
-        if waiting is not None:
-            waiting.pop(future, None)
-            if not waiting:
-                del self._listening[queue]
-
     def wake(self, queue: str) -> None:
+        """Tells the first who waits for a queue that it is worth to look."""
         for future in self._listening.get(queue, ()):
             if not future.done():
                 future.set_result(True)
@@ -309,15 +325,15 @@ _FLUSH_COUNT: Final = 1000
 _AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
 
 
-class JobsBackend:
+class JobsBackend(_Listening):
     """The jobs tables of a daemon, as queues."""
 
     def __init__(self, db: aio.AsyncDatabase, clock: Clock) -> None:
+        super().__init__()
         self._db = db
         self._clock = clock
         self._tables: dict[str, aio.AsyncJobs] = {}
         self._open: dict[tuple[str, int], aio.AsyncJob] = {}
-        self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
         self._arrivals: dict[str, int] = {}  # by queue; counts what its listener was told
         self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
@@ -450,21 +466,13 @@ class JobsBackend:
     # -- waiting ----------------------------------------------------------------------------------
 
     def listen(self, queue: str) -> asyncio.Future[bool]:
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._listening.setdefault(queue, {})[future] = None
+        future = super().listen(queue)
         if self._seen.pop(_current(), -1) != self._arrivals.get(queue, 0):
             future.set_result(True)
         if queue not in self._listeners:
             self._make_room()
             self._listeners[queue] = asyncio.create_task(self._follow(queue))
         return future
-
-    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
-        waiting = self._listening.get(queue)
-        if waiting is not None:
-            waiting.pop(future, None)
-            if not waiting:
-                del self._listening[queue]
 
     def wake(self, queue: str) -> None:
         """Tells all who listen: a listener is not told how many items have come."""
@@ -510,6 +518,9 @@ class JobsBackend:
                 jobs = [job for (name, _), job in self._open.items() if name == queue]
                 with contextlib.suppress(FjordError):
                     await self._table(queue).touch_many(jobs, _LEASE_SECONDS)
+
+
+Backend = DirectoryBackend | JobsBackend
 
 
 def _current() -> asyncio.Task[object]:

@@ -26,9 +26,10 @@ from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DirectoryError, FjordError, UsageError
 from fjord.kestrel import codec, names, reading
+from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.queue import EXPIRE_COUNT_MAX, Item, PersistentQueue
+from fjord.kestrel.queue import EXPIRE_COUNT_MAX, PersistentQueue
 
 __all__ = ["Collection", "Item", "Packed", "locked", "pack_queue"]
 
@@ -274,7 +275,7 @@ class Collection:
         moved = 0
         try:
             for item in heads:
-                self.add(target, item.data)
+                self.add(target, bytes(item.data))
                 moved += 1
         finally:
             if moved:

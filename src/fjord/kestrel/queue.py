@@ -24,14 +24,13 @@ every op, but when some time has passed, or half as much is to be written.  All 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from fjord import limits
 from fjord.clock import Clock
 from fjord.kestrel import codec
 from fjord.kestrel import waiting as checkpoints
-from fjord.kestrel.codec import Dialect, Op, Opcode
-from fjord.kestrel.codec import Item as JournalItem
+from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.waiting import Entry, Waiting
@@ -45,15 +44,6 @@ OPEN_ITEMS_MAX: Final = 100_000
 OPEN_BYTES_MAX: Final = 1024 * limits.MIB
 # Items expire in groups: they are somewhere else, durably, before they leave here.
 EXPIRE_COUNT_MAX: Final = 1_000
-
-
-class Item(NamedTuple):
-    """An item that somebody gets."""
-
-    data: bytes
-    added_ms: int
-    expires_ms: int  # 0 = never
-    xid: int = 0  # under which it is open, 0 = it is not
 
 
 class PersistentQueue:
@@ -121,7 +111,7 @@ class PersistentQueue:
             segment = self._journal.current
             offset = segment.size
             self._journal.append_bytes(codec.encode_addx(data, now_ms, expires_ms))
-        self.waiting.add(JournalItem(data, now_ms, expires_ms), segment, offset)
+        self.waiting.add(Item(data, now_ms, expires_ms), segment, offset)
         self.total_items += 1
         return True
 
@@ -134,7 +124,7 @@ class PersistentQueue:
         head = self.waiting.head()
         if head is None or (opens and self._is_full_of_open()):
             return None
-        item = self._item(head)
+        item = head.item()
         self._age_ms = max(0, self._now_ms() - head.added_ms)
         if opens:
             xid = self._reserve(head)
@@ -151,7 +141,7 @@ class PersistentQueue:
     def peek(self) -> Item | None:
         """Returns the item at the head, which stays there."""
         head = self.waiting.head()
-        return None if head is None else self._item(head)
+        return None if head is None else head.item()
 
     def confirm(self, xid: int) -> bool:
         """Takes an open item away for good; False if there is none with this xid."""
@@ -213,7 +203,7 @@ class PersistentQueue:
         for entry in self.waiting.entries():
             if len(found) >= count_max or not self._is_expired(entry, now_ms):
                 break
-            found.append(self._item(entry))
+            found.append(entry.item())
         return found
 
     def drop_expired(self, count: int) -> None:
@@ -473,9 +463,6 @@ class PersistentQueue:
     def _write(self, op: Op) -> None:
         if self._journal is not None:
             self._journal.append(op)
-
-    def _item(self, entry: Entry) -> Item:
-        return Item(entry.data, entry.added_ms, entry.expires_ms)
 
     def _reserve(self, head: Entry) -> int:
         if self._journal is not None and self._journal.dialect is Dialect.DOC:

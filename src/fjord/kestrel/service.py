@@ -19,11 +19,10 @@ from fjord.disk import Disk, LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
 from fjord.kestrel import names, reading
-from fjord.kestrel.backends import DirectoryBackend, JobsBackend
+from fjord.kestrel.backends import Backend, DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
 from fjord.kestrel.serving import Server, ServerOptions
-from fjord.kestrel.session import Backend
 from fjord.server import logs, service
 
 Address = tuple[str, int]

@@ -23,9 +23,10 @@ from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import protocols
+from fjord.kestrel.backends import Backend, Forget
 from fjord.kestrel.config import ServerConfig, Standing
 from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader
-from fjord.kestrel.session import Backend, Forget, House, Session
+from fjord.kestrel.session import House, Session
 
 _RETRY_SECONDS: Final = 1.0
 

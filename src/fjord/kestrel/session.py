@@ -4,13 +4,11 @@ A session does its requests one after the other.  Items that it opens stay its o
 or aborts them, or until it ends: then all go back to the head, in the order that they had there.
 
 Where the queues are is the matter of a `Backend`; who waits, and what is sent when, that of a
-`Peer`.
-Nothing here knows a socket.
+`Peer`.  Nothing here knows a socket.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -20,75 +18,12 @@ from typing import Final, Protocol
 
 import fjord
 from fjord.clock import Clock
+from fjord.kestrel.backends import Backend
+from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Standing, Status
 from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
-from fjord.kestrel.queue import Item
 
 _log = logging.getLogger("fjord.kestrel")
-
-
-# Told that items of a queue are their holders' no more; None = all of that queue.
-Forget = Callable[[str, AbstractSet[int] | None], None]
-
-
-class Backend(Protocol):
-    """Where queues are, and who waits for them: a directory, or the jobs tables of a daemon."""
-
-    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool: ...
-
-    async def remove(self, queue: str, *, opens: bool) -> Item | None: ...
-
-    async def peek(self, queue: str) -> Item | None: ...
-
-    async def confirm(self, queue: str, xid: int) -> bool: ...
-
-    async def unremove(self, queue: str, xid: int) -> bool: ...
-
-    async def flush(self, queue: str) -> None: ...
-
-    async def delete(self, queue: str) -> None: ...
-
-    async def flush_expired(self, queue: str) -> int: ...
-
-    async def names(self) -> list[str]: ...
-
-    async def stats(self, queue: str) -> dict[str, int | str]: ...
-
-    async def reload(self) -> None:
-        """Reads the configuration again."""
-        ...
-
-    async def settle(self) -> None:
-        """Returns when all that was done so far may be answered: it is durable if it has to be."""
-        ...
-
-    async def close(self) -> None: ...
-
-    def wake(self, queue: str) -> None:
-        """Tells the first who waits for a queue that it is worth to look."""
-        ...
-
-    def counts(self) -> dict[str, int]:
-        """Returns how many queues were made, deleted, and deleted because nobody came."""
-        ...
-
-    def traces(self, queue: str) -> bool:
-        """Says whether all that is done with a queue is to be logged."""
-        ...
-
-    def tidy_seconds(self) -> float | None:
-        """Returns how often it has to be tidied, None if there is nothing to do."""
-        ...
-
-    async def tidy(self, forget: Forget) -> None:
-        """Gives back what is open for too long, and deletes queues that nobody uses."""
-        ...
-
-    def listen(self, queue: str) -> asyncio.Future[bool]:
-        """Returns what becomes true when something may have come into a queue."""
-        ...
-
-    def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None: ...
 
 
 class Peer(Protocol):

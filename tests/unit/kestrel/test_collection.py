@@ -33,7 +33,7 @@ class World:
         return self.queues
 
     def drained(self, queue: str) -> list[bytes]:
-        return [item.data for item in iter(lambda: self.queues.remove(queue), None)]
+        return [bytes(item.data) for item in iter(lambda: self.queues.remove(queue), None)]
 
     def soon(self) -> int:
         return self.clock.wall_us() // 1000 + 1000

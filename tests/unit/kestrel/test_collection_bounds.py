@@ -37,7 +37,7 @@ class World:
         return item.xid
 
     def drained(self, queue: str) -> list[bytes]:
-        return [item.data for item in iter(lambda: self.queues.remove(queue), None)]
+        return [bytes(item.data) for item in iter(lambda: self.queues.remove(queue), None)]
 
 
 # -- time -----------------------------------------------------------------------------------------

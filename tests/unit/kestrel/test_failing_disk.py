@@ -30,7 +30,7 @@ def opened(disk: SimDisk, clock: SimClock) -> PersistentQueue:
 
 
 def drained(queue: PersistentQueue) -> list[bytes]:
-    return [item.data for item in iter(queue.remove, None)]
+    return [bytes(item.data) for item in iter(queue.remove, None)]
 
 
 class Life:

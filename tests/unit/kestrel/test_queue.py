@@ -46,7 +46,7 @@ class World:
 
 
 def drained(queue: PersistentQueue) -> list[bytes]:
-    return [item.data for item in iter(queue.remove, None)]
+    return [bytes(item.data) for item in iter(queue.remove, None)]
 
 
 def test_items_leave_in_the_order_in_which_they_came() -> None:
@@ -54,7 +54,7 @@ def test_items_leave_in_the_order_in_which_they_came() -> None:
     assert all(world.queue.add(one) for one in (b"a", b"b", b"c"))
     first = world.queue.peek()
     assert first is not None
-    assert (first.data, first.added_ms, first.expires_ms, first.xid) == (b"a", world.now_ms(), 0, 0)
+    assert (first.data, first.add_ms, first.expiry_ms, first.xid) == (b"a", world.now_ms(), 0, 0)
     assert drained(world.queue) == [b"a", b"b", b"c"]
     assert world.queue.peek() is None
     assert world.queue.remove(opens=True) is None
@@ -151,7 +151,7 @@ def test_an_age_bounds_the_time_when_it_is_added_and_when_it_is_at_the_head() ->
     world.queue.add(b"b")
     item = world.queue.peek()
     assert item is not None
-    assert item.expires_ms == world.now_ms() + 1000
+    assert item.expiry_ms == world.now_ms() + 1000
     world.queue.configure(QueueConfig(max_age_ms=10))
     world.clock.advance(0.5)
     assert len(world.queue.expired_heads()) == 2

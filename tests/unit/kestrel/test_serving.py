@@ -291,7 +291,7 @@ def test_what_many_have_open_goes_back_in_its_order_when_the_server_ends() -> No
             await client.check(b"get q/open\r\n", b"VALUE q 0 2\r\n%b\r\nEND\r\n" % item)
         await world.stop()
         again = Collection(world.disk, "/queues", None, world.clock)
-        left.extend(item.data for item in iter(lambda: again.remove("q"), None))
+        left.extend(bytes(item.data) for item in iter(lambda: again.remove("q"), None))
 
     run(test)
     assert left == items
@@ -378,7 +378,7 @@ def test_what_was_answered_survives_a_power_cut(sync: str | int) -> None:
         world.disk.power_cut()
         again = Collection(world.disk, "/queues", None, world.clock)
         while (item := again.remove("q")) is not None:
-            left.append(item.data)
+            left.append(bytes(item.data))
 
     # The server has lost its disk under it.
     with contextlib.suppress(DurabilityError, OSError, SimCrash):

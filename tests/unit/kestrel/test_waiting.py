@@ -68,7 +68,7 @@ def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
 def held(queue: PersistentQueue) -> tuple[list[bytes], dict[int, bytes], int]:
     reserved = {xid: entry.data for xid, entry in queue.waiting.open.items()}
     last_xid = queue.waiting.last_xid
-    return [item.data for item in iter(queue.remove, None)], reserved, last_xid
+    return [bytes(item.data) for item in iter(queue.remove, None)], reserved, last_xid
 
 
 def test_every_op_is_applied_by_something() -> None:
