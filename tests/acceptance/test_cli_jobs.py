@@ -214,11 +214,12 @@ def test_a_table_of_another_kind_ends_lines_at_once(
 
 @pytest.mark.req("FJ-02")
 def test_a_table_is_made_with_settings(to: tuple[str, str]) -> None:
-    words = ("jobs", "create", "plain", "--no-merge", "--timeouts-max", "1", "--lease", "5")
-    assert found(run(*words, "--json", *to)) == [{"table": "plain"}]
-    assert run(*words, *to).exit_code == 0
-    other = run("jobs", "create", "plain", "--merge", *to)
-    assert (other.exit_code, "EXISTS" in other.stderr) == (1, True)
+    words = ("table", "create", "plain", "--model", "queue", "--set", "timeouts_max=1")
+    made = {"name": "plain", "model": "queue", "outcome": "made"}
+    assert found(run(*words, "--json", *to)) == [made]
+    assert found(run(*words, "--json", *to)) == [made | {"outcome": "same"}]
+    other = run("table", "create", "plain", "--set", "merge=true", *to)
+    assert (other.exit_code, "differs: merge is false, not true" in other.stderr) == (1, True)
     for value in ("1", "2", "3"):
         run("push", "plain", "", value, *to)
     jobs = found(run("next", "plain", "--count", "3", "--json", *to))
@@ -228,7 +229,7 @@ def test_a_table_is_made_with_settings(to: tuple[str, str]) -> None:
 
 
 def test_fairness_is_asked_for_by_name(to: tuple[str, str]) -> None:
-    run("jobs", "create", "fair", "--fairness", "domain", *to)
+    run("table", "create", "fair", "--set", "fairness=domain", *to)
     for key in ("http://a/1", "http://a/2", "http://b/1"):
         run("push", "fair", key, *to)
     both = found(run("next", "fair", "--count", "2", "--json", *to))
@@ -385,7 +386,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
         (("next", "t", "--lease", "0"), "not within 0.001 to 2592000 seconds"),
         (("done", "t", "x"), "unable to parse string as an integer"),
         (("jobs", "reschedule", "t", "k"), "give --priority, --delay or --at"),
-        (("jobs", "create", "t", "--fairness", "some"), "'none', 'domain'"),
+        (("table", "create", "t", "--set", "fairness=some"), "fairness is none or domain"),
         (("work", "t", "--exec", " "), "needs a command"),
         (("work", "t", "--exec", "true", "--once", "--drain"), "both say when to end"),
     ],
@@ -413,7 +414,7 @@ def test_what_is_refused_is_said(to: tuple[str, str]) -> None:
 
 
 def test_every_verb_has_an_example() -> None:
-    verbs = "create list count peek taken get cancel reschedule kick bury touch fail dead redrive"
+    verbs = "list count peek taken get cancel reschedule kick bury touch fail dead redrive"
     for verb in [*(f"jobs {one}" for one in [*verbs.split(), "discard", "listen"]), "next", "done"]:
         assert f"Example: fjord {verb}" in run(*verb.split(), "--help").stdout
     for verb in ("push", "work"):

@@ -293,11 +293,10 @@ def test_the_last_are_found_among_other_tables(to: tuple[str, str], db: fjord.Da
 
 @pytest.mark.req("KY-02")
 def test_the_latest_of_each_key_is_a_map_too(to: tuple[str, str]) -> None:
-    create = ("stream", "create", "profiles", "--mode", "latest")
-    assert found(run(*create, "--json", *to)) == [{"table": "profiles", "mode": "latest"}]
-    assert run(*create, *to).exit_code == 0
-    other = run("stream", "create", "profiles", *to)
-    assert (other.exit_code, "EXISTS" in other.stderr) == (1, True)
+    create = ("table", "create", "profiles", "--model", "stream")
+    assert run(*create, "--set", "mode=latest", *to).exit_code == 0
+    other = run(*create, "--set", "mode=log", *to)
+    assert (other.exit_code, "differs: mode is latest, not log" in other.stderr) == (1, True)
     for value in ("Berlin", "Bergen"):
         assert run("stream", "append", "profiles", value, "--key", "user:7", *to).exit_code == 0
     assert run("stream", "get", "profiles", "user:7", *to).stdout == "Bergen\n"
@@ -315,24 +314,24 @@ def test_the_latest_of_each_key_is_a_map_too(to: tuple[str, str]) -> None:
 
 
 def test_a_message_without_a_key_is_refused(to: tuple[str, str]) -> None:
-    run("stream", "create", "keyed", "--mode", "latest", *to)
+    run("table", "create", "keyed", "--model", "stream", "--set", "mode=latest", *to)
     refused = run("stream", "append", "keyed", "value", *to)
     assert (refused.exit_code, "EMPTY_KEY" in refused.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("setting", "reason"),
     [
-        (("--no-history",), "a stream of mode log has history"),
-        (("--block-rows", "0"), "--block-rows"),
-        (("--retention", "-1"), "-1"),
-        (("--mode", "newest"), "newest"),
+        ("history=false", "a stream of mode log has history"),
+        ("block_rows=0", "block_rows is a whole number from 1"),
+        ("retention=-1", "-1"),
+        ("mode=newest", "mode is log or latest"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_wrong_use(
-    to: tuple[str, str], words: tuple[str, ...], reason: str
+    to: tuple[str, str], setting: str, reason: str
 ) -> None:
-    done = run("stream", "create", "never", *words, *to)
+    done = run("table", "create", "never", "--model", "stream", "--set", setting, *to)
     assert done.exit_code == 2
     assert reason in done.stderr
     assert run("table", "describe", "never", *to).exit_code == 1
@@ -449,7 +448,7 @@ def test_a_directory_is_read_beside_its_daemon(daemon: Daemon, db: fjord.Databas
         assert (refused.exit_code, "--to" in refused.stderr) == (2, True)
 
 
-VERBS = ["create", "append", "read", "tail", "get", "delete"]
+VERBS = ["append", "read", "tail", "get", "delete"]
 VERBS += ["subscribers", "seek", "ack", "unsubscribe"]
 
 

@@ -26,7 +26,6 @@ from fjord.cli.arguments import (
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.jobs.records import JobWalk
 from fjord.errors import Code, NotFoundError, UsageError
-from fjord.jobs import Fairness
 from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
@@ -43,64 +42,6 @@ app = typer.Typer(
 
 Limit = Annotated[int, typer.Option(help="At most so many.", min=1, max=limits.PAGE_ENTRIES_MAX)]
 Reason = Annotated[str, typer.Option(help="Why; it stands in the dead letters.")]
-
-
-@app.command()
-@with_options
-def create(
-    node: Node,
-    table: TableName,
-    merge: Annotated[
-        bool, typer.Option(help="Merge a job with the one that waits under its key.")
-    ] = True,
-    fairness: Annotated[
-        Fairness, typer.Option(help="One order over all, or one domain after the other.")
-    ] = Fairness.NONE,
-    lease: Annotated[
-        float,
-        typer.Option(
-            parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
-            help="Seconds that a worker may take, unless it says otherwise.",
-        ),
-    ] = 3600.0,
-    timeouts_max: Annotated[
-        int,
-        typer.Option(
-            help="A job that times out or fails more often is dead.", min=0, max=limits.TIMEOUTS_MAX
-        ),
-    ] = 5,
-    debounce: Annotated[
-        float,
-        typer.Option(
-            parser=arguments.seconds(), help="Seconds by which pushing again may postpone a job."
-        ),
-    ] = 3600.0,
-    history: Annotated[
-        bool, typer.Option(help="What happened to jobs goes to cold blocks.")
-    ] = True,
-) -> None:
-    """Makes a jobs table with settings of its own; without, the first push makes it.
-
-    A table that is there with the same settings is no error; exit code 1 if it has others.
-
-    Example: fjord jobs create mails --no-merge --timeouts-max 10
-
-    Example: fjord jobs create pages --fairness domain --lease 60
-    """
-    with node.open() as db:
-        try:
-            db.create_jobs(
-                table,
-                merge=merge,
-                fairness=fairness,
-                lease=lease,
-                timeouts_max=timeouts_max,
-                debounce=debounce,
-                history=history,
-            )
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        node.done(table=table)
 
 
 @app.command("list")

@@ -16,10 +16,8 @@ from fjord.cli.arguments import Node, Numeric, StreamName, TypeName, argument, w
 from fjord.cli.lines import Bad, Row
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.entries import Key
-from fjord.client.table_settings import StreamSettings
 from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
-from fjord.streams import SECOND_US, Mode, Settings
 from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
@@ -36,8 +34,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_USUAL: Final = Settings()
-_MICRO: Final = 1 / SECOND_US  # the least that is more than nothing
 
 Start = Annotated[
     str,
@@ -51,66 +47,6 @@ Follow = Annotated[
 ]
 StreamKey = Annotated[str, argument("KEY", "The key.")]
 StreamKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
-
-
-@app.command()
-@with_options
-def create(
-    node: Node,
-    table: StreamName,
-    mode: Annotated[
-        Mode, typer.Option(help="Keep every message, or the latest of each key.")
-    ] = Mode.LOG,
-    history: Annotated[
-        bool, typer.Option(help="Write what leaves the journal to cold blocks; a log always does.")
-    ] = True,
-    block_rows: Annotated[
-        int, typer.Option(help="Messages of a block.", min=1, max=limits.BLOCK_ROWS_MAX)
-    ] = _USUAL.block_rows,
-    block_age: Annotated[
-        float,
-        typer.Option(
-            parser=arguments.seconds(_MICRO, limits.BLOCK_AGE_US_MAX / SECOND_US),
-            help="Seconds after which a block is written though it is not full.",
-        ),
-    ] = _USUAL.block_age_us / SECOND_US,
-    retention: Annotated[
-        float | None,
-        typer.Option(
-            parser=arguments.seconds(_MICRO, limits.RETENTION_US_MAX / SECOND_US),
-            help="Seconds that blocks are kept.",
-            show_default="for ever",
-        ),
-    ] = None,
-    retention_bytes: Annotated[
-        int | None,
-        typer.Option(help="Bytes that all blocks may have.", min=1, show_default="any number"),
-    ] = None,
-) -> None:
-    """Makes a stream with settings of its own; without, the first append makes a log.
-
-    One that is there with the same settings is no error; exit code 1 if it has others.
-
-    Example: fjord stream create profiles --mode latest
-
-    Example: fjord stream create events --block-rows 100000 --retention 2592000
-    """
-    settings: StreamSettings = {
-        "mode": mode,
-        "history": history,
-        "block_rows": block_rows,
-        "block_age": block_age,
-    }
-    if retention is not None:
-        settings["retention"] = retention
-    if retention_bytes is not None:
-        settings["retention_bytes"] = retention_bytes
-    with node.open() as db:
-        try:
-            db.create_stream(table, **settings)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        node.done(table=table, mode=mode.value)
 
 
 # -- appending ------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ def create(
 
     Example: fjord table create pages --model jobs --column uri:string:required --column
     depth:uint8 --key uri --set lease=60
+
+    Example: fjord table create events --model stream --set mode=latest
     """
     with explained():
         parts = (model, column, key, set_)
