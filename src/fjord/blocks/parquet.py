@@ -24,7 +24,7 @@ from fjord.blocks.files import Draft
 from fjord.blocks.store import Store
 from fjord.errors import CorruptionError
 
-_VALUE_CRC_MASK: Final = 2**63 - 1
+VALUE_CRC_MASK: Final = 2**63 - 1
 _DICTIONARIES: Final = ["op", "domain", "producer"]
 _DIFFERENCES: Final = ("seq", "ts", "txn", "row")
 # Nobody looks for values by their order.
@@ -93,7 +93,7 @@ class BlockWriter:
             self._max_seq,
             self._min_us,
             self._max_us,
-            self._value_crc & _VALUE_CRC_MASK,
+            self._value_crc & VALUE_CRC_MASK,
         )
 
 

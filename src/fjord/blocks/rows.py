@@ -170,13 +170,7 @@ def _message_batches(piece: Scanned) -> list[pa.RecordBatch]:
     kinds = [kind for kind in (Opcode.STREAM_APPEND, Opcode.STREAM_MOVE) if kind in opcodes]
     if len(kinds) < len(opcodes):
         raise damaged()
-    parts = [_message_part(found.only(kind), kind) for kind in kinds]
-    if len(parts) < 2:
-        return parts
-    merged: list[pa.RecordBatch] = (
-        pa.Table.from_batches(parts).sort_by("seq").combine_chunks().to_batches()
-    )
-    return merged
+    return _merged([_message_part(found.only(kind), kind) for kind in kinds])
 
 
 def _message_part(found: Ops, opcode: Opcode) -> pa.RecordBatch:
@@ -204,7 +198,11 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
             "use the version that wrote them"
         )
     parts = [_part(found.only(opcode), opcode) for opcode in NAMES if opcode in opcodes]
-    parts = [part for part in parts if part.num_rows]
+    return _merged([part for part in parts if part.num_rows])
+
+
+def _merged(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Returns the rows of several batches as one, in the order of their seqs."""
     if len(parts) < 2:
         return parts
     merged: list[pa.RecordBatch] = (

@@ -407,9 +407,6 @@ def _split(
 #   What is announced is removed only if the node does not list it.
 
 
-_VALUE_CRC_MASK: Final = 2**63 - 1
-
-
 class Rewritten(NamedTuple):
     """A block that is written and that nobody sees yet."""
 
@@ -576,7 +573,7 @@ def _check(store: Store, name: str, old: Sequence[Metadata], new: Metadata) -> N
             raise FjordError(f"{after.path} does not follow {before.path}; list the blocks again")
     expected = (
         sum(one.rows for one in old),
-        sum(one.value_crc for one in old) & _VALUE_CRC_MASK,
+        sum(one.value_crc for one in old) & parquet.VALUE_CRC_MASK,
         old[0].min_seq,
         old[-1].max_seq,
         min(one.min_ts for one in old),
