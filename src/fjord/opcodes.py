@@ -22,15 +22,31 @@ ColumnKind = columns.NumberKind | Literal["strings", "once"]
 Columns = tuple[tuple[str, ColumnKind], ...]
 
 
-def _op(
-    number: int, *columns: tuple[str, ColumnKind], shown: str | None = None, sealed: bool = False
+def _op(  # noqa: PLR0913 - each of them is a fact of its own
+    number: int,
+    *,
+    once: str = "",
+    u64: str = "",
+    u8: str = "",
+    strings: str = "",
+    shown: str | None = None,
+    sealed: bool = False,
 ) -> tuple[int, Columns, str | None, bool]:
     """Returns a row.
 
     Args:
+        number: of the op; never changes.
+        once, u64, u8, strings: names of its columns by their kinds, which stand in this order.
         shown: its name in the column `op` of a table's history; "": each row says its own.
         sealed: its rows go to cold blocks.
     """
+    kinds: tuple[tuple[ColumnKind, str], ...] = (
+        (ONCE, once),
+        (U64, u64),
+        (U8, u8),
+        (STRINGS, strings),
+    )
+    columns = tuple((name, kind) for kind, names in kinds for name in names.split())
     return number, columns, shown, sealed
 
 
@@ -63,116 +79,65 @@ class Opcode(enum.IntEnum):
         return self
 
     # A writer began: its UUID.  From here on seqs are that writer's.
-    TAKEOVER = _op(1, ("seq", U64), ("uuid", STRINGS))
+    TAKEOVER = _op(1, u64="seq", strings="uuid")
     # A table got a name, a kind and settings; `table` is its id.
-    CREATE_TABLE = _op(2, ("kind", U8), ("name", STRINGS), ("settings", STRINGS))
+    CREATE_TABLE = _op(2, u8="kind", strings="name settings")
     # A table lost its name; its rows are purged bit by bit.
-    DROP_TABLE = _op(3, ("name", STRINGS))
+    DROP_TABLE = _op(3, strings="name")
     # The last row of a dropped table is purged.
-    FORGET_TABLE = _op(4, ("name", STRINGS))
+    FORGET_TABLE = _op(4, strings="name")
     # The journal begins at this segment and seq; what is before may go.
-    PACKED = _op(5, ("segment", U64), ("seq", U64))
+    PACKED = _op(5, u64="segment seq")
     # These seqs were damaged and could not be repaired; without columns.
     LOST = _op(6)
     # Numbered commands of clients were applied: their answers, should they ask again.
-    ANSWERED = _op(
-        7,
-        ("at_us", U64),
-        ("number", U64),
-        ("client", STRINGS),
-        ("answer", STRINGS),
-    )
+    ANSWERED = _op(7, u64="at_us number", strings="client answer")
     # A client has not been heard of for long; its answers go.
-    FORGET_CLIENT = _op(
-        8,
-        ("at_us", U64),  # the note of this date goes
-        ("is_gone", U8),  # 1: and so does all else of the client
-        ("client", STRINGS),
-    )
+    #   at_us: the note of this date goes
+    #   is_gone: 1 = everything else of the client goes, too
+    FORGET_CLIENT = _op(8, u64="at_us", u8="is_gone", strings="client")
     # Keys that had no entry got values that never expire.
-    KV_INSERT = _op(
-        16,
-        ("timestamp_us", U64),
-        ("type", U8),
-        ("key", STRINGS),
-        ("value", STRINGS),
-        shown="SET",
-    )
+    KV_INSERT = _op(16, u64="timestamp_us", u8="type", strings="key value", shown="SET")
     # Keys got values; everything that may be said of one.
+    #   expires_at_us: 0 = never
+    #   ttl_us: how long a touch lets it live, 0 = not at all
     KV_SET = _op(
         17,
-        ("timestamp_us", U64),
-        ("expires_at_us", U64),  # 0 = never
-        ("ttl_us", U64),  # how long a touch lets it live, 0 = not at all
-        ("created_us", U64),
-        ("links", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("type", U8),
-        ("key", STRINGS),
-        ("value", STRINGS),
+        u64="timestamp_us expires_at_us ttl_us created_us links previous freed",
+        u8="type",
+        strings="key value",
         shown="SET",
     )
     # Rows of a segment that goes are said again, as they are, tombstones too.
+    #   created_us: of a tombstone, when it was buried
+    #   accessed_us: 0 = never
+    #   worked_until_us: lease time, 0 = not worked on
+    #   type: also TOMBSTONE, and ALIAS, whose value is the target
     KV_MOVE = _op(
         18,
-        ("row", U64),
-        ("timestamp_us", U64),
-        ("expires_at_us", U64),
-        ("ttl_us", U64),
-        ("created_us", U64),  # of a tombstone: when it was buried
-        ("links", U64),
-        ("accessed_us", U64),  # 0 = never
-        ("worked_until_us", U64),  # lease time, 0 = not worked on
-        ("previous", U64),
-        ("type", U8),  # also TOMBSTONE, and ALIAS: its value is the target
-        ("key", STRINGS),
-        ("value", STRINGS),
+        u64="row timestamp_us expires_at_us ttl_us created_us links accessed_us worked_until_us "
+        "previous",
+        u8="type",
+        strings="key value",
         shown="MOVE",
     )
     # Keys lost their values; the tombstone keeps the timestamp.
-    KV_DELETE = _op(
-        19,
-        ("timestamp_us", U64),
-        ("buried_us", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("key", STRINGS),
-        shown="DELETE",
-    )
+    KV_DELETE = _op(19, u64="timestamp_us buried_us previous freed", strings="key", shown="DELETE")
     # The same, because their time was over.
+    #   expires_at_us: the expiry that came
     KV_EXPIRE = _op(
-        20,
-        ("timestamp_us", U64),
-        ("buried_us", U64),
-        ("expires_at_us", U64),  # the expiry that came
-        ("previous", U64),
-        ("freed", U64),
-        ("key", STRINGS),
-        shown="EXPIRE",
+        20, u64="timestamp_us buried_us expires_at_us previous freed", strings="key", shown="EXPIRE"
     )
     # Rows were touched or taken for work: expiry, last access, worked-on deadline.
-    KV_MARK = _op(
-        21,
-        ("row", U64),
-        ("accessed_us", U64),  # 0 = there is no mark any more
-        ("expires_at_us", U64),  # from now on, 0 = never
-        ("worked_until_us", U64),
-        ("key", STRINGS),
-    )
+    #   accessed_us: 0 = there is no mark any more
+    #   expires_at_us: from now on, 0 = never
+    KV_MARK = _op(21, u64="row accessed_us expires_at_us worked_until_us", strings="key")
     # An expiry no longer holds.
-    KV_UNSCHEDULE = _op(22, ("expires_at_us", U64), ("key", STRINGS))
+    KV_UNSCHEDULE = _op(22, u64="expires_at_us", strings="key")
     # Keys lost their entries without a trace.
-    KV_PURGE = _op(23, ("previous", U64), ("freed", U64), ("key", STRINGS), shown="PURGE")
+    KV_PURGE = _op(23, u64="previous freed", strings="key", shown="PURGE")
     # Keys became further keys of other keys' values.
-    KV_LINK = _op(
-        24,
-        ("timestamp_us", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("key", STRINGS),
-        ("target", STRINGS),
-    )
+    KV_LINK = _op(24, u64="timestamp_us previous freed", strings="key target")
 
     # lane      hash of the domain where the table has fairness by domain, else 0
     # probe     which of the keys with the same hash this is; 255: the key is not looked up
@@ -183,305 +148,164 @@ class Opcode(enum.IntEnum):
     # lease     deadline whose note goes with this row alone, 0 = none
 
     # Jobs wait that did not before.
+    #   expires_at_us: 0 = never
+    #   domain: as it was given; empty = that of the key
     JOB_ADD = _op(
         32,
-        ("inserted_us", U64),
-        ("updated_us", U64),
-        ("process_at_us", U64),
-        ("expires_at_us", U64),  # 0 = never
-        ("lane", U64),
-        ("priority", U8),
-        ("probe", U8),
-        ("type", U8),
-        ("key", STRINGS),
-        ("domain", STRINGS),  # as it was given; nothing: that of the key
-        ("value", STRINGS),
+        u64="inserted_us updated_us process_at_us expires_at_us lane",
+        u8="priority probe type",
+        strings="key domain value",
         shown="ADD",
         sealed=True,
     )
     # Jobs that wait got new data, by the rule of merging.
+    #   was: place
     JOB_REPLACE = _op(
         33,
-        ("row", U64),
-        ("inserted_us", U64),
-        ("updated_us", U64),
-        ("process_at_us", U64),
-        ("expires_at_us", U64),
-        ("lane", U64),
-        ("was_expires_at_us", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("priority", U8),
-        ("probe", U8),
-        ("type", U8),
-        ("was", STRINGS),  # place
-        ("key", STRINGS),
-        ("domain", STRINGS),
-        ("value", STRINGS),
+        u64="row inserted_us updated_us process_at_us expires_at_us lane was_expires_at_us "
+        "previous freed",
+        u8="priority probe type",
+        strings="was key domain value",
         shown="REPLACE",
         sealed=True,
     )
     # Jobs of a segment that goes are said again, as they are.
-    JOB_MOVE = _op(
-        34,
-        ("at", U64),
-        ("previous", U64),
-        ("state", U8),
-        ("head", STRINGS),  # what the index has before the image: see docs/journal-format.md
-        ("image", STRINGS),
-        ("value", STRINGS),
-        shown="",
-    )
+    #   head: what the index has before the image, see docs/journal-format.md
+    JOB_MOVE = _op(34, u64="at previous", u8="state", strings="head image value", shown="")
     # Jobs were handed out; the seq of a row is its xid.
+    #   deadline_us: lease time
+    #   started_us: wall time
     JOB_TAKE = _op(
-        35,
-        ("deadline_us", U64),  # lease time
-        ("lease_us", U64),
-        ("started_us", U64),  # wall time
-        ("row", U64),
-        ("image", STRINGS),
-        shown="TAKE",
-        sealed=True,
+        35, u64="deadline_us lease_us started_us row", strings="image", shown="TAKE", sealed=True
     )
     # Jobs that were handed out are done.
-    JOB_DONE = _op(
-        36,
-        ("xid", U64),
-        ("lease", U64),
-        ("row", U64),
-        ("previous", U64),
-        ("freed", U64),
-        shown="DONE",
-        sealed=True,
-    )
+    JOB_DONE = _op(36, u64="xid lease row previous freed", shown="DONE", sealed=True)
     # Leases got longer.
-    JOB_TOUCH = _op(
-        37,
-        ("xid", U64),
-        ("lease", U64),
-        ("deadline_us", U64),
-        ("lease_us", U64),
-        ("started_us", U64),
-        ("image", STRINGS),
-    )
+    JOB_TOUCH = _op(37, u64="xid lease deadline_us lease_us started_us", strings="image")
     # Jobs wait again, or otherwise: taken, dead or waiting ones.
+    #   state: the one before
+    #   was: place of one that waited, else nothing
+    #   image: as it is from now on
     JOB_WAIT = _op(
         38,
-        ("at", U64),
-        ("lease", U64),
-        ("row", U64),
-        ("process_at_us", U64),
-        ("state", U8),  # before
-        ("how", U8),
-        ("priority", U8),
-        ("timeouts", U8),
-        ("was", STRINGS),  # place of one that waited, else nothing
-        ("image", STRINGS),  # from now on,
+        u64="at lease row process_at_us",
+        u8="state how priority timeouts",
+        strings="was image",
         shown="",
         sealed=True,
     )
     # Jobs went to the dead letters.
+    #   died_us: wall time
+    #   state: the one before
     JOB_BURY = _op(
         39,
-        ("at", U64),
-        ("lease", U64),
-        ("row", U64),
-        ("died_us", U64),  # wall time
-        ("state", U8),  # before
-        ("how", U8),
-        ("timeouts", U8),
-        ("image", STRINGS),
-        ("reason", STRINGS),
+        u64="at lease row died_us",
+        u8="state how timeouts",
+        strings="image reason",
         shown="DEAD",
         sealed=True,
     )
     # Jobs of any state are gone.
+    #   expires_at_us: of one that waited
+    #   state: the one before
+    #   slot: of one that waited
     JOB_REMOVE = _op(
         40,
-        ("at", U64),
-        ("lease", U64),
-        ("row", U64),
-        ("expires_at_us", U64),  # of one that waited
-        ("previous", U64),
-        ("freed", U64),
-        ("state", U8),  # before
-        ("how", U8),
-        ("place", STRINGS),
-        ("slot", STRINGS),  # of one that waited,
+        u64="at lease row expires_at_us previous freed",
+        u8="state how",
+        strings="place slot",
         shown="",
         sealed=True,
     )
     # A note of when leases are over is said again.
-    JOB_LEASE = _op(41, ("deadline_us", U64), ("xid", U64), ("count", U64))
+    JOB_LEASE = _op(41, u64="deadline_us xid count")
     # Such a note goes.
-    JOB_UNLEASE = _op(42, ("deadline_us", U64), ("xid", U64))
+    JOB_UNLEASE = _op(42, u64="deadline_us xid")
 
     # was       seq that a message of the same key had which is replaced, 0 = none
 
     # Messages of a log, as they came.
-    STREAM_APPEND = _op(
-        48, ("type", U8), ("key", STRINGS), ("value", STRINGS), shown="APPEND", sealed=True
-    )
+    STREAM_APPEND = _op(48, u8="type", strings="key value", shown="APPEND", sealed=True)
     # Keys of a stream that keeps the latest got messages.
     STREAM_PUT = _op(
-        49,
-        ("was", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("type", U8),
-        ("key", STRINGS),
-        ("value", STRINGS),
-        shown="SET",
-        sealed=True,
+        49, u64="was previous freed", u8="type", strings="key value", shown="SET", sealed=True
     )
     # Such keys lost theirs; the tombstone is a message too.
     STREAM_ERASE = _op(
-        50,
-        ("buried_us", U64),
-        ("was", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("key", STRINGS),
-        shown="DELETE",
-        sealed=True,
+        50, u64="buried_us was previous freed", strings="key", shown="DELETE", sealed=True
     )
     # Such messages of a segment that goes are said again, as they are.
+    #   at_us: wall time of the commit that brought it
+    #   buried_us: of a tombstone; of a message its date, 0 = at_us
+    #   type: also TOMBSTONE
     STREAM_MOVE = _op(
-        51,
-        ("row", U64),
-        ("at_us", U64),  # wall time of the commit that brought it
-        ("buried_us", U64),  # of a tombstone; of a message its date, 0 = at_us
-        ("previous", U64),
-        ("type", U8),  # also TOMBSTONE
-        ("key", STRINGS),
-        ("value", STRINGS),
-        shown="MOVE",
+        51, u64="row at_us buried_us previous", u8="type", strings="key value", shown="MOVE"
     )
     # Tombstones that everybody has seen are gone.
-    STREAM_PURGE = _op(52, ("row", U64), ("previous", U64), ("freed", U64), ("key", STRINGS))
+    STREAM_PURGE = _op(52, u64="row previous freed", strings="key")
     # Appends that are in a block are no longer found in the journal: the last seq of each.
-    STREAM_FORGET = _op(53, ("last", U64), ("freed", U64))
+    STREAM_FORGET = _op(53, u64="last freed")
     # A subscriber was made, or its mark was set.
-    SUBSCRIBER = _op(
-        54,
-        ("position", U64),
-        ("epoch", U64),
-        ("moved_us", U64),  # wall time
-        ("is_asleep", U8),
-        ("name", STRINGS),
-    )
+    #   moved_us: wall time
+    SUBSCRIBER = _op(54, u64="position epoch moved_us", u8="is_asleep", strings="name")
     # A subscriber is gone.
-    UNSUBSCRIBE = _op(55, ("name", STRINGS))
+    UNSUBSCRIBE = _op(55, strings="name")
     # The state at this seq can be read until a deadline.
-    SNAPSHOT = _op(
-        56,
-        ("snapshot", U64),  # 0 = the seq of this row
-        ("deadline_us", U64),  # lease time
-        ("wall_us", U64),
-        ("largest", U64),  # table id so far: tables with larger ones are younger
-        ("is_pass", U8),  # 1: it was opened for a reader, and ends with what it reads,
-    )
+    #   snapshot: 0 = the seq of this row
+    #   deadline_us: lease time
+    #   largest: table id so far; tables with larger ones are younger
+    #   is_pass: 1 = it was opened for a reader, and ends with what it reads
+    SNAPSHOT = _op(56, u64="snapshot deadline_us wall_us largest", u8="is_pass")
     # No more.
-    SNAPSHOT_END = _op(57, ("deadline_us", U64), ("snapshot", U64))
+    SNAPSHOT_END = _op(57, u64="deadline_us snapshot")
     # What the index had before is kept for snapshots.
-    VERSION = _op(
-        58,
-        ("snapshot", U64),  # the newest that was open
-        ("tree", U8),
-        ("key", STRINGS),  # of the index
-        ("image", STRINGS),  # what the index had there,
-    )
+    #   snapshot: the newest that was open
+    #   key: of the index
+    #   image: what the index had there
+    VERSION = _op(58, u64="snapshot", u8="tree", strings="key image")
     # Such are gone.
-    VERSION_DROP = _op(59, ("snapshot", U64), ("tree", U8), ("key", STRINGS))
+    VERSION_DROP = _op(59, u64="snapshot", u8="tree", strings="key")
     # How far a table is in cold blocks.
-    HISTORY = _op(
-        60,
-        ("sealed", U64),  # everything up to here is in blocks
-        ("forgotten", U64),  # appends up to here are not found in the journal any more
-        ("sealing", U64),  # up to here blocks are being written, 0 = no
-        ("tag", U64),  # a number that makes the names of these blocks unique,
-    )
+    #   sealed: everything up to here is in blocks
+    #   forgotten: appends up to here are not found in the journal any more
+    #   sealing: up to here blocks are being written, 0 = no
+    #   tag: a number that makes the names of these blocks unique
+    HISTORY = _op(60, u64="sealed forgotten sealing tag")
     # A cold block is there, or is to go.
-    BLOCK = _op(
-        61,
-        ("first", U64),
-        ("last", U64),
-        ("rows", U64),
-        ("bytes", U64),
-        ("min_us", U64),
-        ("max_us", U64),
-        ("crc", U64),
-        ("is_retired", U8),  # 1: its file is to go
-        ("name", STRINGS),
-    )
+    #   is_retired: 1 = its file is to go
+    BLOCK = _op(61, u64="first last rows bytes min_us max_us crc", u8="is_retired", strings="name")
     # It is gone.
-    BLOCK_GONE = _op(62, ("last", U64))
+    BLOCK_GONE = _op(62, u64="last")
     # An op is kept that holds only once it is committed.
-    STAGE = _op(
-        64,
-        ("at_us", U64),  # wall time
-        # STREAM_APPEND: as it is.  JOB_ADD and KV_SET: what is asked for; what only a decision can
-        # tell is 0.
-        ("op", STRINGS),
-    )
+    #   at_us: wall time
+    #   op: STREAM_APPEND as it is; JOB_ADD and KV_SET as asked for, 0 where a decision is needed
+    STAGE = _op(64, u64="at_us", strings="op")
 
     # stage     seq of the STAGE; the others say where its op rests
 
     # Such ops will be run, one after the other.
-    STAGE_DECIDED = _op(
-        65,
-        ("stage", U64),
-        ("at_us", U64),
-        ("rows", U64),
-        ("segment", U64),
-        ("offset", U64),
-        ("size", U64),
-        ("crc", U64),
-    )
+    STAGE_DECIDED = _op(65, u64="stage at_us rows segment offset size crc")
     # Such ops are run, in blocks, or dropped.
-    STAGE_GONE = _op(66, ("stage", U64), ("freed", U64))
+    STAGE_GONE = _op(66, u64="stage freed")
     # Messages of a log that were staged get seqs: these rows are theirs.
-    STREAM_COMMIT = _op(
-        67,
-        ("stage", ONCE),
-        ("segment", ONCE),
-        ("offset", ONCE),
-        ("size", ONCE),
-        ("crc", ONCE),
-        ("freed", ONCE),
-        sealed=True,
-    )
+    STREAM_COMMIT = _op(67, once="stage segment offset size crc freed", sealed=True)
     # The last batch of a writer; without a table: how far it is.
-    WRITER = _op(
-        68,
-        ("batch", U64),
-        ("at_us", U64),  # wall time
-        ("name", STRINGS),
-        ("stages", STRINGS),  # that are run one after the other: a u64 each,
-    )
+    #   at_us: wall time
+    #   stages: those that are run one after the other, a u64 each
+    WRITER = _op(68, u64="batch at_us", strings="name stages")
     # A writer was not heard of for long, or is not needed any more.
-    WRITER_GONE = _op(69, ("name", STRINGS))
+    WRITER_GONE = _op(69, strings="name")
     # Keys of a stream that keeps the latest got messages with dates.
     STREAM_PUT_AT = _op(
         70,
-        ("timestamp_us", U64),
-        ("was", U64),
-        ("previous", U64),
-        ("freed", U64),
-        ("type", U8),
-        ("key", STRINGS),
-        ("value", STRINGS),
+        u64="timestamp_us was previous freed",
+        u8="type",
+        strings="key value",
         shown="SET",
         sealed=True,
     )
     # A jobs table with a period began a generation.
-    GENERATION = _op(
-        71,
-        ("generation", U64),  # id, larger than those of tables
-        ("number", U64),
-        ("began_us", U64),
-        ("first_row", U64),
-        ("schema", U64),
-    )
+    #   generation: id, larger than those of tables
+    GENERATION = _op(71, u64="generation number began_us first_row schema")
     # One has no jobs any more.
-    GENERATION_GONE = _op(72, ("generation", U64))
+    GENERATION_GONE = _op(72, u64="generation")

@@ -387,7 +387,7 @@ class Duplex:
 
     def is_over(self) -> bool:
         """Says whether the server has closed the connection, or is about to."""
-        if len(self._link):
+        if self._link.pending_bytes:
             return True
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)

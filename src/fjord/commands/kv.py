@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
@@ -64,6 +64,21 @@ class Page(Reply):
     next_key: bytes = field(BLOB)  # where the next page begins; empty: there is no more
     keys: Strings = field(STRINGS, shown="key")
     entries: Entries = field(NESTED, of=Entries)
+
+
+class Changed(NamedTuple):
+    """What a listener hears: a key of a table has this value now.
+
+    Of a jobs table: the key is empty, the value the string `ARRIVED` or `DUE`, and the timestamp
+    the moment.
+    """
+
+    table: str
+    key: bytes
+    type: int  # Entries.MISSING: it is gone
+    value: bytes
+    timestamp_us: int
+    expires_at_us: int
 
 
 # -- commands -------------------------------------------------------------------------------------

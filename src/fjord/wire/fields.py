@@ -49,40 +49,39 @@ class ReceiveBuffer:
     def __init__(self) -> None:
         self.data: bytes | bytearray = b""
         self.start = 0  # what lies before it is used up
+        self.pending_bytes = 0  # from there to the end
         self._needed = 1
 
-    def __len__(self) -> int:
-        return len(self.data) - self.start
-
     def feed(self, data: bytes | bytearray) -> None:
-        if self.start == len(self.data):
-            self.data, self.start = data, 0
+        if not self.pending_bytes:
+            self.data, self.start, self.pending_bytes = data, 0, len(data)
             return
         if isinstance(self.data, bytes) or self.start:
             # Never in place: somebody may have a view of what is used up.
             self.data = bytearray(memoryview(self.data)[self.start :])
             self.start = 0
         self.data += data
+        self.pending_bytes += len(data)
 
     def has(self, size: int) -> bool:
         """Says whether `size` bytes are there; if not, nothing more is tried before they are."""
-        if len(self.data) - self.start >= size:
+        if self.pending_bytes >= size:
             return True
         self._needed = size
         return False
 
     def is_worth_a_look(self) -> bool:
-        return len(self.data) - self.start >= self._needed
+        return self.pending_bytes >= self._needed
 
     @property
     def missing(self) -> int:
         """How many bytes the message at the front lacks, as far as its beginning tells."""
-        return max(0, self._needed - len(self)) if len(self) else 0
+        return max(0, self._needed - self.pending_bytes) if self.pending_bytes else 0
 
     def take_all(self) -> memoryview:
         """Returns all that is there and uses it up, for whoever puts a large message together."""
         found = memoryview(self.data)[self.start :]
-        self.data, self.start, self._needed = b"", 0, 1
+        self.data, self.start, self.pending_bytes, self._needed = b"", 0, 0, 1
         return found
 
     def take(self, offset: int, size: int) -> bytes:
@@ -94,15 +93,14 @@ class ReceiveBuffer:
 
     def body(self, offset: int, size: int) -> bytes | memoryview:
         """Returns the same for a message that is used up next; a large one is not copied."""
-        begin = self.start + offset
         if size < VIEW_BYTES_MIN:
-            if type(self.data) is bytes:
-                return self.data[begin : begin + size]
             return self.take(offset, size)
+        begin = self.start + offset
         return memoryview(self.data)[begin : begin + size].toreadonly()
 
     def consume(self, size: int) -> None:
         self.start += size
+        self.pending_bytes -= size
         self._needed = 1
 
 

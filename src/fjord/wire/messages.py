@@ -46,7 +46,7 @@ from fjord.wire.fields import (
     ReceiveBuffer,
     decode_error,
 )
-from fjord.wire.seed import Context, RawChange
+from fjord.wire.seed import RawChange
 
 # Kernels take so many pieces and more in one call.
 _PARTS_MAX: Final = 256
@@ -74,7 +74,7 @@ class Request(NamedTuple):
         return bool(self.flags & Flag.LISTEN)
 
 
-class RequestDecoder:
+class RequestDecoder(ReceiveBuffer):
     """Bytes of one client in, requests out.
 
     It knows the table that the client has chosen with USE.  After a RemoteProtocolError the stream
@@ -82,19 +82,9 @@ class RequestDecoder:
     """
 
     def __init__(self, cursors: Cursors | None = None) -> None:
-        self._buffer = buffer = ReceiveBuffer()
-        self._context = Context(cursors)
-        self.feed = buffer.feed
-
-    @property
-    def pending_bytes(self) -> int:
-        """How much was fed and is not part of a request yet."""
-        return len(self._buffer.data) - self._buffer.start
-
-    @property
-    def table(self) -> str:
-        """The table of the seed functions."""
-        return self._context.table
+        super().__init__()
+        self._cursors = cursors
+        self.table = commands.DEFAULT_TABLE  # of the seed functions
 
     def next(self) -> Request | None:
         """Returns the next whole request, None if bytes are missing.
@@ -102,65 +92,80 @@ class RequestDecoder:
         Raises:
             RemoteProtocolError: if the bytes are not FJ version 1, or announce too much.
         """
-        buffer = self._buffer
-        if not buffer.is_worth_a_look():
+        pending = self.pending_bytes
+        if pending < self._needed:
             return None
-        if not buffer.has(REQUEST.size):
-            _check_magic(buffer.take(0, 2))
+        if pending < REQUEST.size:
+            _check_magic(self.take(0, 2))
+            self._needed = REQUEST.size
             return None
         magic, version, function, identifier, flags, timestamp_us = REQUEST.unpack_from(
-            buffer.data, buffer.start
+            self.data, self.start
         )
         if magic != MAGIC_REQUEST:
             _check_magic(magic)
         if version != VERSION:
             raise RemoteProtocolError(Code.BAD_VERSION, f"supported versions: {VERSION}")
-        number = 0
+        found: tuple[Command | Refusal, int, int] | None
         if function > LAST_SEED_FUNCTION:
             found = self._decode_body(function, flags, timestamp_us)
-            if flags & Flag.NUMBER and found is not None:
-                (number,) = U64.unpack_from(buffer.data, buffer.start + REQUEST.size)
-                if not number:
-                    found = _NO_NUMBER, found[1]
         else:
-            found = seed.decode_request(buffer, function, flags, timestamp_us, self._context)
+            found = seed.decode_request(
+                self, function, flags, timestamp_us, self.table, self._cursors
+            )
         if found is None:
             return None
-        command, length = found
-        buffer.consume(length)
-        return Request(function, identifier, flags, command, length, number)
+        command, size, number = found
+        self.start += size
+        self.pending_bytes = pending - size
+        self._needed = 1
+        return Request(function, identifier, flags, command, size, number)
 
     def _decode_body(
         self, function: int, flags: int, timestamp_us: int
-    ) -> tuple[Command | Refusal, int] | None:
+    ) -> tuple[Command | Refusal, int, int] | None:
+        """Returns command, size and number of a message; None if bytes are missing."""
         row = FUNCTIONS.get(function)
         if row is None:
-            raise seed.unknown_function(function)
+            text = f"function {function} does not exist in this version"
+            raise RemoteProtocolError(Code.UNKNOWN_FUNCTION, text)
         if flags & ~row.flags:
             text = codec.unknown_flag(row.flags, flags, row.name)
             raise RemoteProtocolError(Code.BAD_FLAGS, text)
-        buffer = self._buffer
-        available = len(buffer.data) - buffer.start
-        start = REQUEST.size + (U64.size if flags & Flag.NUMBER else 0)
-        body_start = start + BODY_LENGTH.size
-        if available < body_start and not buffer.has(body_start):
+        data, start, pending = self.data, self.start, self.pending_bytes
+        head = _NUMBERED if flags & Flag.NUMBER else _UNNUMBERED
+        if pending < head.size:
+            self._needed = head.size
             return None
-        (size,) = BODY_LENGTH.unpack_from(buffer.data, buffer.start + start)
+        size: int
+        (size,) = BODY_LENGTH.unpack_from(data, start + head.size - BODY_LENGTH.size)
         if size > limits.MESSAGE_BYTES_MAX:
             text = f"a body has at most {limits.MESSAGE_BYTES_MAX} bytes"
             raise RemoteProtocolError(Code.TOO_LARGE, text)
-        if available < body_start + size and not buffer.has(body_start + size):
+        end = head.size + size
+        if pending < end:
+            self._needed = end
             return None
-        command = codec.decode(row, flags, timestamp_us, buffer.body(body_start, size))
+        body: Buffer
+        if size < VIEW_BYTES_MIN and type(data) is bytes:
+            body = data[start + head.size : start + end]
+        else:
+            body = self.body(head.size, size)
+        command = codec.decode(row, flags, timestamp_us, body)
         if type(command) is Use:
             command = self._use(command.table)
-        return command, body_start + size
+        number = 0
+        if flags & Flag.NUMBER:
+            (number,) = U64.unpack_from(data, start + REQUEST.size)
+            if not number:
+                command = _NO_NUMBER
+        return command, end, number
 
     def _use(self, table: str) -> Command | Refusal:
         """Chooses a table: nothing that is left to anybody else to do."""
         problem = commands.name_problem(table)
         if problem is None:
-            self._context.table = table
+            self.table = table
         return problem or commands.Nop()
 
 
@@ -267,8 +272,7 @@ class ReplyDecoder(ReceiveBuffer):
         Raises:
             RemoteProtocolError: if the bytes are not FJ version 1.
         """
-        data, start = self.data, self.start
-        size = len(data) - start
+        data, start, size = self.data, self.start, self.pending_bytes
         if size < self._needed:
             return None
         if size >= _PLAIN.size:
@@ -278,7 +282,7 @@ class ReplyDecoder(ReceiveBuffer):
                 end = _PLAIN.size + body_size
                 if size < end or body_size >= VIEW_BYTES_MIN:
                     return self._next_large(identifier, body_size)
-                self.start, self._needed = start + end, 1
+                self.start, self.pending_bytes, self._needed = start + end, size - end, 1
                 return RawReply(identifier, b"", bytes(data[start + _PLAIN.size : start + end]))
         elif size < REPLY.size:
             self._needed = REPLY.size

@@ -46,8 +46,7 @@ from fjord.wire.fields import (
 )
 from fjord.wire.fields import encode_error as error_text
 
-# What goes with one key only: a query marks nothing and is not listened to.
-_ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
+ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN  # not for a query
 
 
 class Function(enum.IntEnum):
@@ -72,113 +71,121 @@ class Function(enum.IntEnum):
     CHANGE = 16  # sent by servers only
 
 
-class Context:
-    """What a connection knows beside its bytes: its table, and who signs its cursors."""
+class Message(NamedTuple):
+    """The fields of one request; those that it does not have are 0 or empty."""
 
-    __slots__ = ("cursors", "table")
+    flags: int
+    timestamp_us: int
+    table: str  # of the connection
+    cursors: Cursors | None
+    timeout_us: int = 0
+    ttl_us: int = 0
+    limit: int | None = None  # how many entries are asked for
+    key: bytes = b""
+    second_key: bytes = b""
+    type: bytes = b""
+    data: bytes = b""
 
-    def __init__(self, cursors: Cursors | None = None) -> None:
-        self.table = commands.DEFAULT_TABLE
-        self.cursors = cursors
-
-
-class Message(Fields):
-    """One request, as far as it is read."""
-
-    __slots__ = ("context", "timestamp_us")
-
-    def __init__(
-        self, buffer: ReceiveBuffer, flags: int, timestamp_us: int, context: Context
-    ) -> None:
-        super().__init__(buffer, REQUEST.size, flags)
-        self.timestamp_us = timestamp_us
-        self.context = context
+    @property
+    def keys(self) -> Strings:
+        return Strings.of([self.key])
 
 
 # -- requests -------------------------------------------------------------------------------------
 
 
 def decode_request(
-    buffer: ReceiveBuffer, function: int, flags: int, timestamp_us: int, context: Context
-) -> tuple[Command | Refusal, int] | None:
+    buffer: ReceiveBuffer,
+    function: int,
+    flags: int,
+    timestamp_us: int,
+    table: str,
+    cursors: Cursors | None,
+) -> tuple[Command | Refusal, int, int] | None:
     """Reads what follows the header.
 
     Returns:
-        The command, or what is wrong with it, and the length of the whole message; None if
-        bytes are missing.
+        The command, or what is wrong with it, the length of the whole message, and the number of
+        the call, which these have not; None if bytes are missing.
 
     Raises:
         RemoteProtocolError: if the message cannot be followed any further.
     """
-    known, decode, *_ = ROWS[function]
-    if decode is None:
+    row = ROWS[function]
+    if row.command is None:
         raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
-    if flags & ~known:
-        text = unknown_flag(known, flags, Function(function).name)
-        raise RemoteProtocolError(Code.BAD_FLAGS, text)
-    message = Message(buffer, flags, timestamp_us, context)
-    try:
-        command = decode(message)
-    except IncompleteError:
-        return None
-    return command, message.offset
+    problem = flag_problem(function, flags)
+    if problem:
+        raise RemoteProtocolError(Code.BAD_FLAGS, problem)
+    message = Message(flags, timestamp_us, table, cursors)
+    fields = Fields(buffer, REQUEST.size, flags)
+    if row.key:
+        try:
+            message = _read(message, fields, function)
+        except IncompleteError:
+            return None
+    return row.command(message), fields.offset, 0
 
 
-def unknown_function(number: int) -> RemoteProtocolError:
-    text = f"function {number} does not exist in this version"
-    return RemoteProtocolError(Code.UNKNOWN_FUNCTION, text)
+def flag_problem(function: int, flags: int) -> str:
+    """Returns a sentence on the first flag that a function does not know, nothing if all are."""
+    known, name = ROWS[function].flags, Function(function).name
+    if flags & QUERY_BITS and not flags & ~known:
+        # A query marks nothing and is not listened to.
+        known, name = known & ~ONE_KEY_FLAGS, "GET with a query"
+    return unknown_flag(known, flags, name)
 
 
-def _decode_nop(message: Message) -> Command:
-    return commands.Nop()
+def _read(message: Message, fields: Fields, function: int) -> Message:
+    flags, row = message.flags, ROWS[function]
+    is_range = flags & QUERY_BITS == Flag.QUERY_RANGE
+    timeout_us = fields.u64() if flags & Flag.TIMEOUT else 0
+    ttl_us = fields.u64() if flags & Flag.TTL else 0
+    limit = fields.u16() if flags & Flag.COUNT or is_range else None
+    key = fields.key()
+    second_key = fields.key() if is_range or row.two_keys else b""
+    type_, data = fields.value(Function(function).name) if row.value else (b"", b"")
+    return Message(*message[:4], timeout_us, ttl_us, limit, key, second_key, type_, data)
 
 
-def _decode_set(message: Message) -> Command | Refusal:
+def _set(message: Message) -> Command | Refusal:
     flags = message.flags
-    expires_at_us = message.u64() if flags & Flag.TIMEOUT else 0
-    ttl_us = message.u64() if flags & Flag.TTL else 0
-    key = message.key()
-    type_, data = message.value("SET")
-    if flags & Flag.TIMEOUT and not expires_at_us:
+    if flags & Flag.TIMEOUT and not message.timeout_us:
         return _NO_TIMEOUT
-    if flags & Flag.TTL and not ttl_us:
+    if flags & Flag.TTL and not message.ttl_us:
         return Refusal(code=Code.BAD_TIMEOUT, text="a TTL of 0 is none; clear bit 14")
     return commands.Set(
-        table=message.context.table,
-        keys=Strings.of([key]),
-        types=type_,
-        values=Strings.of([data]),
+        table=message.table,
+        keys=message.keys,
+        types=message.type,
+        values=Strings.of([message.data]),
         timestamps_us=(message.timestamp_us,),
-        expires_at_us=expires_at_us,
-        ttl_us=ttl_us,
+        expires_at_us=message.timeout_us,
+        ttl_us=message.ttl_us,
         overwrite=bool(flags & Flag.OVERWRITE),
         persist=bool(flags & (Flag.PERSIST | Flag.PERSIST_SYNONYM)),
     )
 
 
-def _decode_get(message: Message) -> Command | Refusal:
+def _get(message: Message) -> Command | Refusal:
     flags = message.flags
     if flags & QUERY_BITS:
-        return _decode_query(message)
-    timeout_us = message.u64() if flags & Flag.TIMEOUT else 0
-    if flags & Flag.COUNT:
-        message.u16()
-    keys = Strings.of([message.key()])
+        return _query(message)
     if flags & Flag.COUNT:
         return Refusal(code=Code.BAD_COUNT, text="a count goes with a query; clear bit 13")
     if flags & (Flag.TIMEOUT | Flag.UPDATE_TIMEOUT):
-        return _touch(message, keys, timeout_us)
+        return _touch(message)
     return commands.Get(
-        table=message.context.table,
-        keys=keys,
+        table=message.table,
+        keys=message.keys,
         with_data=bool(flags & Flag.DATA),
         skip_worked=bool(flags & Flag.WORKED_ON),
     )
 
 
-def _touch(message: Message, keys: Strings, timeout_us: int) -> Command | Refusal:
+def _touch(message: Message) -> Command | Refusal:
     """A timeout is a worked-on deadline, or an expiry with UPDATE_TIMEOUT; with both bits both."""
-    flags = message.flags
+    flags, timeout_us = message.flags, message.timeout_us
     if not flags & Flag.TIMEOUT:
         return Refusal(code=Code.BAD_TIMEOUT, text="bit 4 needs a timeout; set bit 3")
     if not timeout_us:
@@ -186,8 +193,8 @@ def _touch(message: Message, keys: Strings, timeout_us: int) -> Command | Refusa
     extend = bool(flags & Flag.UPDATE_TIMEOUT)
     worked_on = flags & Flag.WORKED_ON or not extend
     return commands.Touch(
-        table=message.context.table,
-        keys=keys,
+        table=message.table,
+        keys=message.keys,
         extend=extend,
         expires_at_us=timeout_us if extend else 0,
         worked_until_us=timeout_us if worked_on else 0,
@@ -195,148 +202,107 @@ def _touch(message: Message, keys: Strings, timeout_us: int) -> Command | Refusa
     )
 
 
-def _decode_query(message: Message) -> Command | Refusal:
-    flags = message.flags
-    query = flags & QUERY_BITS
-    wrong = flags & _ONE_KEY_FLAGS
-    if wrong:
-        text = unknown_flag(~wrong, flags, "GET with a query")
-        raise RemoteProtocolError(Code.BAD_FLAGS, text)
-    has_count = flags & Flag.COUNT or query == Flag.QUERY_RANGE
-    count = message.u16() if has_count else 0
-    first = message.key()
-    second = message.key() if query == Flag.QUERY_RANGE else b""
+def _query(message: Message) -> Command | Refusal:
+    query, key = message.flags & QUERY_BITS, message.key
     if query == QUERY_CURSOR:
-        cursors = message.context.cursors
-        if cursors is None:
+        if message.cursors is None:
             return Refusal(code=Code.BAD_CURSOR, text="no cursors are given out here")
-        return cursors.decode(first, count if has_count else None)
-    if query == Flag.QUERY_RANGE:
-        return _range(message, count, start=first, stop=second)
-    return _range(message, count, regex=first)
-
-
-def _range(
-    message: Message, count: int, *, start: bytes = b"", stop: bytes = b"", regex: bytes = b""
-) -> Command | Refusal:
+        return message.cursors.decode(key, message.limit)
+    start, regex = (key, b"") if query == Flag.QUERY_RANGE else (b"", key)
     # Checked here because a cursor has to hold them.
-    if max(len(start), len(stop)) > limits.KV_KEY_BYTES_MAX:
+    if max(len(start), len(message.second_key)) > limits.KV_KEY_BYTES_MAX:
         text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         return Refusal(code=Code.KEY_TOO_LONG, text=text)
     if len(regex) > limits.REGEX_BYTES_MAX:
         text = f"an expression has at most {limits.REGEX_BYTES_MAX} bytes"
         return Refusal(code=Code.BAD_REGEX, text=text)
     return commands.Range(
-        table=message.context.table,
+        table=message.table,
         start=start,
-        stop=stop,
-        count=count,
+        stop=message.second_key,
+        count=message.limit or 0,
         regex=regex,
         with_data=bool(message.flags & Flag.DATA),
         skip_worked=bool(message.flags & Flag.WORKED_ON),
     )
 
 
-def _decode_delete(message: Message) -> Command:
+def _delete(message: Message) -> Command:
     return commands.Delete(
-        table=message.context.table,
-        keys=Strings.of([message.key()]),
+        table=message.table,
+        keys=message.keys,
         timestamp_us=message.timestamp_us,
         purge=bool(message.flags & Flag.OVERWRITE),
     )
 
 
-def _decode_add(message: Message) -> Command | Refusal:
-    return _modify(message, commands.Change.ADD)
-
-
-def _decode_truncate(message: Message) -> Command | Refusal:
-    return _modify(message, commands.Change.TRUNCATE)
-
-
 def _modify(message: Message, change: commands.Change) -> Command | Refusal:
-    key = message.key()
-    type_, data = message.value(change.name)
-    operand = widened(change, type_[0], data)
+    operand = widened(change, message.type[0], message.data)
     if isinstance(operand, Refusal):
         return operand
     return commands.Modify(
-        table=message.context.table,
-        key=key,
+        table=message.table,
+        key=message.key,
         change=change,
         operand=operand,
-        operand_type=type_[0],
+        operand_type=message.type[0],
         timestamp_us=message.timestamp_us,
     )
 
 
-def _decode_not(message: Message) -> Command:
+def _not(message: Message) -> Command:
     return commands.Modify(
-        table=message.context.table,
-        key=message.key(),
+        table=message.table,
+        key=message.key,
         change=commands.Change.NOT,
         timestamp_us=message.timestamp_us,
     )
 
 
-def _decode_rename(message: Message) -> Command:
+def _rename(message: Message) -> Command:
     return commands.Rename(
-        table=message.context.table,
-        key=message.key(),
-        to=message.key(),
+        table=message.table,
+        key=message.key,
+        to=message.second_key,
         timestamp_us=message.timestamp_us,
         overwrite=bool(message.flags & Flag.OVERWRITE),
     )
 
 
-def _decode_lock(message: Message) -> Command:
-    return commands.Lock(table=message.context.table, keys=Strings.of([message.key()]))
-
-
-def _decode_unlock(message: Message) -> Command:
-    return commands.Unlock(table=message.context.table, keys=Strings.of([message.key()]))
-
-
-def _decode_listen(message: Message) -> Command:
-    return commands.Listen(table=message.context.table, keys=Strings.of([message.key()]))
-
-
-def _decode_next(message: Message) -> Command | Refusal:
-    until_us = message.u64() if message.flags & Flag.TIMEOUT else None
-    domain = message.key()
-    lease_us = _lease_us(until_us, message.timestamp_us)
+def _next(message: Message) -> Command | Refusal:
+    lease_us = _lease_us(message)
     if isinstance(lease_us, Refusal):
         return lease_us
     return commands.Next(
-        table=message.context.table,
-        domain=domain,
+        table=message.table,
+        domain=message.key,
         lease_us=lease_us,
         done=bool(message.flags & Flag.OVERWRITE),
     )
 
 
-def _decode_done(message: Message) -> Command | Refusal:
-    xid = _xid(message.key())
+def _done(message: Message) -> Command | Refusal:
+    xid = _xid(message.key)
     if isinstance(xid, Refusal):
         return xid
-    return commands.Finish(table=message.context.table, xids=(xid,))
+    return commands.Finish(table=message.table, xids=(xid,))
 
 
-def _decode_touch(message: Message) -> Command | Refusal:
-    until_us = message.u64() if message.flags & Flag.TIMEOUT else None
-    xid = _xid(message.key())
+def _extend(message: Message) -> Command | Refusal:
+    xid = _xid(message.key)
     if isinstance(xid, Refusal):
         return xid
-    lease_us = _lease_us(until_us, message.timestamp_us)
+    lease_us = _lease_us(message)
     if isinstance(lease_us, Refusal):
         return lease_us
-    return commands.Extend(table=message.context.table, xids=(xid,), lease_us=lease_us)
+    return commands.Extend(table=message.table, xids=(xid,), lease_us=lease_us)
 
 
-def _lease_us(until_us: int | None, timestamp_us: int) -> int | Refusal:
-    if until_us is None:
+def _lease_us(message: Message) -> int | Refusal:
+    if not message.flags & Flag.TIMEOUT:
         return 0
-    return until_us - timestamp_us if until_us > timestamp_us else _OVER
+    lease_us = message.timeout_us - message.timestamp_us
+    return lease_us if lease_us > 0 else _OVER
 
 
 def _xid(key: bytes) -> int | Refusal:
@@ -367,50 +333,47 @@ class SeedFunction(NamedTuple):
     """All facts of a function."""
 
     flags: int  # that it knows
-    decode: Callable[[Message], Command | Refusal] | None  # None: it is never asked for
+    command: Callable[[Message], Command | Refusal] | None  # None: it is never asked for
     key: str = "key"  # what its key is: `job` has an xid before it; nothing: it has none
     two_keys: bool = False
-    value: bool = False  # it has one, whatever its flags say
+    value: bool = False
 
 
+_GET_FLAGS: Final = (
+    Flag.KEY_16 | ONE_KEY_FLAGS | Flag.WORKED_ON | QUERY_BITS | Flag.DATA | Flag.COUNT
+)
+_SET_FLAGS: Final = (
+    (SIZE_FLAGS | Flag.TIMEOUT | Flag.TTL | Flag.OVERWRITE | Flag.LISTEN)
+    | Flag.PERSIST
+    | Flag.PERSIST_SYNONYM
+)
+_NOP: Final = SeedFunction(0, lambda message: commands.Nop(), key="")
 # By number.
 ROWS: Final = (
-    SeedFunction(0, _decode_nop, key=""),
-    SeedFunction(0, _decode_nop, key=""),
+    _NOP,
+    _NOP,
+    SeedFunction(_SET_FLAGS, _set, value=True),
+    SeedFunction(_GET_FLAGS, _get),
+    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _delete),
+    SeedFunction(SIZE_FLAGS, lambda message: _modify(message, commands.Change.ADD), value=True),
+    SeedFunction(Flag.KEY_16, _not),
     SeedFunction(
-        SIZE_FLAGS
-        | Flag.TIMEOUT
-        | Flag.TTL
-        | Flag.OVERWRITE
-        | Flag.PERSIST
-        | Flag.PERSIST_SYNONYM
-        | Flag.LISTEN,
-        _decode_set,
-        value=True,
+        SIZE_FLAGS, lambda message: _modify(message, commands.Change.TRUNCATE), value=True
     ),
     SeedFunction(
-        Flag.KEY_16
-        | Flag.TIMEOUT
-        | Flag.UPDATE_TIMEOUT
-        | Flag.WORKED_ON
-        | QUERY_BITS
-        | Flag.DATA
-        | Flag.LISTEN
-        | Flag.COUNT,
-        _decode_get,
+        Flag.KEY_16, lambda message: commands.Lock(table=message.table, keys=message.keys)
     ),
-    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _decode_delete),
-    SeedFunction(SIZE_FLAGS, _decode_add, value=True),
-    SeedFunction(Flag.KEY_16, _decode_not),
-    SeedFunction(SIZE_FLAGS, _decode_truncate, value=True),
-    SeedFunction(Flag.KEY_16, _decode_lock),
-    SeedFunction(Flag.KEY_16, _decode_unlock),
-    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _decode_rename, two_keys=True),
-    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _decode_next, key="domain"),
-    SeedFunction(Flag.KEY_16, _decode_done, key="job"),
-    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT, _decode_touch, key="job"),
-    SeedFunction(0, _decode_nop, key=""),
-    SeedFunction(Flag.KEY_16, _decode_listen),
+    SeedFunction(
+        Flag.KEY_16, lambda message: commands.Unlock(table=message.table, keys=message.keys)
+    ),
+    SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _rename, two_keys=True),
+    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _next, key="domain"),
+    SeedFunction(Flag.KEY_16, _done, key="job"),
+    SeedFunction(Flag.KEY_16 | Flag.TIMEOUT, _extend, key="job"),
+    _NOP,
+    SeedFunction(
+        Flag.KEY_16, lambda message: commands.Listen(table=message.table, keys=message.keys)
+    ),
     SeedFunction(SIZE_FLAGS | Flag.TIMEOUT, None),
 )
 

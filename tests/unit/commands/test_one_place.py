@@ -27,10 +27,8 @@ _MEANING = "tables/meaning.py"
 
 _COMMANDS = {
     name
-    for name in commands.__all__
-    if isinstance(found := getattr(commands, name), type)
-    and issubclass(found, Command)
-    and found is not Command
+    for name, found in vars(commands).items()
+    if isinstance(found, type) and issubclass(found, Command) and found is not Command
 }
 _MAPS = ("dict", "dict.fromkeys", "frozenset", "set")
 

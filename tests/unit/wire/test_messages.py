@@ -144,7 +144,7 @@ def test_what_only_a_server_sends_is_forbidden() -> None:
     assert refusal_of(request_bytes(16, flags=0xFFFF)).code is Code.FORBIDDEN
 
 
-KNOWN = {number: row.flags for number, row in enumerate(seed.ROWS) if row.decode}
+KNOWN = {number: row.flags for number, row in enumerate(seed.ROWS) if row.command}
 KNOWN |= {number: row.flags for number, row in FUNCTIONS.items() if number > LAST_SEED_FUNCTION}
 
 
