@@ -22,7 +22,7 @@ Buffer = bytes | memoryview
 # Columns of numbers are named by their `array` type codes: u8 and u64.
 NumberKind = Literal["B", "Q"]
 _NUMBER_BYTES: Final[dict[NumberKind, int]] = {"B": 1, "Q": 8}
-_ONE_ROW = struct.Struct("<II").pack
+ONE_ROW = struct.Struct("<II").pack  # the offsets of one string: 0, and its length
 _TWO_OFFSETS = struct.Struct("<II").unpack_from
 _ONE_NUMBER: Final[dict[NumberKind, Callable[[memoryview, int], tuple[int, ...]]]] = {
     "B": struct.Struct("<B").unpack_from,
@@ -40,12 +40,8 @@ _EVEN_ROWS_MIN: Final = 1000
 _EVEN_ROWS_MAX: Final = 16 * 1024
 _EVEN_LENGTH_MAX: Final = 64 * 1024
 _EVEN_KEPT: Final = 16
-_PADDING = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
-
-
-def padding(size: int) -> bytes:
-    """Returns the zero bytes that bring `size` to a multiple of 8."""
-    return _PADDING[size & 7]
+# By the lowest three bits of a size: the zero bytes that bring it to a multiple of 8.
+PADDING: Final = (b"", b"\0" * 7, b"\0" * 6, b"\0" * 5, b"\0" * 4, b"\0" * 3, b"\0" * 2, b"\0")
 
 
 def aligned(size: int) -> int:
@@ -127,9 +123,9 @@ class Strings:
             return (self._encoded,)
         offsets, data = self.offsets, self.data
         if len(offsets) == 2:
-            return _ONE_ROW(0, len(data)), data, _PADDING[len(data) & 7]
+            return ONE_ROW(0, len(data)), data, PADDING[len(data) & 7]
         head = offsets.tobytes() if isinstance(offsets, array | memoryview) else _u32(offsets)
-        return head, _PADDING[len(head) & 7], data, _PADDING[len(data) & 7]
+        return head, PADDING[len(head) & 7], data, PADDING[len(data) & 7]
 
 
 class Loose(Strings):
@@ -160,7 +156,7 @@ class Loose(Strings):
     def parts(self) -> tuple[Buffer, ...]:
         assert self._rows is not None
         head = _u32(self.offsets)
-        return head, _PADDING[len(head) & 7], *self._rows, _PADDING[self.offsets[-1] & 7]
+        return head, PADDING[len(head) & 7], *self._rows, PADDING[self.offsets[-1] & 7]
 
 
 def joined(columns: Sequence[Any]) -> Any:
@@ -198,7 +194,7 @@ def _even(length: int) -> bytes:
 def encode_u8(column: Sequence[int]) -> bytes:
     """Returns a column of u8, padded to a multiple of 8."""
     data = bytes(column)
-    return data + _PADDING[len(data) & 7]
+    return data + PADDING[len(data) & 7]
 
 
 def encode_u64(column: Sequence[int]) -> bytes:

@@ -24,13 +24,6 @@ from fjord.opcodes import ONCE, STRINGS, U8, U64, ColumnKind, Opcode
 
 HEADER = struct.Struct("<BBHIII")
 
-_ENCODER_OF: Final[dict[ColumnKind, Callable[[Any], columns.Buffer]]] = {
-    U8: columns.encode_u8,
-    U64: columns.encode_u64,
-    STRINGS: Strings.encode,
-    ONCE: columns.encode_u64,
-}
-
 # Beside the types of values, 0 to 5, an entry of a key/value table may be one of these.
 TOMBSTONE: Final = 0xFF
 ALIAS: Final = 0xFE
@@ -38,31 +31,15 @@ ALIAS: Final = 0xFE
 # lives: its share of headers and columns.
 ROW_BYTES: Final = 96
 
-_ENCODERS: Final[dict[Opcode, tuple[Callable[[Any], columns.Buffer], ...]]] = {
-    opcode: tuple(_ENCODER_OF[kind] for _, kind in opcode.columns) for opcode in Opcode
-}
+
+def _one_row(opcode: Opcode) -> tuple[int, Callable[..., bytes]]:
+    """Returns how many columns of numbers an op begins with, and what packs a row of them."""
+    kinds = [kind for _, kind in opcode.columns if kind != STRINGS]
+    codes = ["B7x" if kind == U8 else "Q" for kind in kinds]
+    return len(kinds), struct.Struct("<" + "".join(codes)).pack
 
 
-def _number_count(opcode: Opcode) -> int:
-    """Returns how many columns of numbers an op begins with; all others are strings."""
-    kinds = [kind for _, kind in opcode.columns]
-    count = kinds.index(STRINGS) if STRINGS in kinds else len(kinds)
-    assert STRINGS not in kinds[:count]
-    assert set(kinds[count:]) <= {STRINGS}
-    return count
-
-
-# The numbers of an op of one row are packed in one go.
-_ONE_ROW: Final[dict[Opcode, tuple[int, Callable[..., bytes]]]] = {
-    opcode: (
-        count := _number_count(opcode),
-        struct.Struct(
-            "<"
-            + "".join({U8: "B7x", U64: "Q", ONCE: "Q"}[kind] for _, kind in opcode.columns[:count])
-        ).pack,
-    )
-    for opcode in Opcode
-}
+_ONE_ROW: Final = {opcode: _one_row(opcode) for opcode in Opcode}
 
 Numbers = Sequence[int]
 Column = Numbers | Strings
@@ -137,7 +114,6 @@ def only(op: Op, rows: Sequence[int]) -> Op:
 
 
 _first: Final = operator.itemgetter(0)
-_encoded: Final = operator.methodcaller("encode")
 
 
 def encode(op: Op) -> tuple[bytes, int]:
@@ -146,16 +122,25 @@ def encode(op: Op) -> tuple[bytes, int]:
     if len(found) != len(opcode.columns):
         raise ValueError(f"{opcode.name} has {len(opcode.columns)} columns, not {len(found)}")
     parts: list[columns.Buffer] = [b""]
+    size = 0  # of the payload
     if rows == 1:
         count, pack = _ONE_ROW[opcode]
         parts.append(pack(*map(_first, found[:count])))
-        parts += map(_encoded, found[count:])
+        for column in found[count:]:
+            data = column.data
+            size = len(data)
+            parts += (columns.ONE_ROW(0, size), data, columns.PADDING[size & 7])
     else:
-        for encode_, column in zip(_ENCODERS[opcode], found, strict=True):
-            parts += column.parts() if isinstance(column, Strings) else (encode_(column),)
+        for (_, kind), column in zip(opcode.columns, found, strict=True):
+            if kind == STRINGS:
+                parts += column.parts()
+                size = column.offsets[-1]
+            else:
+                encode_ = columns.encode_u8 if kind == U8 else columns.encode_u64
+                parts.append(encode_(column))
     length = HEADER.size + sum(map(len, parts))
     parts[0] = HEADER.pack(opcode, 0, 0, table, rows, length)
-    return b"".join(parts), _payload_start(op, length)
+    return b"".join(parts), length - (size + 7 & ~7)
 
 
 def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
@@ -177,9 +162,11 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
     found: list[Column] = []
     inside = view[:end]
     column: Column
+    size = 0  # of the payload
     for _, kind in opcode.columns:
         if kind == STRINGS:
             column, position = columns.decode_strings(inside, position, rows)
+            size = column.offsets[-1]
         elif kind == ONCE:
             column, position = columns.decode_numbers(inside, position, 1, U64)
         else:
@@ -187,10 +174,4 @@ def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
         found.append(column)
     if position != end:
         raise ValueError("an op is longer than its columns")
-    op = Op(opcode, table, rows, tuple(found))
-    return op, start + _payload_start(op, length), end
-
-
-def _payload_start(op: Op, length: int) -> int:
-    last = op.columns[-1] if op.columns else ()
-    return length - (len(last.data) + 7 & ~7) if isinstance(last, Strings) else length
+    return Op(opcode, table, rows, tuple(found)), end - (size + 7 & ~7), end

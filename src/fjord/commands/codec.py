@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fjord import columns, limits
-from fjord.columns import Buffer, Strings, aligned, padding
+from fjord.columns import PADDING, Buffer, Strings, aligned
 from fjord.commands.layout import FUNCTIONS, KINDS, Command, Flag, Reply, Row
 from fjord.commands.session import Batch, Refusal, Replies
 from fjord.commands.staging import Stage
@@ -90,7 +90,7 @@ def _encode_held(command: Command) -> tuple[int, int, list[Buffer]]:
         if not row.holds(inner):  # type: ignore[misc]
             raise ValueError(f"{row.name} holds no {inner.name}")
         size = sum(map(len, body))
-        parts += (INNER.pack(inner.number, flags, size, timestamp_us), *body, padding(size))
+        parts += (INNER.pack(inner.number, flags, size, timestamp_us), *body, PADDING[size & 7])
     return 0, 0, parts
 
 
@@ -169,7 +169,7 @@ def _encode_replies(held: Replies) -> list[Buffer]:
     for one in held.replies:
         body = encode_reply(one)
         size = sum(map(len, body))
-        parts += (COUNT.pack(size), *body, padding(size))
+        parts += (COUNT.pack(size), *body, PADDING[size & 7])
     return parts
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 
 from fjord.columns import (
-    _PADDING as PADDING,
+    PADDING,
     Buffer,
     decode_columns,
     decode_numbers,
@@ -111,7 +111,7 @@ def encode_Done(c: Done) -> list[Buffer]:
     _n = 0
     return [
         REPLY_HEAD.pack(1, 0, _n),
-        S0.pack(uuid(c.master), c.seq),
+        S0.pack(c.master if len(c.master) == 16 else uuid(c.master), c.seq),
     ]
 
 
@@ -209,7 +209,10 @@ def encode_Welcome(c: Welcome) -> list[Buffer]:
     t_version = c.version.encode()
     return [
         REPLY_HEAD.pack(11, 0, _n),
-        S3.pack(uuid(c.client), uuid(c.master)),
+        S3.pack(
+            c.client if len(c.client) == 16 else uuid(c.client),
+            c.master if len(c.master) == 16 else uuid(c.master),
+        ),
         COUNT.pack(len(t_version)),
         t_version,
         PADDING[len(t_version) & 7],
@@ -497,7 +500,7 @@ def encode_Acted(c: Acted) -> list[Buffer]:
     _n = 0
     return [
         REPLY_HEAD.pack(7, 0, _n),
-        S0.pack(uuid(c.master), c.seq),
+        S0.pack(c.master if len(c.master) == 16 else uuid(c.master), c.seq),
         COUNT.pack(len(c.missing)),
         encode_u64(c.missing),
         COUNT.pack(len(c.dropped)),
@@ -1027,7 +1030,7 @@ def encode_Spanned(c: Spanned) -> list[Buffer]:
             c.is_more,
             c.durable_seq,
             c.first_seq,
-            uuid(c.epoch),
+            c.epoch if len(c.epoch) == 16 else uuid(c.epoch),
         ),
     ]
 
@@ -1197,7 +1200,7 @@ def encode_Hello(c: Hello) -> tuple[int, int, list[Buffer]]:
         0,
         [
             HEAD.pack(len(b""), 0, _n, c.revision),
-            S17.pack(uuid(c.client)),
+            S17.pack(c.client if len(c.client) == 16 else uuid(c.client)),
         ],
     )
 
@@ -1436,7 +1439,11 @@ def decode_Push(_body: Buffer, _flags: int, _stamp: int) -> Push:
     return Push(
         table=_table,
         relative=_flags & 16384 != 0,
-        timestamps_us=repeat(_stamp, _n) if v_timestamps_us is None else v_timestamps_us,
+        timestamps_us=v_timestamps_us
+        if v_timestamps_us is not None
+        else (_stamp,)
+        if _n == 1
+        else repeat(_stamp, _n),
         process_at_us=v_process_at_us,
         expires_at_us=v_expires_at_us,
         priorities=v_priorities,
@@ -1965,7 +1972,11 @@ def decode_Set(_body: Buffer, _flags: int, _stamp: int) -> Set:
         overwrite=_flags & 32 != 0,
         persist=_flags & 512 != 0,
         ttl_us=v_ttl_us,
-        timestamps_us=repeat(_stamp, _n) if v_timestamps_us is None else v_timestamps_us,
+        timestamps_us=v_timestamps_us
+        if v_timestamps_us is not None
+        else (_stamp,)
+        if _n == 1
+        else repeat(_stamp, _n),
         types=v_types,
         keys=v_keys,
         values=v_values,
@@ -2981,7 +2992,13 @@ def encode_Span(c: Span) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, c.after),
             _name,
             PADDING[len(_name) & 7],
-            S23.pack(c.until, c.rows_max, c.bytes_max, c.before_us, uuid(c.epoch)),
+            S23.pack(
+                c.until,
+                c.rows_max,
+                c.bytes_max,
+                c.before_us,
+                c.epoch if len(c.epoch) == 16 else uuid(c.epoch),
+            ),
         ],
     )
 

@@ -50,7 +50,7 @@ class ReceiveBuffer:
         self.data: bytes | bytearray = b""
         self.start = 0  # what lies before it is used up
         self.pending_bytes = 0  # from there to the end
-        self._needed = 1
+        self.needed = 1  # before that there is no message
 
     def feed(self, data: bytes | bytearray) -> None:
         if not self.pending_bytes:
@@ -67,21 +67,18 @@ class ReceiveBuffer:
         """Says whether `size` bytes are there; if not, nothing more is tried before they are."""
         if self.pending_bytes >= size:
             return True
-        self._needed = size
+        self.needed = size
         return False
-
-    def is_worth_a_look(self) -> bool:
-        return self.pending_bytes >= self._needed
 
     @property
     def missing(self) -> int:
         """How many bytes the message at the front lacks, as far as its beginning tells."""
-        return max(0, self._needed - self.pending_bytes) if self.pending_bytes else 0
+        return max(0, self.needed - self.pending_bytes) if self.pending_bytes else 0
 
     def take_all(self) -> memoryview:
         """Returns all that is there and uses it up, for whoever puts a large message together."""
         found = memoryview(self.data)[self.start :]
-        self.data, self.start, self.pending_bytes, self._needed = b"", 0, 0, 1
+        self.data, self.start, self.pending_bytes, self.needed = b"", 0, 0, 1
         return found
 
     def take(self, offset: int, size: int) -> bytes:
@@ -101,7 +98,7 @@ class ReceiveBuffer:
     def consume(self, size: int) -> None:
         self.start += size
         self.pending_bytes -= size
-        self._needed = 1
+        self.needed = 1
 
 
 class IncompleteError(Exception):

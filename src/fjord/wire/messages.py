@@ -93,11 +93,11 @@ class RequestDecoder(ReceiveBuffer):
             RemoteProtocolError: if the bytes are not FJ version 1, or announce too much.
         """
         pending = self.pending_bytes
-        if pending < self._needed:
+        if pending < self.needed:
             return None
         if pending < REQUEST.size:
             _check_magic(self.take(0, 2))
-            self._needed = REQUEST.size
+            self.needed = REQUEST.size
             return None
         magic, version, function, identifier, flags, timestamp_us = REQUEST.unpack_from(
             self.data, self.start
@@ -118,7 +118,7 @@ class RequestDecoder(ReceiveBuffer):
         command, size, number = found
         self.start += size
         self.pending_bytes = pending - size
-        self._needed = 1
+        self.needed = 1
         return Request(function, identifier, flags, command, size, number)
 
     def _decode_body(
@@ -135,7 +135,7 @@ class RequestDecoder(ReceiveBuffer):
         data, start, pending = self.data, self.start, self.pending_bytes
         head = _NUMBERED if flags & Flag.NUMBER else _UNNUMBERED
         if pending < head.size:
-            self._needed = head.size
+            self.needed = head.size
             return None
         size: int
         (size,) = BODY_LENGTH.unpack_from(data, start + head.size - BODY_LENGTH.size)
@@ -144,7 +144,7 @@ class RequestDecoder(ReceiveBuffer):
             raise RemoteProtocolError(Code.TOO_LARGE, text)
         end = head.size + size
         if pending < end:
-            self._needed = end
+            self.needed = end
             return None
         body: Buffer
         if size < VIEW_BYTES_MIN and type(data) is bytes:
@@ -273,7 +273,7 @@ class ReplyDecoder(ReceiveBuffer):
             RemoteProtocolError: if the bytes are not FJ version 1.
         """
         data, start, size = self.data, self.start, self.pending_bytes
-        if size < self._needed:
+        if size < self.needed:
             return None
         if size >= _PLAIN.size:
             beginning, identifier, flags, error_size, body_size = _PLAIN.unpack_from(data, start)
@@ -282,10 +282,10 @@ class ReplyDecoder(ReceiveBuffer):
                 end = _PLAIN.size + body_size
                 if size < end or body_size >= VIEW_BYTES_MIN:
                     return self._next_large(identifier, body_size)
-                self.start, self.pending_bytes, self._needed = start + end, size - end, 1
+                self.start, self.pending_bytes, self.needed = start + end, size - end, 1
                 return RawReply(identifier, b"", bytes(data[start + _PLAIN.size : start + end]))
         elif size < REPLY.size:
-            self._needed = REPLY.size
+            self.needed = REPLY.size
             return None
         found: RawReply | RawChange
         try:
