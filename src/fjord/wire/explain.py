@@ -8,33 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import columns, limits, ops
-from fjord.commands import FUNCTIONS, KINDS, Flag, Replies, Row
+from fjord.commands import FUNCTIONS, KINDS, Flag, Replies, Row, layout
 from fjord.commands.codec import FLAG_NAMES, NESTED_REPLIES, unknown_flag
-from fjord.commands.layout import (
-    BLOB,
-    DATES,
-    FLAG,
-    NAME,
-    NESTED,
-    NUMBERS,
-    OPS,
-    SEQ,
-    STAMP,
-    TEXT,
-    TIME,
-    TIMES,
-    U8S,
-    U64,
-    U64S,
-    UUID,
-    Field,
-    Kind,
-)
+from fjord.commands.layout import Field, Kind
 from fjord.values import Type
 from fjord.wire import seed
 from fjord.wire.fields import (
@@ -63,7 +43,6 @@ _REPLY_FLAGS: Final = (
     | Flag.COUNT
     | Flag.BODY
 )
-_ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 _KEY_NAMES: Final = ("key", "key", "regex", "cursor")  # by what is queried
 _OPAQUE: Final = "as the server gave it out; it means nothing to a client"
 
@@ -166,7 +145,7 @@ def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
     if not row.key:
         return
     query = flags & QUERY_BITS
-    if query and flags & _ONE_KEY_FLAGS:
+    if query and flags & seed.ONE_KEY_FLAGS:
         raise StoppedError("bits 3, 4 and 11 are not known to GET with a query")
     if flags & Flag.TIMEOUT:
         walk.time("timeout")
@@ -184,15 +163,9 @@ def _seed_fields(walk: Walk, function: Function, flags: int) -> None:
         _value(walk, flags, function.name)
 
 
-def _sized(walk: Walk, flags: int, name: str) -> None:
+def _sized(walk: Walk, flags: int, name: str = "key") -> None:
     size = walk.number(2 if flags & Flag.KEY_16 else 1, f"size of the {name}")
-    found = walk.take(size, name)
-    if found:
-        walk.explain(_OPAQUE if name == "cursor" else shown(found))
-
-
-def _key(walk: Walk, flags: int) -> None:
-    _sized(walk, flags, "key")
+    walk.take(size, name, _OPAQUE if name == "cursor" else shown)
 
 
 def _job_key(walk: Walk, flags: int) -> None:
@@ -201,9 +174,7 @@ def _job_key(walk: Walk, flags: int) -> None:
     if size >= 8:
         walk.number(8, "xid")
         size -= 8
-    found = walk.take(size, "key")
-    if found:
-        walk.explain(shown(found))
+    walk.take(size, "key", shown)
 
 
 def _value(walk: Walk, flags: int, owner: str) -> None:
@@ -218,9 +189,7 @@ def _value(walk: Walk, flags: int, owner: str) -> None:
     walk.explain(f"{size}: type and {size - 1} bytes")
     type_ = walk.number(1, "type")
     walk.explain(shown_type(type_))
-    found = walk.take(size - 1, "value")
-    if found:
-        walk.explain(shown_value(type_, found))
+    walk.take(size - 1, "value", lambda data: shown_value(type_, data))
 
 
 # -- bodies ---------------------------------------------------------------------------------------
@@ -231,10 +200,10 @@ def _request_body(walk: Walk, row: Row, flags: int) -> None:
     walk.zeros(2)
     rows = walk.number(4, "rows")
     argument = next((one for one in row.fields if one.argument), None)
-    walk.fixed(argument.kind if argument else U64, argument.shown if argument else "argument", 8)
-    name = walk.take(length, "table")
-    if name:
-        walk.explain(shown(name))
+    walk.fixed(
+        argument.kind if argument else layout.U64, argument.shown if argument else "argument", 8
+    )
+    walk.take(length, "table", shown)
     walk.padding()
     if rows > limits.BATCH_ROWS_MAX:
         raise StoppedError(f"a batch has at most {limits.BATCH_ROWS_MAX} rows")
@@ -243,8 +212,12 @@ def _request_body(walk: Walk, row: Row, flags: int) -> None:
             _inner_request(walk, row, position)
         return
     for one in row.fields:
-        bit = Flag.TIMEOUT if one.kind is DATES else one.bit
-        if one.kind not in (NAME, STAMP, FLAG) and not one.argument and flags & bit == bit:
+        bit = Flag.TIMEOUT if one.kind is layout.DATES else one.bit
+        if (
+            one.kind not in (layout.NAME, layout.STAMP, layout.FLAG)
+            and not one.argument
+            and flags & bit == bit
+        ):
             walk.field(one, rows)
 
 
@@ -296,7 +269,7 @@ def _reply(walk: Walk, asked: dict[int, int], reply_to: int | None) -> None:
     count = walk.number(2, "count") if paged else 0
     _sized(walk, flags, "error")
     if paged:
-        _pairs(walk, flags, count, _job_key if function == Function.NEXT else _key)
+        _pairs(walk, flags, count, _job_key if function == Function.NEXT else _sized)
     elif flags & VALUE_BITS:
         _value(walk, flags, "a reply")
     if flags & Flag.BODY:
@@ -337,8 +310,7 @@ def _reply_body(walk: Walk, *, is_inner: bool = False) -> None:
 # -- a walk along bytes ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(NamedTuple):
     """Some bytes, and what they are."""
 
     offset: int
@@ -362,8 +334,8 @@ class Walk:
         self.end = end
         self._lines = lines
 
-    def take(self, size: int, field: str, meaning: str = "") -> bytes:
-        """Names the next `size` bytes.
+    def take(self, size: int, field: str, meaning: str | Callable[[bytes], str] = "") -> bytes:
+        """Names the next `size` bytes, and says what they mean, or what says so.
 
         Raises:
             StoppedError: if there are fewer.
@@ -373,23 +345,19 @@ class Walk:
             raise StoppedError(f"{field} has {size} bytes, but only {left} are left")
         found = self.data[self.position : self.position + size]
         if size:
-            self._add(found, field, meaning)
+            meaning = meaning if isinstance(meaning, str) else meaning(found)
+            self._lines.append(Line(self.position, found, field, meaning))
         self.position += size
         return found
 
     def number(self, size: int, field: str) -> int:
-        found = int.from_bytes(self.data[self.position : self.position + size], "big")
-        self.take(size, field, str(found))
-        return found
+        return _big(self.take(size, field, lambda data: str(_big(data))))
 
-    def time(self, field: str) -> int:
-        found = int.from_bytes(self.data[self.position : self.position + 8], "big")
-        self.take(8, field, shown_time(found))
-        return found
+    def time(self, field: str) -> None:
+        self.take(8, field, lambda data: shown_time(_big(data)))
 
-    def zeros(self, size: int, field: str = "reserved") -> None:
-        found = self.data[self.position : self.position + size]
-        self.take(size, field, "not 0" if any(found) else "0")
+    def zeros(self, size: int) -> None:
+        self.take(size, "reserved", lambda data: "not 0" if any(data) else "0")
 
     def padding(self) -> None:
         size = -(self.position - self.start) % 8
@@ -397,17 +365,12 @@ class Walk:
 
     def explain(self, meaning: str) -> None:
         """Says more of the last field."""
-        last = self._lines[-1]
-        self._lines[-1] = Line(
-            offset=last.offset, data=last.data, field=last.field, meaning=meaning
-        )
+        self._lines[-1] = self._lines[-1]._replace(meaning=meaning)
 
     def stop(self, reason: str) -> None:
         """Names all that is left as what cannot be explained."""
         found = self.data[self.position : self.end]
-        self._lines.append(
-            Line(offset=self.position, data=found, field="?", meaning=reason, is_problem=True)
-        )
+        self._lines.append(Line(self.position, found, "?", reason, is_problem=True))
         self.position = self.end
 
     def inner(self, size: int) -> Walk:
@@ -420,45 +383,39 @@ class Walk:
         if one.counted:
             rows = self.number(4, f"rows of {name}")
             self.zeros(4)
-        if kind is NESTED:
+        if kind is layout.NESTED:
             for inner in one.of.row.fields:  # type: ignore[union-attr]
                 self.field(inner, rows)
-        elif kind in (BLOB, TEXT):
+        elif kind in (layout.BLOB, layout.TEXT):
             size = self.number(4, f"size of {name}")
             self.zeros(4)
-            found = self.take(size, name)
-            if found:
-                self.explain(shown(found))
+            self.take(size, name, shown)
             self.padding()
-        elif kind in NUMBERS or kind is DATES:
+        elif kind in layout.NUMBERS or kind is layout.DATES:
             self._numbers(kind, name, rows)
         elif not kind.code:
-            self._strings(name, rows, is_op=kind is OPS)
+            self._strings(name, rows, is_op=kind is layout.OPS)
         else:
             self.fixed(kind, name, struct.calcsize(f">{kind.code.removesuffix('4x')}"))
             self.padding()
 
     def fixed(self, kind: Kind, name: str, size: int) -> None:
         """Names a number, or an identity."""
-        if kind is UUID:
-            found = self.take(size, name)
-            self.explain(found.hex() if any(found) else "none")
-        elif kind is TIME:
+        if kind is layout.UUID:
+            self.take(size, name, lambda data: data.hex() if any(data) else "none")
+        elif kind is layout.TIME:
             self.time(name)
-        elif self.number(size, name) == 2**64 - 1 and kind is SEQ:
+        elif self.number(size, name) == 2**64 - 1 and kind is layout.SEQ:
             self.explain("none")
 
-    def _add(self, data: bytes, field: str, meaning: str) -> None:
-        self._lines.append(Line(offset=self.position, data=data, field=field, meaning=meaning))
-
     def _numbers(self, kind: Kind, name: str, rows: int) -> None:
-        data = self.take(rows * (1 if kind is U8S else 8), f"{name} column")
+        data = self.take(rows * (1 if kind is layout.U8S else 8), f"{name} column")
         first = data[: _NUMBERS_SHOWN * 8]
-        if kind is U8S:
+        if kind is layout.U8S:
             found = [shown_type(one) if name == "type" else str(one) for one in first]
         else:
             plain = struct.unpack(f"<{len(first) // 8}Q", first)
-            found = [str(one) if kind is U64S else shown_time(one) for one in plain]
+            found = [str(one) if kind is layout.U64S else shown_time(one) for one in plain]
         if data:
             more = ", ..." if rows > len(found[:_NUMBERS_SHOWN]) else ""
             self.explain(", ".join(found[:_NUMBERS_SHOWN]) + more)
@@ -475,13 +432,13 @@ class Walk:
             if code == ops.STRINGS:
                 self._strings(column, rows, is_op=False)
             else:
-                kind = U8S if code == ops.U8 else TIMES if column.endswith("_us") else U64S
+                number = layout.TIMES if column.endswith("_us") else layout.U64S
+                kind = layout.U8S if code == ops.U8 else number
                 self._numbers(kind, column, 1 if code == ops.ONCE else rows)
 
     def _little(self, field: str) -> int:
-        found = int.from_bytes(self.take(4, field), "little")
-        self.explain(str(found))
-        return found
+        found = self.take(4, field, lambda data: str(int.from_bytes(data, "little")))
+        return int.from_bytes(found, "little")
 
     def _strings(self, name: str, rows: int, *, is_op: bool) -> None:
         view = memoryview(self.data)[self.position : self.end]
@@ -496,12 +453,14 @@ class Walk:
                 self.inner(size)._op(f"{name} {row}")
                 self.position += size
                 continue
-            found = self.take(size, f"{name} {row}")
-            if found:
-                self.explain(shown(found))
+            self.take(size, f"{name} {row}", shown)
         rest = len(column.data) - column.offsets[min(_ROWS_SHOWN, rows)]
         self.take(rest, f"{name} more", f"{rows - _ROWS_SHOWN} more rows")
         self.padding()
+
+
+def _big(data: bytes) -> int:
+    return int.from_bytes(data, "big")
 
 
 def _is_op(data: bytes) -> bool:

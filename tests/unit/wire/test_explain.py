@@ -321,7 +321,8 @@ def walk_of(data: bytes) -> tuple[Walk, list[Line]]:
 
 def test_fields_are_named_in_order() -> None:
     walk, lines = walk_of(b"\0\5" + bytes(7) + b"\1" + bytes(2) + b"k")
-    assert (walk.number(2, "count"), walk.time("timestamp")) == (5, 1)
+    assert walk.number(2, "count") == 5
+    walk.time("timestamp")
     walk.zeros(2)
     walk.take(1, "key")
     walk.explain("the key")
