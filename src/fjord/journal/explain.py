@@ -24,7 +24,7 @@ from fjord.journal.survey import Damage, Part
 # Columns of up to this many rows are shown row by row.
 _ROWS_SHOWN: Final = 16
 _BYTES_SHOWN: Final = 32
-_SIZES: Final[dict[ops.ColumnKind, int]] = {ops.U8: 1, ops.U64: 8}
+_SIZES: Final[dict[ops.ColumnKind, int]] = {ops.U8: 1, ops.U64: 8, ops.ONCE: 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

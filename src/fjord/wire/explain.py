@@ -432,8 +432,8 @@ class Walk:
             if code == ops.STRINGS:
                 self._strings(column, rows, is_op=False)
             else:
-                number = layout.TIMES if column.endswith("_us") else layout.U64S
-                kind = layout.U8S if code == ops.U8 else number
+                numbers = layout.TIMES if column.endswith("_us") else layout.U64S
+                kind = layout.U8S if code == ops.U8 else numbers
                 self._numbers(kind, column, 1 if code == ops.ONCE else rows)
 
     def _little(self, field: str) -> int:

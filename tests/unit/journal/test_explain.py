@@ -106,6 +106,20 @@ def test_an_op_without_columns_is_its_header(tmp_path: Path) -> None:
     assert fields[-1].name == "length"
 
 
+def test_numbers_that_an_op_has_once_are_named(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    columns = tuple((number,) for number in range(1, 7))
+    commit, _ = ops.encode(Op(Opcode.STREAM_COMMIT, 1, 5, columns))
+    writer.append(Commit(NOW_US, 0, [commit], 5))
+    end = writer.position
+    writer.close()
+    fields = explain(tmp_path, 64)
+    check_gapless(fields, 64, end)
+    assert {"stage[0]": "1", "freed[0]": "6"}.items() <= {
+        field.name: field.value for field in fields
+    }.items()
+
+
 def test_where_no_frame_is_the_bytes_are_shown(tmp_path: Path, places: list[int]) -> None:
     path = segment_file(tmp_path)
     with path.open("ab") as file:
