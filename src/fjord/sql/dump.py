@@ -29,15 +29,15 @@ class CutShortError(FjordError):
     """The text ends in the middle of something."""
 
 
-class TokenKind(enum.Enum):
-    """What a token is."""
+class TokenKind(enum.StrEnum):
+    """What a token is; most are named as their groups in the expression that finds them."""
 
-    WORD = enum.auto()  # a keyword, a name or a number
-    NAME = enum.auto()  # a name in backticks, without them
-    STRING = enum.auto()  # its content, with nothing escaped
-    MARK = enum.auto()  # any other byte
-    TOO_LONG = enum.auto()
-    END = enum.auto()  # of the text
+    WORD = "word"  # a keyword, a name or a number
+    NAME = "name"  # a name in backticks, without them
+    STRING = "string"  # its content, with nothing escaped
+    MARK = "mark"  # any other byte
+    TOO_LONG = "too long"
+    END = "end"  # of the text
 
 
 class Token(NamedTuple):
@@ -51,32 +51,37 @@ _END: Final = Token(TokenKind.END, b"")
 _TOKEN_TOO_LONG: Final = Token(TokenKind.TOO_LONG, b"")
 
 _QUOTES: Final = {b"'": "a string", b'"': "a string", b"`": "a name"}
+
+
+def _inside(quote: bytes, *, escapes: bool) -> bytes:
+    """Returns what matches all between two quotes; a backslash escapes nothing in names."""
+    if escapes and quote != b"`":
+        return rb"(?:[^%b\\]++|\\.|%b%b)*+" % (quote, quote, quote)
+    return rb"(?:[^%b]++|%b%b)*+" % (quote, quote, quote)
+
+
+def _quoted(quote: bytes, *, escapes: bool) -> bytes:
+    return quote + _inside(quote, escapes=escapes) + quote
+
+
 # Without backslashes that escape, and with them.
-_INSIDE: Final = (
-    {quote: re.compile(rb"(?:[^%b]++|%b%b)*+" % (quote, quote, quote)) for quote in _QUOTES},
-    {
-        b"'": re.compile(rb"(?:[^'\\]++|\\.|'')*+", re.DOTALL),
-        b'"': re.compile(rb'(?:[^"\\]++|\\.|"")*+', re.DOTALL),
-        b"`": re.compile(rb"(?:[^`]++|``)*+"),
-    },
-)
-_STRING_STARTS: Final = (
-    rb"""(?P<string>'(?:[^']++|'')*+'|"(?:[^"]++|"")*+")""",
-    rb"""(?P<string>'(?:[^'\\]++|\\.|'')*+'|"(?:[^"\\]++|\\.|"")*+")""",
+_INSIDE: Final = tuple(
+    {quote: re.compile(_inside(quote, escapes=escapes), re.DOTALL) for quote in _QUOTES}
+    for escapes in (False, True)
 )
 _TOKENS: Final = tuple(
     re.compile(
         rb"(?P<space>\s++)|(?P<line>\#|--(?:\s|\Z))|(?P<open>/\*M?!\d*+)|(?P<comment>/\*)"
-        rb"|(?P<close>\*/)|" + strings + rb"|(?P<name>`(?:[^`]++|``)*+`)"
-        rb"|(?P<word>[0-9A-Za-z_$@\x80-\xff]++)|(?P<mark>.)",
+        rb"|(?P<close>\*/)|(?P<string>%b|%b)|(?P<name>%b)"
+        rb"|(?P<word>[0-9A-Za-z_$@\x80-\xff]++)|(?P<mark>.)"
+        % tuple(_quoted(quote, escapes=escapes) for quote in _QUOTES),
         re.DOTALL,
     )
-    for strings in _STRING_STARTS
+    for escapes in (False, True)
 )
 # So many bytes tell comments from what looks like one: `/*M!`.
 _AHEAD: Final = 4
-_OPENING: Final = re.compile(rb"/\*M?!")
-_COMMENT: Final = re.compile(rb"--(?:\s|\Z)")
+_COMMENTS: Final = ("line", "open", "comment")
 _WORD: Final = re.compile(rb"[0-9A-Za-z_$@\x80-\xff]++")
 # Words for the client of MariaDB, which are no statement.
 _SANDBOX: Final = re.compile(rb"\\-[^*]{0,100}+\*/")
@@ -124,19 +129,13 @@ class Scanner:
                 if not self._more():
                     return _END
                 continue
-            kind, end = found.lastgroup, found.end()
+            kind, end = found.lastgroup or "", found.end()
             if kind == "space" or kind == "close":
                 self.at = end
             elif self._may_go_on(kind, end) and self._more_of(found.start()):
                 continue
-            elif kind == "line":
-                self._pass(b"\n")  # which may be part of the token
-            elif kind == "open":
-                self.at = end
-                self._pass_sandbox()
-            elif kind == "comment":
-                self.at = end
-                self._pass(b"*/")
+            elif kind in _COMMENTS:
+                self._pass_comment(kind, end)
             elif len(found[0]) > TOKEN_BYTES_MAX:
                 return self._too_long(found[0][:1])
             elif kind == "mark" and found[0] in _QUOTES:  # its end is not in memory
@@ -145,6 +144,17 @@ class Scanner:
             else:
                 self.at = end
                 return self._made(kind, found[0])
+
+    def token_of(self, what: str = "a statement") -> Token:
+        """Returns the next token, in the middle of something.
+
+        Raises:
+            CutShortError: if the text ends before it.
+        """
+        token = self.token()
+        if token.kind is TokenKind.END:
+            raise self._cut(what)
+        return token
 
     def skip(self) -> None:
         """Goes behind the end of the statement.
@@ -159,24 +169,19 @@ class Scanner:
             if found is not None:
                 self.at = found.end()
             if not self._has(max(_AHEAD, len(self.delimiter))) and self.at == len(self.text):
-                raise CutShortError(self._cut("a statement"))
+                raise self._cut("a statement")
             if self.text.startswith(self.delimiter, self.at):
                 self.at += len(self.delimiter)
                 return
-            self._skip_mark(self.text[self.at : self.at + 1], first)
-
-    def _skip_mark(self, mark: bytes, first: bytes) -> None:
-        if mark in _QUOTES:
-            self._pass_quoted(mark)
-        elif (opening := _OPENING.match(self.text, self.at)) is not None:
-            self.at = opening.end()
-        elif self.text.startswith(b"/*", self.at):
-            self.at += 2
-            self._pass(b"*/")
-        elif mark == b"#" or _COMMENT.match(self.text, self.at):
-            self._pass(b"\n")
-        elif mark in (b"-", b"/", first):
-            self.at += 1
+            mark = self.text[self.at : self.at + 1]
+            if mark in _QUOTES:
+                self._pass_quoted(mark)
+                continue
+            found = _TOKENS[self.escapes].match(self.text, self.at)
+            if found is not None and found.lastgroup in _COMMENTS:
+                self._pass_comment(found.lastgroup, found.end())
+            else:
+                self.at += 1
 
     def passes(self, prefix: bytes) -> bool:
         """Goes behind a prefix, if it comes next; says whether it does."""
@@ -207,7 +212,7 @@ class Scanner:
         self.text, self.at = self.text[self.at :] + data, 0
         return True
 
-    def _may_go_on(self, kind: str | None, end: int) -> bool:
+    def _may_go_on(self, kind: str, end: int) -> bool:
         """Says whether what comes next could make another token of one that ends here."""
         left = len(self.text) - end
         return left == 0 or (left < _AHEAD and kind in ("mark", "comment"))
@@ -225,14 +230,12 @@ class Scanner:
 
     # -- going on ---------------------------------------------------------------------------------
 
-    def _made(self, kind: str | None, text: bytes) -> Token:
-        if kind == "mark":
-            return Token(TokenKind.MARK, text)
-        if kind == "word":
-            return Token(TokenKind.WORD, text)
+    def _made(self, kind: str, text: bytes) -> Token:
         if kind == "name":
-            return Token(TokenKind.NAME, text[1:-1].replace(b"``", b"`"))
-        return Token(TokenKind.STRING, self.unquoted(text[1:-1], text[:1]))
+            text = text[1:-1].replace(b"``", b"`")
+        elif kind == "string":
+            text = self.unquoted(text[1:-1], text[:1])
+        return Token(TokenKind(kind), text)
 
     def unquoted(self, text: bytes, quote: bytes = b"'") -> bytes:
         """Returns what the text between two quotes stands for."""
@@ -242,7 +245,7 @@ class Scanner:
 
     def _unended(self, quote: bytes) -> Token:
         if len(self.text) - self.at <= TOKEN_BYTES_MAX:
-            raise CutShortError(self._cut(_QUOTES[quote]))
+            raise self._cut(_QUOTES[quote])
         return self._too_long(quote)
 
     def _too_long(self, first: bytes) -> Token:
@@ -262,7 +265,7 @@ class Scanner:
             if not self._more():
                 self.at = len(self.text)
                 if end == b"*/":
-                    raise CutShortError(self._cut("a comment"))
+                    raise self._cut("a comment")
                 return
         self.at = found + len(end)
 
@@ -281,16 +284,25 @@ class Scanner:
                     self.at += 1
                     return
             elif not has_next:
-                raise CutShortError(self._cut(_QUOTES[quote]))
+                raise self._cut(_QUOTES[quote])
 
-    def _pass_sandbox(self) -> None:
+    def _pass_comment(self, kind: str, end: int) -> None:
+        """Goes behind a comment; of one that holds statements, behind its beginning."""
+        if kind == "line":
+            self._pass(b"\n")  # which may be part of the token
+            return
+        self.at = end
+        if kind == "comment":
+            self._pass(b"*/")
+            return
         self._has(100)
-        found = _SANDBOX.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
+        sandbox = _SANDBOX.match(self.text, self.at)
+        if sandbox is not None:
+            self.at = sandbox.end()
 
-    def _cut(self, what: str) -> str:
-        return f"it ends at line {self.line} in the middle of {what}: it was cut short"
+    def _cut(self, what: str) -> CutShortError:
+        text = f"it ends at line {self.line} in the middle of {what}: it was cut short"
+        return CutShortError(text)
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
@@ -319,7 +331,6 @@ _UTF8: Final = {b"utf8", b"utf8mb3", b"utf8mb4", b"ascii", b"binary"}
 _NAMES: Final = re.compile(rb"^SET NAMES (\w+)", re.IGNORECASE)
 # A row of usual values is matched whole; all others are taken apart by tokens.
 _NUMBER: Final = rb"NULL|-?\d{1,20}+"
-_STRINGS: Final = (rb"'(?:[^']++|'')*+'", rb"'(?:[^'\\]++|\\.|'')*+'")
 _MATCHED_COLUMNS_MAX: Final = 64
 _NO_MATCH: Final = re.compile(rb"(?!)")
 _NULL: Final = b"NULL"
@@ -428,9 +439,7 @@ class Dump:
         """Reads SET, of which it matters what it says of characters and of backslashes."""
         words: list[bytes] = [b"SET"]
         size = 0
-        while (token := self._scanner.token()).text != b";" or token.kind is not TokenKind.MARK:
-            if token.kind is TokenKind.END:
-                raise self._cut("a statement")
+        while (token := self._scanner.token_of()) != _STOP:
             size += len(token.text)
             if size > _SET_BYTES_MAX:
                 self._scanner.skip()
@@ -449,13 +458,13 @@ class Dump:
     def _create(self) -> None:
         """Reads the columns of a table, if it is one."""
         scanner = self._scanner
-        token = scanner.token()
+        token = scanner.token_of()
         while token.text.upper() in (b"OR", b"REPLACE", b"TEMPORARY"):
-            token = scanner.token()
+            token = scanner.token_of()
         if token.text.upper() == b"TABLE":
-            token = scanner.token()
+            token = scanner.token_of()
             while token.kind is TokenKind.WORD and token.text.upper() in (b"IF", b"NOT", b"EXISTS"):
-                token = scanner.token()
+                token = scanner.token_of()
             table, token = self._name(token)
             if token.text == b"(":
                 columns = self._column_definitions()
@@ -463,8 +472,6 @@ class Dump:
                     self._known[table] = columns
                 if len(self._known) > _TABLES_MAX:
                     raise FjordError(f"more than {_TABLES_MAX} tables have the wanted columns")
-        if token.kind is TokenKind.END:
-            raise self._cut("a statement")
         if token != _STOP:
             scanner.skip()
 
@@ -473,9 +480,7 @@ class Dump:
         columns: list[str] = []
         depth, is_first = 1, True
         while depth:
-            token = self._scanner.token()
-            if token.kind is TokenKind.END:
-                raise self._cut("a statement")
+            token = self._scanner.token_of()
             if token.kind is TokenKind.MARK:
                 depth += (token.text == b"(") - (token.text == b")")
                 is_first = depth == 1 and token.text == b","
@@ -488,11 +493,11 @@ class Dump:
 
     def _name(self, token: Token) -> tuple[_Table, Token]:
         """Reads the name of a table that begins with a token; returns the token behind it, too."""
-        first, following = _text(token), self._scanner.token()
+        first, following = _text(token), self._scanner.token_of()
         if following.text != b".":
             return _Table(self._schema, first), following
-        second = _text(self._scanner.token())
-        return _Table(first, second), self._scanner.token()
+        second = _text(self._scanner.token_of())
+        return _Table(first, second), self._scanner.token_of()
 
     def _is_wanted(self, table: _Table) -> bool:
         schema, name = self._wanted
@@ -505,16 +510,14 @@ class Dump:
 
     def _insert(self) -> Iterator[Found | Bad]:
         scanner, line = self._scanner, self._scanner.line
-        token = scanner.token()
+        token = scanner.token_of()
         while token.kind is TokenKind.WORD and token.text.upper() in _EARLY:
-            token = scanner.token()
+            token = scanner.token_of()
         table, token = self._name(token)
         listed: list[str] = []
         if token.text == b"(":
             listed = self._column_definitions()
-            token = scanner.token()
-        if token.kind is TokenKind.END:
-            raise self._cut("a statement")
+            token = scanner.token_of()
         plan = self._plan(table, listed)
         if plan is None or token.text.upper() not in (b"VALUES", b"VALUE"):
             if token != _STOP:
@@ -591,13 +594,11 @@ class Dump:
 
     def _begins_row(self) -> bool:
         """Goes to the next row of a statement; to the end of the statement if there is none."""
-        token = self._scanner.token()
+        token = self._scanner.token_of("an INSERT")
         if token.text == b",":
-            token = self._scanner.token()
+            token = self._scanner.token_of("an INSERT")
         if token.text == b"(":
             return True
-        if token.kind is TokenKind.END:
-            raise self._cut("an INSERT")
         if token != _STOP:
             self._scanner.skip()
             if token.text.upper() not in _LATE:
@@ -623,9 +624,7 @@ class Dump:
         tokens: list[Token] = []
         depth = 0
         while True:
-            token = self._scanner.token()
-            if token.kind is TokenKind.END:
-                raise self._cut("an INSERT")
+            token = self._scanner.token_of("an INSERT")
             if token.kind is TokenKind.MARK:
                 if depth == 0 and token.text in (b",", b")"):
                     return _plain(tokens), token.text
@@ -635,18 +634,13 @@ class Dump:
             if len(tokens) < _TOKENS_MAX:
                 tokens.append(token)
 
-    def _cut(self, what: str) -> CutShortError:
-        return CutShortError(
-            f"it ends at line {self.line} in the middle of {what}: it was cut short"
-        )
-
 
 @functools.lru_cache(maxsize=16)
 def _pattern(places: tuple[int, ...], least: int, escapes: bool) -> re.Pattern[bytes]:  # noqa: FBT001
     """Returns what matches a row of usual values: its bracket, then the values that are wanted."""
     if len(places) > _MATCHED_COLUMNS_MAX:
         return _NO_MATCH
-    value = _NUMBER + b"|" + _STRINGS[escapes]
+    value = _NUMBER + b"|" + _quoted(b"'", escapes=escapes)
     values = [rb"\s*+(%b%b)\s*+" % (b"" if place >= 0 else b"?:", value) for place in places]
     rest = b"".join(b"(?:," + one + b")?+" for one in values[least:])
     return re.compile(rb"\s*+,?\s*+(\()" + b",".join(values[:least]) + rest + rb"\)", re.DOTALL)
