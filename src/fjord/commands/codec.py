@@ -305,8 +305,6 @@ def dates(stamps_us: Sequence[int]) -> tuple[int, int, bytes]:
     if not stamps_us:
         return 0, 0, b""
     first = stamps_us[0]
-    if len(stamps_us) == 1:
-        return 0, first, b""
     found = array("Q", stamps_us) if isinstance(stamps_us, memoryview) else stamps_us
     if found.count(first) == len(found):
         return 0, first, b""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 
 from fjord.columns import (
+    ONE_ROW,
     PADDING,
     Buffer,
     decode_columns,
@@ -147,8 +148,16 @@ def encode_TableList(c: TableList) -> list[Buffer]:
                 encode_u8(c.kinds),
             )
         ),
-        *c.names.parts(),
-        *c.settings.parts(),
+        *(
+            (ONE_ROW(0, len(c.names.data)), c.names.data, PADDING[len(c.names.data) & 7])
+            if _n == 1
+            else c.names.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.settings.data)), c.settings.data, PADDING[len(c.settings.data) & 7])
+            if _n == 1
+            else c.settings.parts()
+        ),
     ]
 
 
@@ -182,7 +191,11 @@ def encode_Numbers(c: Numbers) -> list[Buffer]:
     return [
         REPLY_HEAD.pack(5, 0, _n),
         *((S2.pack(c.values[0]),) if _n == 1 else (encode_u64(c.values),)),
-        *c.names.parts(),
+        *(
+            (ONE_ROW(0, len(c.names.data)), c.names.data, PADDING[len(c.names.data) & 7])
+            if _n == 1
+            else c.names.parts()
+        ),
     ]
 
 
@@ -286,9 +299,21 @@ def encode_Taken(c: Taken) -> list[Buffer]:
                 encode_u8(c.types),
             )
         ),
-        *c.keys.parts(),
-        *c.domains.parts(),
-        *c.values.parts(),
+        *(
+            (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+            if _n == 1
+            else c.keys.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.domains.data)), c.domains.data, PADDING[len(c.domains.data) & 7])
+            if _n == 1
+            else c.domains.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+            if _n == 1
+            else c.values.parts()
+        ),
     ]
 
 
@@ -412,10 +437,26 @@ def encode_JobPage(c: JobPage) -> list[Buffer]:
                 encode_u8(c.types),
             )
         ),
-        *c.keys.parts(),
-        *c.domains.parts(),
-        *c.values.parts(),
-        *c.reasons.parts(),
+        *(
+            (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+            if _n == 1
+            else c.keys.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.domains.data)), c.domains.data, PADDING[len(c.domains.data) & 7])
+            if _n == 1
+            else c.domains.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+            if _n == 1
+            else c.values.parts()
+        ),
+        *(
+            (ONE_ROW(0, len(c.reasons.data)), c.reasons.data, PADDING[len(c.reasons.data) & 7])
+            if _n == 1
+            else c.reasons.parts()
+        ),
     ]
 
 
@@ -570,7 +611,11 @@ def encode_Entries(c: Entries) -> list[Buffer]:
                 encode_u64(c.ttls_us),
             )
         ),
-        *c.values.parts(),
+        *(
+            (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+            if _n == 1
+            else c.values.parts()
+        ),
     ]
 
 
@@ -643,7 +688,11 @@ def encode_Page(c: Page) -> list[Buffer]:
         COUNT.pack(len(c.next_key)),
         c.next_key,
         PADDING[len(c.next_key) & 7],
-        *c.keys.parts(),
+        *(
+            (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+            if _n == 1
+            else c.keys.parts()
+        ),
         *(
             (
                 S7.pack(
@@ -667,7 +716,15 @@ def encode_Page(c: Page) -> list[Buffer]:
                 encode_u64(c.entries.ttls_us),
             )
         ),
-        *c.entries.values.parts(),
+        *(
+            (
+                ONE_ROW(0, len(c.entries.values.data)),
+                c.entries.values.data,
+                PADDING[len(c.entries.values.data) & 7],
+            )
+            if _n == 1
+            else c.entries.values.parts()
+        ),
     ]
 
 
@@ -742,7 +799,11 @@ def encode_Messages(c: Messages) -> list[Buffer]:
                 encode_u64(c.walls_us),
             )
         ),
-        *c.ops.parts(),
+        *(
+            (ONE_ROW(0, len(c.ops.data)), c.ops.data, PADDING[len(c.ops.data) & 7])
+            if _n == 1
+            else c.ops.parts()
+        ),
     ]
 
 
@@ -831,7 +892,11 @@ def encode_Subscribers(c: Subscribers) -> list[Buffer]:
                 encode_u8(c.asleep),
             )
         ),
-        *c.names.parts(),
+        *(
+            (ONE_ROW(0, len(c.names.data)), c.names.data, PADDING[len(c.names.data) & 7])
+            if _n == 1
+            else c.names.parts()
+        ),
     ]
 
 
@@ -947,7 +1012,11 @@ def encode_Scanned(c: Scanned) -> list[Buffer]:
                 encode_u64(c.last_seqs),
             )
         ),
-        *c.ops.parts(),
+        *(
+            (ONE_ROW(0, len(c.ops.data)), c.ops.data, PADDING[len(c.ops.data) & 7])
+            if _n == 1
+            else c.ops.parts()
+        ),
     ]
 
 
@@ -1113,7 +1182,11 @@ def encode_BlockList(c: BlockList) -> list[Buffer]:
                 encode_u64(c.crcs),
             )
         ),
-        *c.names.parts(),
+        *(
+            (ONE_ROW(0, len(c.names.data)), c.names.data, PADDING[len(c.names.data) & 7])
+            if _n == 1
+            else c.names.parts()
+        ),
     ]
 
 
@@ -1382,7 +1455,7 @@ def encode_Push(c: Push) -> tuple[int, int, list[Buffer]]:
     ):
         raise ValueError(UNEVEN)
     _name = c.table.encode()
-    _bit, _stamp, _dates = dates(c.timestamps_us)
+    _bit, _stamp, _dates = (0, c.timestamps_us[0], b"") if _n == 1 else dates(c.timestamps_us)
     return (
         0 | (16384 if c.relative else 0) | _bit,
         _stamp,
@@ -1401,9 +1474,21 @@ def encode_Push(c: Push) -> tuple[int, int, list[Buffer]]:
                     encode_u8(c.types),
                 )
             ),
-            *c.keys.parts(),
-            *c.domains.parts(),
-            *c.values.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
+            *(
+                (ONE_ROW(0, len(c.domains.data)), c.domains.data, PADDING[len(c.domains.data) & 7])
+                if _n == 1
+                else c.domains.parts()
+            ),
+            *(
+                (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+                if _n == 1
+                else c.values.parts()
+            ),
         ],
     )
 
@@ -1619,7 +1704,11 @@ def encode_Cancel(c: Cancel) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -1652,7 +1741,11 @@ def encode_Reschedule(c: Reschedule) -> tuple[int, int, list[Buffer]]:
             _name,
             PADDING[len(_name) & 7],
             S19.pack(c.priority) if c.priority is not None else b"",
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -1694,7 +1787,11 @@ def encode_Bury(c: Bury) -> tuple[int, int, list[Buffer]]:
             COUNT.pack(len(c.reason)),
             c.reason,
             PADDING[len(c.reason) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -1828,7 +1925,11 @@ def encode_Find(c: Find) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -1912,7 +2013,7 @@ def encode_Set(c: Set) -> tuple[int, int, list[Buffer]]:
     if not _n == len(c.types) == (len(c.keys.offsets) - 1) == (len(c.values.offsets) - 1):
         raise ValueError(UNEVEN)
     _name = c.table.encode()
-    _bit, _stamp, _dates = dates(c.timestamps_us)
+    _bit, _stamp, _dates = (0, c.timestamps_us[0], b"") if _n == 1 else dates(c.timestamps_us)
     return (
         0
         | (32 if c.overwrite else 0)
@@ -1928,8 +2029,16 @@ def encode_Set(c: Set) -> tuple[int, int, list[Buffer]]:
             S15.pack(c.ttl_us) if c.ttl_us else b"",
             _dates,
             *((S20.pack(c.types[0]),) if _n == 1 else (encode_u8(c.types),)),
-            *c.keys.parts(),
-            *c.values.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
+            *(
+                (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+                if _n == 1
+                else c.values.parts()
+            ),
             *(
                 (
                     COUNT.pack(len(c.also)),
@@ -2003,7 +2112,11 @@ def encode_Get(c: Get) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2037,7 +2150,11 @@ def encode_Delete(c: Delete) -> tuple[int, int, list[Buffer]]:
             _name,
             PADDING[len(_name) & 7],
             *((encode_u64(c.timestamps_us),) if c.timestamps_us is not None else ()),
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2076,7 +2193,11 @@ def encode_Touch(c: Touch) -> tuple[int, int, list[Buffer]]:
             _name,
             PADDING[len(_name) & 7],
             S15.pack(c.worked_until_us),
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2194,7 +2315,11 @@ def encode_Lock(c: Lock) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2223,7 +2348,11 @@ def encode_Unlock(c: Unlock) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2299,7 +2428,11 @@ def encode_Listen(c: Listen) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 
@@ -2360,8 +2493,16 @@ def encode_Append(c: Append) -> tuple[int, int, list[Buffer]]:
             PADDING[len(_name) & 7],
             *((encode_u64(c.timestamps_us),) if c.timestamps_us is not None else ()),
             *((S20.pack(c.types[0]),) if _n == 1 else (encode_u8(c.types),)),
-            *c.keys.parts(),
-            *c.values.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
+            *(
+                (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
+                if _n == 1
+                else c.values.parts()
+            ),
         ],
     )
 
@@ -2402,7 +2543,11 @@ def encode_Erase(c: Erase) -> tuple[int, int, list[Buffer]]:
             HEAD.pack(len(_name), 0, _n, 0),
             _name,
             PADDING[len(_name) & 7],
-            *c.keys.parts(),
+            *(
+                (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
+                if _n == 1
+                else c.keys.parts()
+            ),
         ],
     )
 

@@ -19,11 +19,12 @@ test can cut or fail a script at each of them in turn.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fjord.errors import DirectoryInUseError
@@ -159,21 +160,6 @@ class SimLock:
         self._disk.locks.discard(self._path)
 
 
-class _Call:
-    """A numbered call: an error stops it, a crash comes right after its effect was cached."""
-
-    def __init__(self, disk: SimDisk, *, crashes: bool) -> None:
-        self._disk = disk
-        self._crashes = crashes
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        if self._crashes:
-            self._disk.die()
-
-
 class SimDisk:
     """A machine's disk, in memory; everything random comes from `seed`."""
 
@@ -238,20 +224,25 @@ class SimDisk:
 
     # -- what SimFile asks for --------------------------------------------------------------------
 
-    def call(self, name: str) -> _Call:
-        """Counts a call whose effect the crash of this very call may still keep."""
+    @contextlib.contextmanager
+    def call(self, name: str) -> Iterator[None]:
+        """Counts a call: an error stops it, a crash comes right after its effect was cached."""
         self.check_alive()
         self.calls.append(name)
         number = len(self.calls)
         if number in self.errors:
             code = self.errors[number]
             raise OSError(code, os.strerror(code))
-        return _Call(self, crashes=number == self._crash_at)
+        crashes = number == self._crash_at
+        try:
+            yield
+        finally:
+            if crashes:
+                self.die()
 
     def begin_call(self, name: str) -> None:
         """Counts a call that a crash prevents."""
-        call = self.call(name)
-        with call:
+        with self.call(name):
             pass
 
     def room_for(self, inode: _Inode) -> int:
