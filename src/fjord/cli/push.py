@@ -175,7 +175,7 @@ class Pushing:
     ) -> None:
         self._jobs = jobs
         self._read = typed(schema) if schema.columns else job_of
-        self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).bytes_min)
+        self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).size)
         self._progress = progress
         self.pushed = 0
         self.bad = 0

@@ -8,8 +8,8 @@ The others, strings and binary, are one behind the other in `bytes`; `ends` says
 ends.  Nothing tells types or names: the schema that the number means does.
 
 Little Python runs for each row and column: columns are converted by C loops, `struct` packs a row
-at once, and the loop that makes dicts is written for its schema, see `_decoder`.  `layout` takes
-whole columns out of rows, and `row_check` says whether bytes are rows.
+at once, and the loop that makes dicts is written for its schema, see `_decoder`.  `Heads`
+takes whole columns out of rows, and `Layout.problem` says whether bytes are rows.
 """
 
 from __future__ import annotations
@@ -35,32 +35,292 @@ _COMBINATIONS_MAX: Final = 64
 Encoded = tuple[list[bytes], list[bytes]]  # rows and their keys; no keys if none are declared
 
 
-class Rows:
-    """Makes rows of one schema, and takes them apart."""
+# -- where things stand in a row, and many rows looked at as columns ------------------------------
+#
+#     row = head, bytes
+#     head = schema u16, nulls, the columns that have a size, ends u32 each
+#
+# The heads of all rows of a schema have one size.  Put one behind the other, a column is every n-th
+# byte of them, a few times: slices with a step take it out, and no Python runs for a row.
+
+
+NUMBER: Final = struct.Struct("<H")
+_END_BYTES: Final = 4
+_ASCII: Final = bytes(range(128))
+# Bytes of shorter rows are counted, since that is faster than to cut the rows.
+_SHORT_BYTES: Final = 256
+# So many rows are faster looked at one by one.
+_FEW: Final = 8
+# Sums of two numbers below these bounds, and of the size of a head, fit into a lane.
+_LANE: Final = b"\1\0\0\0"
+_HIGH_BIT: Final = 31
+_DATA_BYTES_MAX: Final = 2**30
+
+
+class Layout:
+    """Where the columns of a schema stand, and whether bytes are rows of it."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self.layout = Layout(schema)
-        self._check = RowCheck(self.layout)
-        self._names = self.layout.names
-        self._columns = schema.columns
-        self._kinds = self.layout.kinds
-        self._fixed, self._loose = self.layout.fixed, self.layout.loose
-        self._converted = [at for at, kind in enumerate(self._kinds) if kind.converts]
-        self._key = [self._names.index(name) for name in schema.key]
-        self._prefix = self.layout.prefix
-        self._head = self.layout.head
-        self._decode = _decoder(self._columns, self._head.size)
-        self._combinations: set[tuple[type, ...]] = set()  # types of values that were fine
+        self.names = schema.names
+        self.columns = columns = schema.columns
+        self.kinds = [column.kind for column in columns]
+        # Which columns have a size, and which are behind them.
+        self.fixed = [at for at, kind in enumerate(self.kinds) if kind.is_fixed]
+        self.loose = [at for at, kind in enumerate(self.kinds) if not kind.is_fixed]
+        self.null_bytes = -(-len(columns) // 8)
+        self.prefix = self.prefix_of(0)  # of a row that has all
+        fixed = f"<{len(self.prefix)}s"
+        self.places: dict[int, int] = {}  # where columns with a size begin
+        for at in self.fixed:
+            self.places[at] = struct.calcsize(fixed)
+            fixed += self.kinds[at].code
+        self.ends_place = struct.calcsize(fixed)
+        self.head = struct.Struct(fixed + "I" * len(self.loose))
+        self.ends = struct.Struct(f"<{self.ends_place}x{'I' * len(self.loose)}")
+        self.size = self.head.size  # what every row has at least, whatever is in it
+        self._bounded = [at for at in self.fixed if self.kinds[at].bounds is not None]
+        self._texts = [at for at in self.loose if columns[at].type == "string"]
+        self._required = sum(1 << at for at, one in enumerate(columns) if one.required)
 
-    @property
-    def bytes_min(self) -> int:
-        """What every row has at least, whatever is in it."""
-        return self._head.size
+    def prefix_of(self, nulls: int) -> bytes:
+        """Returns how a row begins that lacks some columns."""
+        return NUMBER.pack(self.schema.number) + nulls.to_bytes(self.null_bytes, "little")
+
+    # -- whether bytes are rows: what a server makes sure of before it keeps them ----------------
+    #
+    # Many rows are looked at all together, see `_are_sound`: a few operations on large integers, in
+    # which each row has a lane of 32 bits, say that all of them are fine.  Only if that fails, or
+    # there are few, they are looked at one by one, and the first thing that is wrong is reported.
 
     def problem(self, column: Strings) -> str | None:
         """Says why these are no rows of this schema, or None."""
-        return self._check.problem(column)
+        if len(column) <= _FEW:
+            return self._first_problem(column.rows()) or self._text_problem(column)
+        heads = Heads(self, column)
+        if not self._are_sound(heads):
+            problem = self._first_problem(column.rows())
+            if problem is not None:
+                return problem
+        return self._text_problem(column, heads)
+
+    # -- all together -----------------------------------------------------------------------------
+
+    def _are_sound(self, heads: Heads) -> bool:
+        """Says that all is fine but for the texts; if not, something may be wrong."""
+        return (
+            heads.are_whole
+            and len(heads.data) < _DATA_BYTES_MAX
+            and heads.are_of_schema
+            and not any(map(self._null_problem, heads.nulls()))
+            and not any(self._bounds_problem(at, heads.stored(at)) for at in self._bounded)
+            and self._ends_fit(heads)
+        )
+
+    def _ends_fit(self, heads: Heads) -> bool:
+        """Says whether columns end in order, and the last one of each row where the row does.
+
+        No carry goes from lane to lane.  Ends have no highest bit, so one that is subtracted from
+        the next one with its highest bit set leaves that bit if, and only if, it is not larger.
+        And where a row begins is below 2**30, its last end below 2**31, so their sum fits.
+        """
+        ones = int.from_bytes(_LANE * heads.count, "little")
+        high = ones << _HIGH_BIT
+        before = 0
+        for place in range(len(self.loose)):
+            ends = int.from_bytes(heads.end_bytes(place), "little")
+            if ends & high or ((ends | high) - before) & high != high:
+                return False
+            before = ends
+        starts = int.from_bytes(heads.offsets[:-4], "little")
+        stops = int.from_bytes(heads.offsets[4:], "little")
+        return starts + before + ones * self.size == stops
+
+    # -- one by one -------------------------------------------------------------------------------
+
+    def _first_problem(self, rows: Sequence[bytes]) -> str | None:
+        if not rows:
+            return None
+        if min(map(len, rows)) < self.size:
+            return "a row is too short"
+        size = len(self.prefix)
+        return (
+            self._prefix_problem({row[:size] for row in rows})
+            or self._time_problem(rows)
+            or self._ends_problem(rows)
+        )
+
+    def _prefix_problem(self, prefixes: Iterable[bytes]) -> str | None:
+        wanted = self.schema.number
+        for prefix in prefixes:
+            (number,) = NUMBER.unpack_from(prefix)
+            if number != wanted:
+                return f"a row has schema {number}, and the table has {wanted} now"
+            problem = self._null_problem(int.from_bytes(prefix[NUMBER.size :], "little"))
+            if problem is not None:
+                return problem
+        return None
+
+    def _null_problem(self, nulls: int) -> str | None:
+        if nulls >> len(self.kinds):
+            return "a row has more columns than the table"
+        if nulls & self._required:
+            return "a row lacks what is required"
+        return None
+
+    def _time_problem(self, rows: Sequence[bytes]) -> str | None:
+        for at in self._bounded:
+            one = struct.Struct(f"<{self.places[at]}x{self.kinds[at].code}")
+            values = list(chain.from_iterable(map(one.unpack_from, rows)))
+            problem = self._bounds_problem(at, values)
+            if problem is not None:
+                return problem
+        return None
+
+    def _bounds_problem(self, at: int, values: Sequence[int]) -> str | None:
+        bounds = self.kinds[at].bounds
+        assert bounds is not None
+        if bounds[0] <= min(values) and max(values) <= bounds[1]:
+            return None
+        return f"column {self.names[at]} has a time beyond the years 1 to 9999"
+
+    def _ends_problem(self, rows: Sequence[bytes]) -> str | None:
+        for row in rows:
+            ends = (0, *self.ends.unpack_from(row))
+            if self.size + ends[-1] != len(row):
+                return "a row has another length than it says"
+            if any(end > following for end, following in pairwise(ends)):
+                return "a column of a row ends before it begins"
+        return None
+
+    # -- texts ------------------------------------------------------------------------------------
+
+    def _text_problem(self, column: Strings, heads: Heads | None = None) -> str | None:
+        """Looks at the texts of rows that are fine otherwise."""
+        if not self._texts:
+            return None
+        heads = Heads(self, column) if heads is None else heads
+        # Where all is ASCII, it does not matter where one text ends and the next begins.
+        if heads.are_followed_by_ascii():
+            return None
+        for at in self._texts:
+            if not _is_text(heads.parts(at)):
+                return f"column {self.names[at]} is no UTF-8"
+        return None
+
+
+def _is_text(parts: Sequence[bytes]) -> bool:
+    """Says whether each of these is UTF-8; a character cannot go on behind the zero."""
+    try:
+        b"\0".join(parts).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class Heads:
+    """The heads of many rows.
+
+    Where a row is too short, its head reaches into the next one: `Layout.problem` finds that out, and
+    who reads rows that were checked need not.
+    """
+
+    def __init__(self, layout: Layout, column: Strings) -> None:
+        self.layout = layout
+        self.count = len(column)
+        self.data = bytes(column.data)
+        offsets = column.offsets
+        if not isinstance(offsets, array | memoryview):
+            offsets = array("I", offsets)
+        self.offsets = offsets.tobytes()
+        self._starts = offsets.tolist()
+        self._starts.pop()
+        size, data = layout.size, self.data
+        self.heads = data  # where columns without a size are behind them, they are put together
+        if layout.loose:
+            self.heads = b"".join([data[start : start + size] for start in self._starts])
+
+    @property
+    def are_whole(self) -> bool:
+        return len(self.heads) == self.count * self.layout.size
+
+    @property
+    def are_of_schema(self) -> bool:
+        """Says whether all rows begin with the number of the schema."""
+        number, size = self.layout.prefix[: NUMBER.size], self.layout.size
+        return all(self.heads[at::size].count(byte) == self.count for at, byte in enumerate(number))
+
+    def nulls(self) -> set[int]:
+        """Returns which combinations of columns have no value in some rows."""
+        planes = [self.null_plane(8 * at) for at in range(self.layout.null_bytes)]
+        if all(plane.count(0) == self.count for plane in planes):
+            return {0}
+        return {int.from_bytes(found, "little") for found in set(zip(*planes, strict=True))}
+
+    def null_plane(self, at: int) -> bytes:
+        """Returns the byte of each row that has the bit of a column."""
+        return self.heads[NUMBER.size + at // 8 :: self.layout.size]
+
+    def stored(self, at: int) -> Sequence[Any]:
+        """Returns what is packed of a column with a size."""
+        code, place, size = self.layout.kinds[at].code, self.layout.places[at], self.layout.size
+        width = struct.calcsize("<" + code)
+        if code.endswith("s"):
+            one = struct.Struct(f"{place}x{code}{size - place - width}x")
+            return list(chain.from_iterable(one.iter_unpack(self.heads)))
+        found = self._gathered(place, width)
+        if code == "?":
+            return list(map(bool, found))  # a cast would leave it open what 2 is
+        return memoryview(found).cast(code).tolist()  # type: ignore[call-overload,no-any-return]
+
+    def end_bytes(self, place: int) -> bytearray:
+        """Returns where one of the columns without a size ends in each row, as u32."""
+        return self._gathered(self.layout.ends_place + _END_BYTES * place, _END_BYTES)
+
+    def parts(self, at: int) -> list[bytes]:
+        """Returns what the rows have of a column without a size."""
+        place, data = self.layout.loose.index(at), self.data
+        first = list(map(add, self._starts, repeat(self.layout.size)))
+        starts = list(map(add, first, self._ends(place - 1))) if place else first
+        stops = map(add, first, self._ends(place))
+        return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+    def _ends(self, place: int) -> Sequence[int]:
+        return memoryview(self.end_bytes(place)).cast("I").tolist()
+
+    def _gathered(self, place: int, width: int) -> bytearray:
+        """Returns `width` bytes of each head, those of one row behind those of the one before."""
+        found, size = bytearray(width * self.count), self.layout.size
+        for at in range(width):
+            found[at::width] = self.heads[place + at :: size]
+        return found
+
+    def are_followed_by_ascii(self) -> bool:
+        """Says whether there is nothing but ASCII behind the heads."""
+        if self.data.isascii():
+            return True
+        if len(self.data) <= _SHORT_BYTES * self.count:
+            # As many other bytes are in all as in the heads alone.
+            others = self.data.translate(None, _ASCII)
+            return len(others) == len(self.heads.translate(None, _ASCII))
+        size, data = self.layout.size, self.data
+        stops = array("I", self.offsets[_END_BYTES:])
+        pairs = zip(self._starts, stops, strict=True)
+        return b"".join([data[start + size : stop] for start, stop in pairs]).isascii()
+
+
+# -- making rows, and taking them apart ------------------------------------------------------------
+
+
+class Rows(Layout):
+    """Makes rows of one schema, and takes them apart."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self._converted = [at for at, kind in enumerate(self.kinds) if kind.converts]
+        self._key = [self.names.index(name) for name in schema.key]
+        self._decode = _decoder(self.columns, self.head.size)
+        self._combinations: set[tuple[type, ...]] = set()  # types of values that were fine
 
     # -- making -----------------------------------------------------------------------------------
 
@@ -72,7 +332,7 @@ class Rows:
         """
         if len(rows) == 1:
             self._check_names(rows[0].keys())
-            return self._encode_one([rows[0].get(name) for name in self._names])
+            return self._encode_one([rows[0].get(name) for name in self.names])
         return self._encode_named(as_columns(rows), len(rows))
 
     def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> Encoded:
@@ -85,21 +345,21 @@ class Rows:
     def _encode_named(self, columns: Mapping[str, Sequence[Any]], count: int) -> Encoded:
         self._check_names(columns.keys())
         none = [None] * count
-        return self._encode([columns.get(name, none) for name in self._names], count)
+        return self._encode([columns.get(name, none) for name in self.names], count)
 
     def _check_names(self, given: Set[str]) -> None:
-        unknown = given - set(self._names)
+        unknown = given - set(self.names)
         if unknown:
             raise self._unknown(min(unknown, key=str))
 
     def _unknown(self, name: str) -> LocalProtocolError:
-        return _refused(f"there is no column {name!r}; there are {', '.join(self._names)}")
+        return _refused(f"there is no column {name!r}; there are {', '.join(self.names)}")
 
     def _encode(self, given: Sequence[Sequence[Any]], count: int) -> Encoded:
         types = [_types(values) for values in given]
         prefixes = self._prefixes(given, types, count)
-        stored = list(map(self._store, self._columns, given, types))
-        loose = [stored[at] for at in self._loose]
+        stored = list(map(self._store, self.columns, given, types))
+        loose = [stored[at] for at in self.loose]
         heads = self._pack(stored, prefixes, _ends(loose), count)
         return list(map(b"".join, zip(heads, *loose, strict=True))), self._keys(stored, given)
 
@@ -115,18 +375,18 @@ class Rows:
             if len(self._combinations) < _COMBINATIONS_MAX:
                 self._combinations.add(types)
             return found
-        prefix, stored = self._prefix, list(given)
+        prefix, stored = self.prefix, list(given)
         if _NONE in types:
             lacking = [at for at, value in enumerate(given) if value is None]
-            prefix = self.layout.prefix_of(sum(1 << at for at in lacking))
+            prefix = self.prefix_of(sum(1 << at for at in lacking))
             for at in lacking:
-                stored[at] = self._kinds[at].zero
+                stored[at] = self.kinds[at].zero
         try:
             for at in self._converted:
-                (stored[at],) = self._kinds[at].store((stored[at],))
-            loose = [stored[at] for at in self._loose]
-            fixed = [stored[at] for at in self._fixed]
-            head = self._head.pack(prefix, *fixed, *accumulate(map(len, loose)))
+                (stored[at],) = self.kinds[at].store((stored[at],))
+            loose = [stored[at] for at in self.loose]
+            fixed = [stored[at] for at in self.fixed]
+            head = self.head.pack(prefix, *fixed, *accumulate(map(len, loose)))
         except (ValueError, TypeError, OverflowError, struct.error):
             return self._encode([[value] for value in given], 1)
         keys = self._keys([(one,) for one in stored], [(one,) for one in given])
@@ -138,11 +398,11 @@ class Rows:
         """Returns how each row begins, and refuses rows that lack what is required."""
         lacking = [at for at, found in enumerate(types) if _NONE in found]
         if not lacking:
-            return repeat(self._prefix, count)
+            return repeat(self.prefix, count)
         for at in lacking:
-            if self._columns[at].required:
+            if self.columns[at].required:
                 place = [value is None for value in given[at]].index(True)
-                raise _refused(f"column {self._columns[at].name} is required", place, count)
+                raise _refused(f"column {self.columns[at].name} is required", place, count)
         nulls = [0] * count
         for at in lacking:
             bit = 1 << at
@@ -150,7 +410,7 @@ class Rows:
                 have if value is not None else have | bit
                 for have, value in zip(nulls, given[at], strict=True)
             ]
-        known = {have: self.layout.prefix_of(have) for have in set(nulls)}
+        known = {have: self.prefix_of(have) for have in set(nulls)}
         return map(known.__getitem__, nulls)
 
     def _store(self, column: Column, values: Sequence[Any], types: set[type]) -> Sequence[Any]:
@@ -172,16 +432,16 @@ class Rows:
         ends: Sequence[Sequence[int]],
         count: int,
     ) -> list[bytes]:
-        fixed = [stored[at] for at in self._fixed]
+        fixed = [stored[at] for at in self.fixed]
         try:
-            return list(map(self._head.pack, prefixes, *fixed, *ends))
+            return list(map(self.head.pack, prefixes, *fixed, *ends))
         except (struct.error, OverflowError) as error:
-            for at in self._fixed:
+            for at in self.fixed:
                 for place, value in enumerate(stored[at]):
                     try:
-                        struct.pack("<" + self._kinds[at].code, value)
+                        struct.pack("<" + self.kinds[at].code, value)
                     except (struct.error, OverflowError):
-                        raise _refused(_not(self._columns[at], value), place, count) from error
+                        raise _refused(_not(self.columns[at], value), place, count) from error
             raise _refused("a row has at most 4 GiB") from error
 
     def _explained(self, column: Column, values: Sequence[Any]) -> LocalProtocolError:
@@ -199,7 +459,7 @@ class Rows:
     def _keys(self, stored: Sequence[Sequence[Any]], given: Sequence[Sequence[Any]]) -> list[bytes]:
         if not self._key:
             return []
-        parts = [_texts(self._columns[at], stored[at], given[at]) for at in self._key]
+        parts = [_texts(self.columns[at], stored[at], given[at]) for at in self._key]
         if len(parts) == 1:
             return parts[0]
         return list(map(_SEPARATOR.join, zip(*map(_escaped, parts), strict=True)))
@@ -221,22 +481,22 @@ class Rows:
 
     def decode_own(self, rows: Sequence[bytes]) -> list[dict[str, Any]] | None:
         """Returns the same, None if there are rows of another schema; raises the same."""
-        size = len(self._prefix)
+        size = len(self.prefix)
         begun = {row[:size] for row in rows}
-        if any(not prefix.startswith(self._prefix[: NUMBER.size]) for prefix in begun):
+        if any(not prefix.startswith(self.prefix[: NUMBER.size]) for prefix in begun):
             return None
         try:
-            found = self._decode(rows, self._head.unpack_from)
+            found = self._decode(rows, self.head.unpack_from)
             for at in self._converted:
-                if self._kinds[at].is_fixed:  # texts are decoded already
-                    name = self._names[at]
-                    loaded = self._kinds[at].load([row[name] for row in found])
+                if self.kinds[at].is_fixed:  # texts are decoded already
+                    name = self.names[at]
+                    loaded = self.kinds[at].load([row[name] for row in found])
                     for row, value in zip(found, loaded, strict=True):
                         row[name] = value
         except (struct.error, ValueError, OverflowError) as error:
             raise self._no_rows(Strings.of(rows), str(error)) from error
         for at, lacking in self._lacking(begun).items():
-            name = self._names[at]
+            name = self.names[at]
             for row, data in zip(found, rows, strict=True):
                 if data[:size] in lacking:
                     row[name] = None
@@ -245,9 +505,9 @@ class Rows:
     def _lacking(self, prefixes: Set[bytes]) -> dict[int, set[bytes]]:
         """Returns the columns that some rows lack, and how those rows begin."""
         found: dict[int, set[bytes]] = {}
-        for prefix in prefixes - {self._prefix}:
+        for prefix in prefixes - {self.prefix}:
             nulls = int.from_bytes(prefix[NUMBER.size :], "little")
-            for at in range(len(self._columns)):
+            for at in range(len(self.columns)):
                 if nulls & 1 << at:
                     found.setdefault(at, set()).add(prefix)
         return found
@@ -258,9 +518,9 @@ class Rows:
         Raises:
             LocalProtocolError: if there is none of that name.
         """
-        if name not in self._names:
+        if name not in self.names:
             raise self._unknown(name)
-        return self._names.index(name)
+        return self.names.index(name)
 
     def heads(self, column: Strings) -> Heads:
         """Returns rows that are to be read a column at a time.
@@ -268,19 +528,19 @@ class Rows:
         Raises:
             RemoteProtocolError: if they are no rows of this schema.
         """
-        found = Heads(self.layout, column)
+        found = Heads(self, column)
         if not found.are_whole or not found.are_of_schema:
             raise self._no_rows(column, "rows of another schema")
         return found
 
     def decode_column(self, heads: Heads, at: int) -> Sequence[Any]:
         """Returns the values of the column at a place of the schema; raises the same."""
-        kind = self._kinds[at]
+        kind = self.kinds[at]
         try:
             loaded = kind.load(heads.stored(at) if kind.is_fixed else heads.parts(at))
         except (ValueError, OverflowError) as error:
             raise RemoteProtocolError(
-                Code.BAD_VALUE, f"column {self._names[at]} of a row: {error}"
+                Code.BAD_VALUE, f"column {self.names[at]} of a row: {error}"
             ) from error
         nulls = heads.null_plane(at)
         if nulls.count(0) == len(nulls):
@@ -402,287 +662,3 @@ def _not(column: Column, value: object) -> str:
 def _refused(text: str, at: int | None = None, count: int = 1) -> LocalProtocolError:
     where = "" if at is None or count == 1 else f"row {at + 1} of {count}: "
     return LocalProtocolError(Code.BAD_VALUE, where + text)
-
-
-# -- where things stand in a row, and many rows looked at as columns ------------------------------
-#
-#     row = head, bytes
-#     head = schema u16, nulls, the columns that have a size, ends u32 each
-#
-# The heads of all rows of a schema have one size.  Put one behind the other, a column is every n-th
-# byte of them, a few times: slices with a step take it out, and no Python runs for a row.
-
-
-NUMBER: Final = struct.Struct("<H")
-_END_BYTES: Final = 4
-_ASCII: Final = bytes(range(128))
-# Bytes of shorter rows are counted, since that is faster than to cut the rows.
-_SHORT_BYTES: Final = 256
-
-
-class Layout:
-    """Where the columns of a schema stand."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.names = schema.names
-        self.kinds = [column.kind for column in schema.columns]
-        # Which columns have a size, and which are behind them.
-        self.fixed = [at for at, kind in enumerate(self.kinds) if kind.is_fixed]
-        self.loose = [at for at, kind in enumerate(self.kinds) if not kind.is_fixed]
-        self.null_bytes = -(-len(schema.columns) // 8)
-        self.prefix = self.prefix_of(0)  # of a row that has all
-        fixed = f"<{len(self.prefix)}s"
-        self.places: dict[int, int] = {}  # where columns with a size begin
-        for at in self.fixed:
-            self.places[at] = struct.calcsize(fixed)
-            fixed += self.kinds[at].code
-        self.ends_place = struct.calcsize(fixed)
-        self.head = struct.Struct(fixed + "I" * len(self.loose))
-        self.ends = struct.Struct(f"<{self.ends_place}x{'I' * len(self.loose)}")
-        self.size = self.head.size
-
-    def prefix_of(self, nulls: int) -> bytes:
-        """Returns how a row begins that lacks some columns."""
-        return NUMBER.pack(self.schema.number) + nulls.to_bytes(self.null_bytes, "little")
-
-
-class Heads:
-    """The heads of many rows.
-
-    Where a row is too short, its head reaches into the next one: `row_check` finds that out, and
-    who reads rows that were checked need not.
-    """
-
-    def __init__(self, layout: Layout, column: Strings) -> None:
-        self.layout = layout
-        self.count = len(column)
-        self.data = bytes(column.data)
-        offsets = column.offsets
-        if not isinstance(offsets, array | memoryview):
-            offsets = array("I", offsets)
-        self.offsets = offsets.tobytes()
-        self._starts = offsets.tolist()
-        self._starts.pop()
-        size, data = layout.size, self.data
-        self.heads = data  # where columns without a size are behind them, they are put together
-        if layout.loose:
-            self.heads = b"".join([data[start : start + size] for start in self._starts])
-
-    @property
-    def are_whole(self) -> bool:
-        return len(self.heads) == self.count * self.layout.size
-
-    @property
-    def are_of_schema(self) -> bool:
-        """Says whether all rows begin with the number of the schema."""
-        number, size = self.layout.prefix[: NUMBER.size], self.layout.size
-        return all(self.heads[at::size].count(byte) == self.count for at, byte in enumerate(number))
-
-    def nulls(self) -> set[int]:
-        """Returns which combinations of columns have no value in some rows."""
-        planes = [self.null_plane(8 * at) for at in range(self.layout.null_bytes)]
-        if all(plane.count(0) == self.count for plane in planes):
-            return {0}
-        return {int.from_bytes(found, "little") for found in set(zip(*planes, strict=True))}
-
-    def null_plane(self, at: int) -> bytes:
-        """Returns the byte of each row that has the bit of a column."""
-        return self.heads[NUMBER.size + at // 8 :: self.layout.size]
-
-    def stored(self, at: int) -> Sequence[Any]:
-        """Returns what is packed of a column with a size."""
-        code, place, size = self.layout.kinds[at].code, self.layout.places[at], self.layout.size
-        width = struct.calcsize("<" + code)
-        if code.endswith("s"):
-            one = struct.Struct(f"{place}x{code}{size - place - width}x")
-            return list(chain.from_iterable(one.iter_unpack(self.heads)))
-        found = self._gathered(place, width)
-        if code == "?":
-            return list(map(bool, found))  # a cast would leave it open what 2 is
-        return memoryview(found).cast(code).tolist()  # type: ignore[call-overload,no-any-return]
-
-    def end_bytes(self, place: int) -> bytearray:
-        """Returns where one of the columns without a size ends in each row, as u32."""
-        return self._gathered(self.layout.ends_place + _END_BYTES * place, _END_BYTES)
-
-    def parts(self, at: int) -> list[bytes]:
-        """Returns what the rows have of a column without a size."""
-        place, data = self.layout.loose.index(at), self.data
-        first = list(map(add, self._starts, repeat(self.layout.size)))
-        starts = list(map(add, first, self._ends(place - 1))) if place else first
-        stops = map(add, first, self._ends(place))
-        return [data[start:stop] for start, stop in zip(starts, stops, strict=True)]
-
-    def _ends(self, place: int) -> Sequence[int]:
-        return memoryview(self.end_bytes(place)).cast("I").tolist()
-
-    def _gathered(self, place: int, width: int) -> bytearray:
-        """Returns `width` bytes of each head, those of one row behind those of the one before."""
-        found, size = bytearray(width * self.count), self.layout.size
-        for at in range(width):
-            found[at::width] = self.heads[place + at :: size]
-        return found
-
-    def are_followed_by_ascii(self) -> bool:
-        """Says whether there is nothing but ASCII behind the heads."""
-        if self.data.isascii():
-            return True
-        if len(self.data) <= _SHORT_BYTES * self.count:
-            # As many other bytes are in all as in the heads alone.
-            others = self.data.translate(None, _ASCII)
-            return len(others) == len(self.heads.translate(None, _ASCII))
-        size, data = self.layout.size, self.data
-        stops = array("I", self.offsets[_END_BYTES:])
-        pairs = zip(self._starts, stops, strict=True)
-        return b"".join([data[start + size : stop] for start, stop in pairs]).isascii()
-
-
-# -- whether bytes are rows of a schema: what a server makes sure of before it keeps them ---------
-#
-# Many rows are looked at all together, see `_are_sound`: a few operations on large integers, in
-# which each row has a lane of 32 bits, say that all of them are fine.  Only if that fails, or there
-# are few, they are looked at one by one, and then the first thing that is wrong is told.
-
-
-# So many rows are faster looked at one by one.
-_FEW: Final = 8
-# Sums of two numbers below these bounds, and of the size of a head, fit into a lane.
-_LANE: Final = b"\1\0\0\0"
-_HIGH_BIT: Final = 31
-_DATA_BYTES_MAX: Final = 2**30
-
-
-class RowCheck:
-    """Says what is wrong with rows of one schema."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        columns = layout.schema.columns
-        self._bounded = [at for at in layout.fixed if layout.kinds[at].bounds is not None]
-        self._texts = [at for at in layout.loose if columns[at].type == "string"]
-        self._required = sum(1 << at for at, one in enumerate(columns) if one.required)
-
-    def problem(self, column: Strings) -> str | None:
-        """Says why these are no rows of this schema, or None."""
-        if len(column) <= _FEW:
-            return self._first_problem(column.rows()) or self._text_problem(column)
-        heads = Heads(self._layout, column)
-        if not self._are_sound(heads):
-            problem = self._first_problem(column.rows())
-            if problem is not None:
-                return problem
-        return self._text_problem(column, heads)
-
-    # -- all together -----------------------------------------------------------------------------
-
-    def _are_sound(self, heads: Heads) -> bool:
-        """Says that all is fine but for the texts; if not, something may be wrong."""
-        return (
-            heads.are_whole
-            and len(heads.data) < _DATA_BYTES_MAX
-            and heads.are_of_schema
-            and not any(map(self._null_problem, heads.nulls()))
-            and not any(self._bounds_problem(at, heads.stored(at)) for at in self._bounded)
-            and self._ends_fit(heads)
-        )
-
-    def _ends_fit(self, heads: Heads) -> bool:
-        """Says whether columns end in order, and the last one of each row where the row does.
-
-        No carry goes from lane to lane.  Ends have no highest bit, so one that is subtracted from
-        the next one with its highest bit set leaves that bit if, and only if, it is not larger.
-        And where a row begins is below 2**30, its last end below 2**31, so their sum fits.
-        """
-        ones = int.from_bytes(_LANE * heads.count, "little")
-        high = ones << _HIGH_BIT
-        before = 0
-        for place in range(len(self._layout.loose)):
-            ends = int.from_bytes(heads.end_bytes(place), "little")
-            if ends & high or ((ends | high) - before) & high != high:
-                return False
-            before = ends
-        starts = int.from_bytes(heads.offsets[:-4], "little")
-        stops = int.from_bytes(heads.offsets[4:], "little")
-        return starts + before + ones * self._layout.size == stops
-
-    # -- one by one -------------------------------------------------------------------------------
-
-    def _first_problem(self, rows: Sequence[bytes]) -> str | None:
-        if not rows:
-            return None
-        if min(map(len, rows)) < self._layout.size:
-            return "a row is too short"
-        size = len(self._layout.prefix)
-        return (
-            self._prefix_problem({row[:size] for row in rows})
-            or self._time_problem(rows)
-            or self._ends_problem(rows)
-        )
-
-    def _prefix_problem(self, prefixes: Iterable[bytes]) -> str | None:
-        wanted = self._layout.schema.number
-        for prefix in prefixes:
-            (number,) = NUMBER.unpack_from(prefix)
-            if number != wanted:
-                return f"a row has schema {number}, and the table has {wanted} now"
-            problem = self._null_problem(int.from_bytes(prefix[NUMBER.size :], "little"))
-            if problem is not None:
-                return problem
-        return None
-
-    def _null_problem(self, nulls: int) -> str | None:
-        if nulls >> len(self._layout.kinds):
-            return "a row has more columns than the table"
-        if nulls & self._required:
-            return "a row lacks what is required"
-        return None
-
-    def _time_problem(self, rows: Sequence[bytes]) -> str | None:
-        for at in self._bounded:
-            one = struct.Struct(f"<{self._layout.places[at]}x{self._layout.kinds[at].code}")
-            values = list(chain.from_iterable(map(one.unpack_from, rows)))
-            problem = self._bounds_problem(at, values)
-            if problem is not None:
-                return problem
-        return None
-
-    def _bounds_problem(self, at: int, values: Sequence[int]) -> str | None:
-        bounds = self._layout.kinds[at].bounds
-        assert bounds is not None
-        if bounds[0] <= min(values) and max(values) <= bounds[1]:
-            return None
-        return f"column {self._layout.names[at]} has a time beyond the years 1 to 9999"
-
-    def _ends_problem(self, rows: Sequence[bytes]) -> str | None:
-        for row in rows:
-            ends = (0, *self._layout.ends.unpack_from(row))
-            if self._layout.size + ends[-1] != len(row):
-                return "a row has another length than it says"
-            if any(end > following for end, following in pairwise(ends)):
-                return "a column of a row ends before it begins"
-        return None
-
-    # -- texts ------------------------------------------------------------------------------------
-
-    def _text_problem(self, column: Strings, heads: Heads | None = None) -> str | None:
-        """Looks at the texts of rows that are fine otherwise."""
-        if not self._texts:
-            return None
-        heads = Heads(self._layout, column) if heads is None else heads
-        # Where all is ASCII, it does not matter where one text ends and the next begins.
-        if heads.are_followed_by_ascii():
-            return None
-        for at in self._texts:
-            if not _is_text(heads.parts(at)):
-                return f"column {self._layout.names[at]} is no UTF-8"
-        return None
-
-
-def _is_text(parts: Sequence[bytes]) -> bool:
-    """Says whether each of these is UTF-8; a character cannot go on behind the zero."""
-    try:
-        b"\0".join(parts).decode()
-    except UnicodeDecodeError:
-        return False
-    return True

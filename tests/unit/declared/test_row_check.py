@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fjord.columns import Strings
 from fjord.declared import schema
-from fjord.declared.rows import Layout, RowCheck, Rows
+from fjord.declared.rows import Layout, Rows
 from fjord.declared.schema import Schema
 from tests.unit.declared.test_rows import filled
 
@@ -22,7 +22,7 @@ PAGES = schema.read(
 )
 MOMENT = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
 COUNT = 40
-CHECK = RowCheck(Layout(PAGES))
+CHECK = Layout(PAGES)
 
 
 def pages(count: int = COUNT, **given: Any) -> list[bytes]:
@@ -88,7 +88,7 @@ def test_no_end_of_a_row_is_made_up_for_by_another(place: int, end: int) -> None
 def test_a_character_does_not_go_on_in_the_next_text() -> None:
     both = schema.read({"a": "string", "b": "string"})
     fine = Rows(both).encode([{"a": "x", "b": "\u00fc"}] * COUNT)[0]
-    check = RowCheck(Layout(both))
+    check = Layout(both)
     assert check.problem(Strings.of(fine)) is None
     # The first byte of the letter belongs to a, the second one to b.
     torn = fine[0][:3] + struct.pack("<II", 2, 3) + fine[0][11:]
@@ -107,7 +107,7 @@ def test_many_are_fine_if_each_of_them_is(
     rows = Rows(made).encode(listed * times)[0] or [garbage]
     place = data.draw(st.integers(0, len(rows) - 1))
     rows[place] = rows[place][:at] + garbage + rows[place][at + len(garbage) :]
-    check = RowCheck(Layout(made))
+    check = Layout(made)
     alone = [check.problem(Strings.of([row])) for row in rows]
     together = check.problem(Strings.of(rows))
     assert (together is None) == (alone.count(None) == len(rows))
