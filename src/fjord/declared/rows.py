@@ -221,8 +221,8 @@ def _is_text(parts: Sequence[bytes]) -> bool:
 class Heads:
     """The heads of many rows.
 
-    Where a row is too short, its head reaches into the next one: `Layout.problem` finds that out, and
-    who reads rows that were checked need not.
+    Where a row is too short, its head reaches into the next one: `Layout.problem` finds that out.
+    Whoever reads rows that were checked need not look again.
     """
 
     def __init__(self, layout: Layout, column: Strings) -> None:
