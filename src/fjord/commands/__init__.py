@@ -6,8 +6,6 @@ Each is declared once, with all its facts, in the module of its noun, and is a n
 `layout` says how, and `codec` makes bytes of them.
 """
 
-# ruff: noqa: F403 - whatever a noun declares can be asked for
-
 from __future__ import annotations
 
 from fjord.commands import compiled as _compiled  # noqa: F401 - gives each row its functions

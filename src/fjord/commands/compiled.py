@@ -437,26 +437,10 @@ def encode_JobPage(c: JobPage) -> list[Buffer]:
                 encode_u8(c.types),
             )
         ),
-        *(
-            (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
-            if _n == 1
-            else c.keys.parts()
-        ),
-        *(
-            (ONE_ROW(0, len(c.domains.data)), c.domains.data, PADDING[len(c.domains.data) & 7])
-            if _n == 1
-            else c.domains.parts()
-        ),
-        *(
-            (ONE_ROW(0, len(c.values.data)), c.values.data, PADDING[len(c.values.data) & 7])
-            if _n == 1
-            else c.values.parts()
-        ),
-        *(
-            (ONE_ROW(0, len(c.reasons.data)), c.reasons.data, PADDING[len(c.reasons.data) & 7])
-            if _n == 1
-            else c.reasons.parts()
-        ),
+        *c.keys.parts(),
+        *c.domains.parts(),
+        *c.values.parts(),
+        *c.reasons.parts(),
     ]
 
 
@@ -688,11 +672,7 @@ def encode_Page(c: Page) -> list[Buffer]:
         COUNT.pack(len(c.next_key)),
         c.next_key,
         PADDING[len(c.next_key) & 7],
-        *(
-            (ONE_ROW(0, len(c.keys.data)), c.keys.data, PADDING[len(c.keys.data) & 7])
-            if _n == 1
-            else c.keys.parts()
-        ),
+        *c.keys.parts(),
         *(
             (
                 S7.pack(
@@ -716,15 +696,7 @@ def encode_Page(c: Page) -> list[Buffer]:
                 encode_u64(c.entries.ttls_us),
             )
         ),
-        *(
-            (
-                ONE_ROW(0, len(c.entries.values.data)),
-                c.entries.values.data,
-                PADDING[len(c.entries.values.data) & 7],
-            )
-            if _n == 1
-            else c.entries.values.parts()
-        ),
+        *c.entries.values.parts(),
     ]
 
 
@@ -799,11 +771,7 @@ def encode_Messages(c: Messages) -> list[Buffer]:
                 encode_u64(c.walls_us),
             )
         ),
-        *(
-            (ONE_ROW(0, len(c.ops.data)), c.ops.data, PADDING[len(c.ops.data) & 7])
-            if _n == 1
-            else c.ops.parts()
-        ),
+        *c.ops.parts(),
     ]
 
 
@@ -1012,11 +980,7 @@ def encode_Scanned(c: Scanned) -> list[Buffer]:
                 encode_u64(c.last_seqs),
             )
         ),
-        *(
-            (ONE_ROW(0, len(c.ops.data)), c.ops.data, PADDING[len(c.ops.data) & 7])
-            if _n == 1
-            else c.ops.parts()
-        ),
+        *c.ops.parts(),
     ]
 
 

@@ -6,27 +6,7 @@ from collections.abc import Sequence
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands.layout import (
-    BLOB,
-    BOOL,
-    NAME,
-    OPS,
-    STRINGS,
-    TEXT,
-    TEXTS,
-    TIME,
-    TIMES,
-    U32,
-    U64,
-    U64S,
-    UUID,
-    Command,
-    Flag,
-    Reply,
-    command,
-    field,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.commands.session import Done, Refusal
 from fjord.errors import Code
 

@@ -6,29 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fjord.columns import Strings
-from fjord.commands.layout import (
-    BLOB,
-    BOOL,
-    DATES,
-    NAME,
-    STRINGS,
-    TIME,
-    TIMES,
-    U8S,
-    U32,
-    U64,
-    U64S,
-    UUID,
-    Command,
-    Flag,
-    InBatch,
-    Merge,
-    Reply,
-    Retry,
-    command,
-    field,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.commands.session import Done, Numbers
 
 # What a listener of a jobs table is told.

@@ -8,29 +8,7 @@ from typing import Final, NamedTuple
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands.layout import (
-    BLOB,
-    DATES,
-    NAME,
-    NESTED,
-    STAMP,
-    STRINGS,
-    TIME,
-    TIMES,
-    U8S,
-    U32,
-    U64,
-    U64S,
-    Command,
-    Flag,
-    InBatch,
-    Merge,
-    Reply,
-    Retry,
-    command,
-    field,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.commands.session import Done, Refusal
 from fjord.errors import Code
 from fjord.values import Type

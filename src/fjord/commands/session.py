@@ -8,26 +8,7 @@ from typing import Final
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands.layout import (
-    BLOB,
-    NAME,
-    STRINGS,
-    TEXT,
-    U8S,
-    U64,
-    U64S,
-    UUID,
-    Command,
-    Flag,
-    InBatch,
-    Reply,
-    Retry,
-    Row,
-    command,
-    field,
-    internal,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.errors import Code, RefusedError
 
 # A connection that has chosen no table speaks to this one.

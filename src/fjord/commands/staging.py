@@ -14,22 +14,7 @@ from typing import Final
 
 from fjord.commands.jobs import Push
 from fjord.commands.kv import Set
-from fjord.commands.layout import (
-    BOOL,
-    NAME,
-    SEQ,
-    TEXT,
-    U32,
-    U64,
-    U64S,
-    Command,
-    InBatch,
-    Reply,
-    Row,
-    command,
-    field,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.commands.session import Done
 from fjord.commands.streams import Append
 

@@ -8,31 +8,7 @@ from itertools import accumulate
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands.jobs import Acted
-from fjord.commands.layout import (
-    BOOL,
-    NAME,
-    OPS,
-    SEQ,
-    STRINGS,
-    TEXT,
-    TIME,
-    TIMES,
-    U8S,
-    U32,
-    U64,
-    U64S,
-    Command,
-    Flag,
-    InBatch,
-    Merge,
-    Reply,
-    Retry,
-    Row,
-    command,
-    field,
-    internal,
-    reply,
-)
+from fjord.commands.layout import *
 from fjord.commands.session import Done, Numbers, Replies
 
 # -- replies --------------------------------------------------------------------------------------
