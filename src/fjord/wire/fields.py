@@ -164,15 +164,15 @@ class Fields:
 
     def _sized(self, field: struct.Struct) -> bytes:
         buffer = self.buffer
-        begin = self.offset + field.size
-        if not buffer.has(begin):
-            raise IncompleteError
-        (size,) = field.unpack_from(buffer.data, buffer.start + self.offset)
-        end = begin + size
-        if not buffer.has(end):
-            raise IncompleteError
-        self.offset = end
-        return buffer.take(begin, size)
+        end = begin = self.offset + field.size
+        if buffer.pending_bytes >= begin:
+            (size,) = field.unpack_from(buffer.data, buffer.start + self.offset)
+            end = begin + size
+            if buffer.pending_bytes >= end:
+                self.offset = end
+                return buffer.take(begin, size)
+        buffer.needed = end
+        raise IncompleteError
 
 
 def encode_keys(flags: int, *keys: bytes) -> tuple[int, bytes]:

@@ -46,7 +46,8 @@ from fjord.wire.fields import (
 )
 from fjord.wire.fields import encode_error as error_text
 
-ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN  # not for a query
+# A query marks nothing, and is not listened to.
+ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
 
 
 class Function(enum.IntEnum):
@@ -71,6 +72,9 @@ class Function(enum.IntEnum):
     CHANGE = 16  # sent by servers only
 
 
+_NAMES: Final = tuple(one.name for one in Function)  # by number
+
+
 class Message(NamedTuple):
     """The fields of one request; those that it does not have are 0 or empty."""
 
@@ -78,17 +82,13 @@ class Message(NamedTuple):
     timestamp_us: int
     table: str  # of the connection
     cursors: Cursors | None
-    timeout_us: int = 0
-    ttl_us: int = 0
-    limit: int | None = None  # how many entries are asked for
-    key: bytes = b""
-    second_key: bytes = b""
-    type: bytes = b""
-    data: bytes = b""
-
-    @property
-    def keys(self) -> Strings:
-        return Strings.of([self.key])
+    timeout_us: int
+    ttl_us: int
+    limit: int | None  # how many entries are asked for
+    key: bytes
+    second_key: bytes
+    type: bytes
+    data: bytes
 
 
 # -- requests -------------------------------------------------------------------------------------
@@ -114,38 +114,28 @@ def decode_request(
     row = ROWS[function]
     if row.command is None:
         raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
-    problem = flag_problem(function, flags)
-    if problem:
-        raise RemoteProtocolError(Code.BAD_FLAGS, problem)
-    message = Message(flags, timestamp_us, table, cursors)
+    unknown = flags & ~row.flags
+    wrong = unknown or (flags & QUERY_BITS and flags & ONE_KEY_FLAGS)
+    if wrong:
+        by = _NAMES[function] if unknown else "GET with a query"
+        raise RemoteProtocolError(Code.BAD_FLAGS, unknown_flag(~wrong, flags, by))
     fields = Fields(buffer, REQUEST.size, flags)
-    if row.key:
-        try:
-            message = _read(message, fields, function)
-        except IncompleteError:
-            return None
-    return row.command(message), fields.offset, 0
-
-
-def flag_problem(function: int, flags: int) -> str:
-    """Returns a sentence on the first flag that a function does not know, nothing if all are."""
-    known, name = ROWS[function].flags, Function(function).name
-    if flags & QUERY_BITS and not flags & ~known:
-        # A query marks nothing and is not listened to.
-        known, name = known & ~ONE_KEY_FLAGS, "GET with a query"
-    return unknown_flag(known, flags, name)
-
-
-def _read(message: Message, fields: Fields, function: int) -> Message:
-    flags, row = message.flags, ROWS[function]
-    is_range = flags & QUERY_BITS == Flag.QUERY_RANGE
-    timeout_us = fields.u64() if flags & Flag.TIMEOUT else 0
-    ttl_us = fields.u64() if flags & Flag.TTL else 0
-    limit = fields.u16() if flags & Flag.COUNT or is_range else None
-    key = fields.key()
-    second_key = fields.key() if is_range or row.two_keys else b""
-    type_, data = fields.value(Function(function).name) if row.value else (b"", b"")
-    return Message(*message[:4], timeout_us, ttl_us, limit, key, second_key, type_, data)
+    timeout_us, ttl_us, limit = 0, 0, None
+    key = second_key = type_ = data = b""
+    try:
+        if row.key:
+            is_range = flags & QUERY_BITS == Flag.QUERY_RANGE
+            timeout_us = fields.u64() if flags & Flag.TIMEOUT else 0
+            ttl_us = fields.u64() if flags & Flag.TTL else 0
+            limit = fields.u16() if flags & Flag.COUNT or is_range else None
+            key = fields.key()
+            second_key = fields.key() if is_range or row.two_keys else b""
+        if row.value:
+            type_, data = fields.value(_NAMES[function])
+    except IncompleteError:
+        return None
+    asked = flags, timestamp_us, table, cursors, timeout_us, ttl_us, limit
+    return row.command(Message(*asked, key, second_key, type_, data)), fields.offset, 0
 
 
 def _set(message: Message) -> Command | Refusal:
@@ -156,7 +146,7 @@ def _set(message: Message) -> Command | Refusal:
         return Refusal(code=Code.BAD_TIMEOUT, text="a TTL of 0 is none; clear bit 14")
     return commands.Set(
         table=message.table,
-        keys=message.keys,
+        keys=Strings.of([message.key]),
         types=message.type,
         values=Strings.of([message.data]),
         timestamps_us=(message.timestamp_us,),
@@ -177,7 +167,7 @@ def _get(message: Message) -> Command | Refusal:
         return _touch(message)
     return commands.Get(
         table=message.table,
-        keys=message.keys,
+        keys=Strings.of([message.key]),
         with_data=bool(flags & Flag.DATA),
         skip_worked=bool(flags & Flag.WORKED_ON),
     )
@@ -194,7 +184,7 @@ def _touch(message: Message) -> Command | Refusal:
     worked_on = flags & Flag.WORKED_ON or not extend
     return commands.Touch(
         table=message.table,
-        keys=message.keys,
+        keys=Strings.of([message.key]),
         extend=extend,
         expires_at_us=timeout_us if extend else 0,
         worked_until_us=timeout_us if worked_on else 0,
@@ -230,7 +220,7 @@ def _query(message: Message) -> Command | Refusal:
 def _delete(message: Message) -> Command:
     return commands.Delete(
         table=message.table,
-        keys=message.keys,
+        keys=Strings.of([message.key]),
         timestamp_us=message.timestamp_us,
         purge=bool(message.flags & Flag.OVERWRITE),
     )
@@ -267,6 +257,18 @@ def _rename(message: Message) -> Command:
         timestamp_us=message.timestamp_us,
         overwrite=bool(message.flags & Flag.OVERWRITE),
     )
+
+
+def _lock(message: Message) -> Command:
+    return commands.Lock(table=message.table, keys=Strings.of([message.key]))
+
+
+def _unlock(message: Message) -> Command:
+    return commands.Unlock(table=message.table, keys=Strings.of([message.key]))
+
+
+def _listen(message: Message) -> Command:
+    return commands.Listen(table=message.table, keys=Strings.of([message.key]))
 
 
 def _next(message: Message) -> Command | Refusal:
@@ -360,20 +362,14 @@ ROWS: Final = (
     SeedFunction(
         SIZE_FLAGS, lambda message: _modify(message, commands.Change.TRUNCATE), value=True
     ),
-    SeedFunction(
-        Flag.KEY_16, lambda message: commands.Lock(table=message.table, keys=message.keys)
-    ),
-    SeedFunction(
-        Flag.KEY_16, lambda message: commands.Unlock(table=message.table, keys=message.keys)
-    ),
+    SeedFunction(Flag.KEY_16, _lock),
+    SeedFunction(Flag.KEY_16, _unlock),
     SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _rename, two_keys=True),
     SeedFunction(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _next, key="domain"),
     SeedFunction(Flag.KEY_16, _done, key="job"),
     SeedFunction(Flag.KEY_16 | Flag.TIMEOUT, _extend, key="job"),
     _NOP,
-    SeedFunction(
-        Flag.KEY_16, lambda message: commands.Listen(table=message.table, keys=message.keys)
-    ),
+    SeedFunction(Flag.KEY_16, _listen),
     SeedFunction(SIZE_FLAGS | Flag.TIMEOUT, None),
 )
 
