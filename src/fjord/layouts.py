@@ -81,6 +81,8 @@ def pages(
     """Yields all items from `start` to before `stop`, so many at a time."""
     while items := scan(tree, start, stop, size):
         yield items
+        if len(items) < size:
+            return
         start = items[-1][0] + b"\0"
 
 

@@ -45,7 +45,6 @@ from fjord.commands.layout import registers
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
 from fjord.tables.state import Table
-from fjord.tables.streams import history
 
 
 class ColdReader(Protocol):
@@ -92,7 +91,7 @@ def leaving(command: Command) -> list[Command]:
 
 def is_log(table: Table) -> bool:
     """Says that messages of a table may be in blocks; what keeps the latest is in the journal."""
-    return history.is_log(table)
+    return table.is_log
 
 
 def is_in_block(reply: Reply) -> TypeGuard[InBlock | Replies]:

@@ -20,7 +20,7 @@ from fjord.history import Block, SealedRange, SealPlan
 from fjord.tables import generations, staging
 from fjord.tables.meaning import Note
 from fjord.tables.state import Table, Tree
-from fjord.tables.streams import history, layout, rules
+from fjord.tables.streams import history, layout
 from fjord.tables.streams.layout import History
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ class Sealing:
             if is_retired:
                 return 0
             if table is not None and table.kind is kinds.Kind.STREAM:
-                settings = rules.settings_of(table)
+                settings = streams.decode_settings(table.settings)
                 if settings.retention_us:
                     dates.append(block.max_us + settings.retention_us + 1)
             elif table is not None and block.last < self._begins(table):
@@ -370,7 +370,7 @@ def _removal_us(replaced: Block) -> int:
 
 
 def _has_retention(table: Table) -> bool:
-    settings = rules.settings_of(table)
+    settings = streams.decode_settings(table.settings)
     return bool(settings.retention_us or settings.retention_bytes)
 
 
@@ -380,4 +380,4 @@ _USUAL: Final = streams.Settings()
 
 def _settings(table: Table) -> streams.Settings:
     """Returns how blocks of a table are made; those of jobs as usual."""
-    return rules.settings_of(table) if table.kind is kinds.Kind.STREAM else _USUAL
+    return streams.decode_settings(table.settings) if table.kind is kinds.Kind.STREAM else _USUAL

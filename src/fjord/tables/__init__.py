@@ -24,5 +24,5 @@ import fjord.tables.snapshots
 import fjord.tables.staging
 import fjord.tables.streams.decide
 import fjord.tables.streams.history
-import fjord.tables.streams.read
+import fjord.tables.streams.subscribers
 import fjord.tables.upkeep  # noqa: F401

@@ -104,6 +104,25 @@ def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]
     return _create(state, name, kind, b"") if table is None else (table, [])
 
 
+def find_stream(state: State, name: str) -> Table:
+    """Returns the stream of that name, which has to be there."""
+    table = find(state, name, Kind.STREAM)
+    if table is None:
+        raise RefusedError(Code.NOT_FOUND, f"there is no stream {name}")
+    return table
+
+
+def find_map(state: State, name: str) -> Table | None:
+    """Returns the table of that name if it has one value a key; None if there is none."""
+    table = state.tables.get(name)
+    if table is None or table.kind is not Kind.STREAM:
+        return find(state, name, Kind.KV)
+    if not table.is_latest:
+        text = f"stream {name} keeps every message; only mode latest has one for each key"
+        raise RefusedError(Code.WRONG_KIND, text)
+    return table
+
+
 def find_any(state: State, name: str) -> Table:
     """Returns the table of that name, which is of any kind, and has to be there."""
     rules.check_name(name)

@@ -31,7 +31,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, rules
 from fjord.tables.jobs import decide
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, Writes, decides
-from fjord.tables.streams import history, layout
+from fjord.tables.streams import layout
 from fjord.tables.streams.layout import SEQ, seq_key, seq_of
 
 STAGE: Final = (Fields(rows="I") + POINTER + Fields(at_us="Q", state="B")).packed()
@@ -166,7 +166,7 @@ def _stamped(rows: Append | Push | Set, now_us: int) -> Append | Push | Set:
 
 
 def _check_stage(rows: Append | Push | Set, table: Table) -> None:
-    if not history.is_log(table) and len(rows.types) > limits.SLICE_ROWS_MAX:
+    if not table.is_log and len(rows.types) > limits.SLICE_ROWS_MAX:
         text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
         raise RefusedError(Code.BAD_BATCH, text)
     if isinstance(rows, Append) and rows.timestamps_us is not None:
@@ -281,7 +281,7 @@ def _commit(
         text = f"stage {gone} of table {table.name} is not there; write the batch again"
         raise RefusedError(Code.STAGE_GONE, text)
     name = command.writer
-    if history.is_log(table):
+    if table.is_log:
         rows = sum(stage.rows for stage in found)
         made = [_commit_op(table, stage) for stage in found]
         made += op_of(table.id, name, command.batch, now_us)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
-from fjord import kinds, layouts, limits
+from fjord import kinds, layouts, limits, streams
 from fjord.commands import Command, Reply
 from fjord.ops import Op
 from fjord.tables.jobs.lanes import Lanes
@@ -53,6 +53,17 @@ class Table:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", layouts.prefix_of(self.id))
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether this is a stream that keeps the latest message of each key only."""
+        is_stream = self.kind is kinds.Kind.STREAM
+        return is_stream and streams.decode_settings(self.settings).mode is streams.Mode.LATEST
+
+    @property
+    def is_log(self) -> bool:
+        """Whether this is a stream that keeps every message."""
+        return self.kind is kinds.Kind.STREAM and not self.is_latest
 
 
 class Pointer(NamedTuple):

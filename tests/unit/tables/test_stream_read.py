@@ -57,6 +57,22 @@ def test_pieces_of_any_size_are_the_whole(world: StreamWorld, count: int) -> Non
     assert after == until == last
 
 
+@pytest.mark.parametrize("bytes_max", [1, 3000, 5000, 7000, 20_000])
+def test_a_small_append_does_not_overtake_one_that_was_cut(
+    world: StreamWorld, bytes_max: int
+) -> None:
+    world.append("log", b"1" * 3000, b"2" * 3000, b"3" * 3000)
+    world.append("log", b"4")
+    last = world.append("log", b"5")
+    found, after = [], 0
+    while after < last:
+        reply = world.run(commands.Read(table="log", after=after, bytes_max=bytes_max))
+        assert isinstance(reply, Messages)
+        found += [value[:1] for _, _, value in said(reply) if value]
+        after = reply.after
+    assert found == [b"1", b"2", b"3", b"4", b"5"]
+
+
 @pytest.mark.req("KY-11")
 def test_the_end_of_a_snapshot_is_told_with_its_last_message(world: StreamWorld) -> None:
     world.append("log", b"1", b"2")

@@ -17,7 +17,6 @@ from fjord.engine.job_counts import Counts
 from fjord.engine.news import lanes_of
 from fjord.errors import Code, RefusedError
 from fjord.index.memory import MemoryIndex
-from fjord.kinds import Kind
 from fjord.ops import Op, Place
 from fjord.tables import catalog, generations, snapshots
 from fjord.tables import staging as stage_entry
@@ -40,17 +39,12 @@ from fjord.tables.state import (
     volatile_bytes,
 )
 from fjord.tables.streams import layout as stream_entry
-from fjord.tables.streams import rules
 from fjord.values import Value
 
 NOW_US = 1_700_000_000_000_000
 LEASE_US = 5_000_000
 SEGMENT = 1
 MASTER = b"the master's id."
-
-
-def _is_latest(table: Table) -> bool:
-    return table.kind is Kind.STREAM and rules.is_latest(table)
 
 
 class World:
@@ -287,7 +281,7 @@ class World:
 
     def _check_streams(self, entries: Mapping[bytes, layout.KvEntry]) -> int:
         """Asserts what must hold of streams; returns the live bytes of logs."""
-        latest = [table for table in self.tables.values() if _is_latest(table)]
+        latest = [table for table in self.tables.values() if table.is_latest]
         for table in latest:
             expected = {
                 table.prefix + entry.row.to_bytes(8, "big"): key[4:]

@@ -27,7 +27,6 @@ from fjord.tables.kv.layout import BASE, FULL, KvEntry, Mark
 from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
 from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
-from fjord.tables.streams import rules as stream_rules
 
 # Up to this many keys it is cheaper to look for their marks than for any mark of the table.
 _FEW_KEYS: Final = 4
@@ -36,7 +35,7 @@ _FEW_KEYS: Final = 4
 @decides(commands.Get)
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     check_keys(command.keys)
-    table = stream_rules.find_map(state, command.table)
+    table = catalog.find_map(state, command.table)
     if table is None:
         return Decision(no_entries(len(command.keys)))
     prefix = table.prefix
@@ -313,7 +312,7 @@ def decide_range(command: commands.Range, state: State, now_us: int) -> Decision
     matcher = compiled(command.regex) if command.regex else None
     if isinstance(matcher, Refusal):
         raise matcher.error()
-    table = stream_rules.find_map(state, command.table)
+    table = catalog.find_map(state, command.table)
     if table is None:
         return Decision(Page(keys=Strings.of([]), entries=no_entries(0), next_key=b""))
     return Decision(_Pager(command, matcher, table, state, now_us).page())

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from fjord import commands, jobs, kinds, limits, ops
+from fjord import commands, jobs, kinds, limits, ops, streams
 from fjord.columns import Strings
 from fjord.commands import BlockList, ReplaceBlocks
 from fjord.commands.layout import Command, internal
@@ -26,7 +26,7 @@ from fjord.layouts import PREFIX_BYTES, Scan, end_of, pages, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.state import Decision, State, Table, Tree, decides
-from fjord.tables.streams import layout, rules
+from fjord.tables.streams import layout
 from fjord.tables.streams.layout import History, Use, seq_key
 
 _PIECE: Final = 256
@@ -65,14 +65,11 @@ class Gone(Command):
 def has_history(table: Table, *, jobs_too: bool) -> bool:
     """Says whether segments have to wait until what they hold of a table is in blocks."""
     if table.kind is kinds.Kind.STREAM:
-        return rules.settings_of(table).history and (jobs_too or is_log(table))
+        has_blocks = streams.decode_settings(table.settings).history
+        return has_blocks and (jobs_too or not table.is_latest)
     if table.kind is kinds.Kind.JOBS:
         return jobs_too and jobs.decode_settings(table.settings).history
     return False
-
-
-def is_log(table: Table) -> bool:
-    return table.kind is kinds.Kind.STREAM and not rules.is_latest(table)
 
 
 def history_of(state: State, table_id: int) -> History:
@@ -152,7 +149,7 @@ def gone_ops(blocks: Sequence[Block]) -> list[Op]:
 
 def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
     """Returns the blocks, the oldest first, that the settings of a stream let go."""
-    settings = rules.settings_of(table)
+    settings = streams.decode_settings(table.settings)
     size = sum(block.bytes for block in blocks)
     gone = []
     for block in blocks:
@@ -212,7 +209,7 @@ def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
 @decides(commands.ListBlocks)
 def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
     table = _find(state, command.table)
-    count = rules.count_of(command.count, limits.BLOCKS_LISTED_MAX)
+    count = min(command.count or limits.BLOCKS_LISTED_MAX, limits.BLOCKS_LISTED_MAX)
     found: list[Block] = []
     is_more = False
     for block in live_blocks(state, table.prefix, command.after + 1):
