@@ -15,6 +15,7 @@ import fjord.tables.clients
 import fjord.tables.generations
 import fjord.tables.jobs.decide
 import fjord.tables.jobs.keep
+import fjord.tables.jobs.push
 import fjord.tables.jobs.read
 import fjord.tables.jobs.take
 import fjord.tables.kv.decide

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fjord import commands, jobs, kinds, layouts, limits, ops
 from fjord.columns import Strings
@@ -44,6 +44,8 @@ LOST: Final = b"lost"
 LARGEST_TABLE: Final = b"largest-table"
 _SEQ = struct.Struct(">Q")
 _BEGIN = struct.Struct(">QQ")
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 
 
@@ -85,6 +87,27 @@ def decision(
     return Decision(commands.Done(master=state.master, seq=seq), ops, volatile, locks)
 
 
+def acted(
+    state: State, ops: Sequence[Op], missing: Sequence[int], dropped: Sequence[int] = ()
+) -> Decision:
+    """Returns the decision that says for which of its rows there was nothing to do."""
+    seq = state.next_seq - 1 + sum(op.rows for op in ops)
+    reply = commands.Acted(master=state.master, seq=seq, missing=missing, dropped=dropped)
+    return Decision(reply, ops)
+
+
+def once(keys: Iterable[_K], found: Iterable[_V | None]) -> tuple[dict[_K, _V], list[int]]:
+    """Returns what was found, each key once, and the positions of all others."""
+    kept: dict[_K, _V] = {}
+    missing = []
+    for at, (key, one) in enumerate(zip(keys, found, strict=True)):
+        if one is None or key in kept:
+            missing.append(at)
+        else:
+            kept[key] = one
+    return kept, missing
+
+
 # -- tables ---------------------------------------------------------------------------------------
 
 
@@ -100,8 +123,11 @@ def find(state: State, name: str, kind: Kind) -> Table | None:
 
 def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]]:
     """Returns the table of that name, with the op that creates it if it is new."""
-    table = find(state, name, kind)
-    return _create(state, name, kind, b"") if table is None else (table, [])
+    table = state.tables.get(name)
+    if table is not None and table.kind is kind:
+        return table, []
+    find(state, name, kind)  # refuses what is no name, or of another kind
+    return _create(state, name, kind, b"")
 
 
 def find_stream(state: State, name: str) -> Table:

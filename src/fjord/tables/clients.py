@@ -14,10 +14,11 @@ found that were not heard of for long; of the notes of a client only the last on
 
 from __future__ import annotations
 
+import operator
 import struct
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from fjord import limits, ops
 from fjord.columns import Strings, repeat
@@ -36,6 +37,7 @@ _HOUR_US: Final = 3600 * 1_000_000
 _SLOT = struct.Struct(">H")
 _U64 = struct.Struct("<Q")
 _HOUR = struct.Struct(">Q")
+_number_and_client = operator.attrgetter("number", "client")
 
 
 @internal(frees=True)
@@ -84,7 +86,9 @@ def number_problem(numbered: Numbered) -> Refusal | None:
 
 def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
     """Returns the answers to commands that were applied before; None for those that were not."""
-    stored = state.get_many(Tree.CLIENTS, [slot_of(one) for one in asked])
+    stored = state.get_many(Tree.CLIENTS, list(map(slot_of, asked)))
+    if not any(stored):
+        return [None] * len(asked)
     return [
         None if data is None else _known(data, one.number)
         for data, one in zip(stored, asked, strict=True)
@@ -110,13 +114,9 @@ def answered_op(asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int
             "bytes; ask for less at a time"
         )
         return Refusal(code=Code.TOO_LARGE, text=text)
-    rows = (
-        repeat(now_us, len(asked)),
-        [one.number for one in asked],
-        Strings.of([one.client for one in asked]),
-        Strings.of(found),
-    )
-    return Op(Opcode.ANSWERED, catalog.NO_TABLE, len(asked), rows)
+    numbers, names = zip(*map(_number_and_client, asked), strict=True)
+    columns = (repeat(now_us, len(asked)), numbers, Strings.of(names), Strings.of(found))
+    return Op(Opcode.ANSWERED, catalog.NO_TABLE, len(asked), columns)
 
 
 # An answer is a reply as it is sent, behind one byte: its version, and whether it is compressed.
@@ -168,7 +168,7 @@ def decide_forget_clients(command: ForgetClients, state: State, now_us: int) -> 
 
 
 def apply_answered(writes: Writes, op: Op, place: Place) -> None:
-    for date_us, number, client, answer in _rows(op):
+    for date_us, number, client, answer in zip(*op.columns, strict=True):
         items = [
             (_slot_key(client, number), _U64.pack(number) + answer),
             (client + _DATE, _U64.pack(date_us)),
@@ -178,7 +178,7 @@ def apply_answered(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_forget_client(writes: Writes, op: Op, place: Place) -> None:
-    for date_us, is_gone, client in _rows(op):
+    for date_us, is_gone, client in zip(*op.columns, strict=True):
         writes.delete_many(Tree.META, [_note(date_us, client)])
         if is_gone:
             slots = map(_SLOT.pack, range(limits.ANSWERS_KEPT))
@@ -192,7 +192,7 @@ def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
     """
     kept: list[tuple[int, int, bytes, bytes]] = []
     gone: dict[tuple[int, bytes], int] = {}  # the date of each note that goes
-    for date_us, number, client, answer in _rows(op):
+    for date_us, number, client, answer in zip(*op.columns, strict=True):
         slot, last = state.get_many(Tree.CLIENTS, [_slot_key(client, number), client + _DATE])
         (note,) = state.get_many(Tree.META, [_note(date_us, client)])
         last_us = _U64.unpack(last)[0] if last else 0
@@ -207,14 +207,9 @@ def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
     ]
 
 
-def _rows(op: Op) -> list[Any]:
-    """Returns the rows; which columns are numbers and which are strings, the opcode says."""
-    return list(zip(*op.columns, strict=True))
-
-
 def slot_of(numbered: Numbered) -> bytes:
     """Returns where the answer to a command is kept."""
-    return _slot_key(numbered.client, numbered.number)
+    return numbered.client + _SLOT.pack(numbered.number % limits.ANSWERS_KEPT)
 
 
 def _slot_key(client: bytes, number: int) -> bytes:

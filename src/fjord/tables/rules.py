@@ -41,7 +41,8 @@ def check_keys(keys: Strings, bytes_max: int = limits.KV_KEY_BYTES_MAX) -> None:
 
 
 def check_sizes(keys: Strings, values_: Strings, other_bytes: int = 0) -> None:
-    """Refuses a batch that is too large, or has a value that is."""
+    """Refuses a batch that has no rows or too many, is too large, or has a value that is."""
+    check_rows(len(values_.offsets) - 1)
     size = len(values_.data)
     if size + len(keys.data) + other_bytes > limits.BATCH_BYTES_MAX:
         text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"

@@ -29,7 +29,7 @@ from fjord.kinds import Kind
 from fjord.layouts import POINTER, PREFIX_BYTES, Fields, end_of, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, rules
-from fjord.tables.jobs import decide
+from fjord.tables.jobs import push
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, Writes, decides
 from fjord.tables.streams import layout
 from fjord.tables.streams.layout import SEQ, seq_key, seq_of
@@ -183,7 +183,7 @@ def _append_op(rows: Append, table: Table, now_us: int) -> Op:
     return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
 
 
-@stages(Push, Kind.JOBS, decide.decide_staged)
+@stages(Push, Kind.JOBS, push.decide_staged)
 def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     dates = rows.process_at_us
     if rows.relative:  # a delay counts from now on, not from the commit

@@ -50,20 +50,15 @@ class Table:
     kind: kinds.Kind
     settings: bytes = b""
     prefix: bytes = field(init=False)  # the first bytes of all index keys of the table
+    is_latest: bool = field(init=False)  # a stream that keeps the latest message of each key
+    is_log: bool = field(init=False)  # a stream that keeps every message
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", layouts.prefix_of(self.id))
-
-    @property
-    def is_latest(self) -> bool:
-        """Whether this is a stream that keeps the latest message of each key only."""
         is_stream = self.kind is kinds.Kind.STREAM
-        return is_stream and streams.decode_settings(self.settings).mode is streams.Mode.LATEST
-
-    @property
-    def is_log(self) -> bool:
-        """Whether this is a stream that keeps every message."""
-        return self.kind is kinds.Kind.STREAM and not self.is_latest
+        mode = streams.decode_settings(self.settings).mode if is_stream else None
+        object.__setattr__(self, "prefix", layouts.prefix_of(self.id))
+        object.__setattr__(self, "is_latest", mode is streams.Mode.LATEST)
+        object.__setattr__(self, "is_log", is_stream and not self.is_latest)
 
 
 class Pointer(NamedTuple):

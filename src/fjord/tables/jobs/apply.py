@@ -32,48 +32,49 @@ _ONE: Final = COUNT.pack(1)
 
 
 def apply_add(writes: Writes, op: Op, place: Place) -> None:
-    inserted, updated, dates, expiries, lanes, priorities, probes, *_ = op.columns
+    inserted, updated, dates, expiries, lanes, priorities, probes, types, *_ = op.columns
     rows = range(place.seq, place.seq + op.rows)
-    hashes = list(map(layout.digest, op.columns[8].rows()))
     places = list(map(PLACE.pack, lanes, priorities, dates, rows))
-    dated = (inserted, updated, expiries, rows, hashes, probes)
-    _put_new(writes, op, place, places, dated)
-    writes.account(place.seq, _live_bytes(op))
+    _put_new(writes, op, place, places, (inserted, updated, expiries, probes, types))
     writes.tally(op.table, 0, _WAITING, holds=op.rows)
     writes.tally_rows(op.table, rows, 1)
 
 
 def apply_replace(writes: Writes, op: Op, place: Place) -> None:
     (rows, inserted, updated, dates, expiries, lanes, expired, previous, freed, priorities, probes,
-     _, was, keys, *_) = op.columns  # fmt: skip
+     types, was, *_) = op.columns  # fmt: skip
     prefix = layouts.prefix_of(op.table)
-    hashes = list(map(layout.digest, keys.rows()))
     places = list(map(PLACE.pack, lanes, priorities, dates, rows))
     old_places = was.rows()
     if places != old_places:
         gone = [prefix + old for old, new in zip(old_places, places, strict=True) if old != new]
         writes.delete_many(Tree.JOBS_READY, gone)
     _unschedule(writes, op.table, expired, old_places)
-    seqs = range(place.seq, place.seq + op.rows)
-    _put_new(writes, op, place, places, (inserted, updated, expiries, seqs, hashes, probes))
-    writes.account(place.seq, _live_bytes(op), previous, freed)
+    dated = (inserted, updated, expiries, probes, types)
+    _put_new(writes, op, place, places, dated, previous, freed)
     writes.tally(op.table, _WAITING, _WAITING, previous, holds=op.rows)
 
 
 def _put_new(
-    writes: Writes, op: Op, place: Place, places: list[bytes], dated: tuple[Sequence[Any], ...]
+    writes: Writes,
+    op: Op,
+    place: Place,
+    places: list[bytes],
+    dated: tuple[Sequence[Any], ...],
+    *replaced: Sequence[int],
 ) -> None:
-    """Puts rows whose values are in this op: they wait."""
-    inserted, updated, expiries, seqs, hashes, probes = dated
-    types, (keys, domains, values) = op.columns[-4 - _was(op)], op.columns[-3:]
+    """Puts rows whose values are in this op: they wait.  Some may replace seqs and their bytes."""
+    inserted, updated, expiries, probes, types = dated
+    keys, domains, values = op.columns[-3:]
     prefix, contents, sizes = layouts.prefix_of(op.table), values.rows(), domains.lengths()
+    tails = keys.rows()
+    hashes, seqs = list(map(layout.digest, tails)), range(place.seq, place.seq + op.rows)
     offsets = [place.payload + offset for offset in values.offsets[: op.rows]]
     rests = map(
         REST.pack, inserted, updated, expiries, seqs, hashes, probes, repeat(0), types,
         sizes, repeat(place.segment), offsets, map(len, contents),
         map(google_crc32c.value, contents),
     )  # fmt: skip
-    tails = keys.rows()
     if len(domains.data):
         tails = [domain + key for domain, key in zip(domains.rows(), tails, strict=True)]
     writes.put_many(
@@ -89,6 +90,8 @@ def _put_new(
         writes.put_many(Tree.JOBS_KEYS, slots)
     if any(expiries):
         _schedule(writes, op.table, expiries, places)
+    live_bytes = op.rows * _ROW_BYTES + len(keys.data) + len(domains.data) + len(values.data)
+    writes.account(place.seq, live_bytes, *replaced)
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
@@ -137,7 +140,9 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_done(writes: Writes, op: Op, place: Place) -> None:
     xids, leases, rows, previous, freed = op.columns
-    _end_leases(writes, op.table, xids, leases)
+    prefix = layouts.prefix_of(op.table)
+    writes.delete_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, xids)])
+    _forget_notes(writes, op.table, xids, leases)
     writes.account(place.seq, 0, previous, freed)
     writes.tally(op.table, _TAKEN, 0, previous)
     writes.tally_rows(op.table, rows, -1)
@@ -217,16 +222,6 @@ def apply_unlease(writes: Writes, op: Op, place: Place) -> None:
 # -- small steps ----------------------------------------------------------------------------------
 
 
-def _was(op: Op) -> int:
-    """Returns how many columns JOB_REPLACE has more, behind the numbers."""
-    return int(op.opcode is ops.Opcode.JOB_REPLACE)
-
-
-def _live_bytes(op: Op) -> int:
-    keys, domains, values = op.columns[-3:]
-    return op.rows * _ROW_BYTES + len(keys.data) + len(domains.data) + len(values.data)
-
-
 def _by_state(states: Iterable[int], held: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
     """Returns by which seqs the rows are held that were in each state."""
     found: dict[int, list[int]] = {}
@@ -270,12 +265,6 @@ def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> S
     return held
 
 
-def _end_leases(writes: Writes, table: int, xids: Sequence[int], leases: Sequence[int]) -> None:
-    prefix = layouts.prefix_of(table)
-    writes.delete_many(Tree.JOBS_TAKEN, [prefix + xid for xid in map(XID.pack, xids)])
-    _forget_notes(writes, table, xids, leases)
-
-
 def _forget_notes(writes: Writes, table: int, xids: Iterable[int], leases: Sequence[int]) -> None:
     if any(leases):
         notes = [
@@ -288,25 +277,22 @@ def _forget_notes(writes: Writes, table: int, xids: Iterable[int], leases: Seque
 
 def _schedule(writes: Writes, table: int, expiries: Sequence[int], places: Sequence[bytes]) -> None:
     if any(expiries):
-        writes.put_many(
-            Tree.JOBS_EXPIRY,
-            [
-                (layout.expiry_key(expiry, table, at), at)
-                for expiry, at in zip(expiries, places, strict=True)
-                if expiry
-            ],
-        )
+        writes.put_many(Tree.JOBS_EXPIRY, _expiries(table, expiries, places))
 
 
 def _unschedule(
     writes: Writes, table: int, expiries: Sequence[int], places: Sequence[bytes]
 ) -> None:
     if any(expiries):
-        writes.delete_many(
-            Tree.JOBS_EXPIRY,
-            [
-                layout.expiry_key(expiry, table, at)
-                for expiry, at in zip(expiries, places, strict=True)
-                if expiry
-            ],
-        )
+        gone = [key for key, _ in _expiries(table, expiries, places)]
+        writes.delete_many(Tree.JOBS_EXPIRY, gone)
+
+
+def _expiries(
+    table: int, expiries: Sequence[int], places: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    return [
+        (layout.expiry_key(expiry, table, at), at)
+        for expiry, at in zip(expiries, places, strict=True)
+        if expiry
+    ]

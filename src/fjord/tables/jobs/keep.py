@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.jobs import layout
 from fjord.tables.jobs import rows as job_ops
-from fjord.tables.jobs.decide import GiveBack
+from fjord.tables.jobs.decide import GiveBack, give_back
 from fjord.tables.jobs.layout import LEASE, XID
 from fjord.tables.jobs.rows import Held
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -185,8 +185,8 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
         made += ops.of_rows(Opcode.JOB_UNLEASE, table_id, gone)
     for table_id, held in over.items():
         if table_id in tables:
-            back = GiveBack(state, tables[table_id], now_us)
-            made += back.ops(list(held.values()), How.TIMEOUT)
+            why = GiveBack(How.TIMEOUT)
+            made += give_back(state, tables[table_id], list(held.values()), why, now_us)
         else:  # it was dropped, or lost
             made += job_ops.remove(table_id, list(held.values()), How.PURGE)
     return catalog.decision(state, made)

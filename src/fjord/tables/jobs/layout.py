@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 
 import mmh3
 
-from fjord import jobs, layouts, ops
+from fjord import layouts, ops
 from fjord.jobs import State
 from fjord.layouts import JOB_IMAGE, PREFIX_BYTES
 from fjord.tables.state import Pointer, Tree
@@ -136,10 +136,6 @@ class JobRow(NamedTuple):
     def live_bytes(self) -> int:
         """What the row counts among the live bytes of the journal."""
         return ops.ROW_BYTES + len(self.domain) + len(self.key) + self.size
-
-    @property
-    def domain_name(self) -> bytes:
-        return self.domain or jobs.domain_of(self.key)
 
     @property
     def age(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from fjord import commands, kinds, limits
 from fjord.columns import Strings
@@ -11,69 +11,82 @@ from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.jobs import State as JobState
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog
-from fjord.tables.jobs import layout, rules, take
-from fjord.tables.jobs import rows as lookup
-from fjord.tables.jobs.layout import XID, Death, JobRow, Lease
+from fjord.tables.jobs import layout, push, take
+from fjord.tables.jobs import rows as job_rows
+from fjord.tables.jobs.rows import Held
+from fjord.tables.rules import check_keys, check_name
 from fjord.tables.state import Decision, State, decides
 from fjord.values import Type
 
 _OF_GENERATION: Final = (b"began_us", b"first_row", b"schema", b"jobs")
-_ALIVE: Final = Death(0, 0, b"")
 
 
 @decides(commands.Peek)
 def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
-    rules.check_peek(command)
+    _check_peek(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
-        return Decision(_page(state, [], b""))
-    rules.check_fairness(command.domain, table)
+        return Decision(_page(state, []))
+    job_rows.check_fairness(command.domain, table)
     kind, count = JobState(command.state), command.count or limits.PAGE_ENTRIES_MAX
     prefix = table.prefix
     if command.domain and kind is JobState.WAITING:
         prefix += layout.lane_of(command.domain).to_bytes(8, "big")
     start = max(prefix, table.prefix + command.start)
-    items = state.scan(layout.TREES[kind], start, end_of(prefix), count + 1)
-    seen: list[_Seen] = []
+    tree = layout.TREES[kind]
+    items = state.scan(tree, start, end_of(prefix), count + 1)
+    seen: list[Held] = []
     size = 0
     for key, data in items[:count]:
-        one = _read(kind, key, data, state.lease_us, now_us)
+        one = job_rows.held_in(tree, key, data)
         size += one.row.live_bytes
         if seen and size > limits.PAGE_BYTES_MAX:
             break
         seen.append(one)
     rest = items[len(seen) :]
     next_start = rest[0][0][PREFIX_BYTES:] if rest else b""
-    return Decision(_page(state, [one for one in seen if _counts(one, now_us)], next_start))
+    if kind is JobState.WAITING:
+        seen = [one for one in seen if not one.row.is_expired(now_us)]
+    return Decision(_page(state, seen, next_start, now_us))
+
+
+def _check_peek(command: commands.Peek) -> None:
+    if command.state not in set(JobState):
+        raise RefusedError(Code.BAD_VALUE, f"there is no state {command.state} of jobs")
+    if not 0 <= command.count <= limits.PAGE_ENTRIES_MAX:
+        text = f"a count is at most {limits.PAGE_ENTRIES_MAX}, and 0 stands for that"
+        raise RefusedError(Code.BAD_COUNT, text)
+    if len(command.start) > limits.KV_KEY_BYTES_MAX:
+        raise RefusedError(Code.BAD_CURSOR, "not where a page of jobs begins")
+    job_rows.check_domain(command.domain)
+    check_name(command.table)
 
 
 @decides(commands.Find)
 def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
-    rules.check_keys(command.keys)
+    check_keys(command.keys, limits.JOB_KEY_BYTES_MAX)
     if len(command.keys) > limits.PAGE_ENTRIES_MAX:
         text = f"at most {limits.PAGE_ENTRIES_MAX} jobs are looked at together"
         raise RefusedError(Code.BAD_COUNT, text)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
-        return Decision(_page(state, [], b""))
-    rules.check_by_key(table)
-    keys = list(dict.fromkeys(command.keys.rows()))
-    rows = lookup.find(state, table.prefix, keys, list(map(layout.digest, keys)))
-    seen = [_Seen(row) for row in rows if row is not None and not row.is_expired(now_us)]
+        return Decision(_page(state, []))
+    rows = push.find(state, table, list(dict.fromkeys(command.keys.rows())))
+    seen = [job_rows.waiting(row) for row in rows if row is not None and not row.is_expired(now_us)]
     size = sum(one.row.live_bytes for one in seen)
     if size > limits.ANSWER_BYTES_MAX:
         text = f"these jobs have {size} bytes together; ask for fewer at a time"
         raise RefusedError(Code.TOO_LARGE, text)
-    return Decision(_page(state, seen, b""))
+    return Decision(_page(state, seen))
 
 
 @decides(commands.CountJobs)
 def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Decision:
-    rules.check_domain(command.domain)
+    job_rows.check_domain(command.domain)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
         return Decision(_numbers((0, 0, 0), None, {}))
-    rules.check_fairness(command.domain, table)
+    job_rows.check_fairness(command.domain, table)
     next_at_us = take.next_at_us(state, table, command.domain, now_us)
     further = _generations(state, table.id) if command.generations else {}
     return Decision(_numbers(state.job_counts(table.id), next_at_us, further))
@@ -97,35 +110,14 @@ def _numbers(
     return commands.Numbers(names=names, values=[*counts, next_at_us or 0, *further.values()])
 
 
-class _Seen(NamedTuple):
-    """A job that is shown."""
-
-    row: JobRow
-    xid: int = 0
-    moment_us: int = 0
-    death: Death = _ALIVE
+def _moment_us(one: Held, state: State, now_us: int) -> int:
+    """Returns when a job died, or when its lease is over if the clock is not set meanwhile."""
+    if one.state is JobState.TAKEN:
+        return now_us + one.lease.deadline_us - state.lease_us
+    return one.death.died_us
 
 
-def _read(kind: JobState, key: bytes, data: bytes, lease_us: int, now_us: int) -> _Seen:
-    if kind is JobState.WAITING:
-        return _Seen(layout.decode_ready(key, data))
-    if kind is JobState.DEAD:
-        death, row = layout.decode_dead(data)
-        return _Seen(row, 0, death.died_us, death)
-    lease, row = layout.decode_taken(data)
-    return _Seen(row, XID.unpack_from(key, PREFIX_BYTES)[0], _until_us(lease, lease_us, now_us))
-
-
-def _until_us(lease: Lease, lease_us: int, now_us: int) -> int:
-    """Returns the wall time at which a lease is over, if the clock is not set meanwhile."""
-    return now_us + lease.deadline_us - lease_us
-
-
-def _counts(one: _Seen, now_us: int) -> bool:
-    return bool(one.xid or one.death.died_us) or not one.row.is_expired(now_us)
-
-
-def _values(state: State, seen: Sequence[_Seen]) -> list[bytes | None]:
+def _values(state: State, seen: Sequence[Held]) -> list[bytes | None]:
     """Returns the values of jobs; None for a dead one whose value is damaged.
 
     Such a job must not hide the others, and why it is dead says what has become of its value.
@@ -145,16 +137,18 @@ def _values(state: State, seen: Sequence[_Seen]) -> list[bytes | None]:
     return found
 
 
-def _page(state: State, seen: Sequence[_Seen], next_start: bytes) -> commands.JobPage:
+def _page(
+    state: State, seen: Sequence[Held], next_start: bytes = b"", now_us: int = 0
+) -> commands.JobPage:
     rows, values = [one.row for one in seen], _values(state, seen)
     return commands.JobPage(
         rows=[row.row for row in rows],
-        xids=[one.xid for one in seen],
+        xids=[one.at if one.state is JobState.TAKEN else 0 for one in seen],
         process_at_us=[row.process_at_us for row in rows],
         inserted_us=[row.inserted_us for row in rows],
         updated_us=[row.updated_us for row in rows],
         expires_at_us=[0 if row.is_overtaken else row.expires_at_us for row in rows],
-        moments_us=[one.moment_us for one in seen],
+        moments_us=[_moment_us(one, state, now_us) for one in seen],
         priorities=bytes([row.priority for row in rows]),
         timeouts=bytes([row.timeouts for row in rows]),
         types=bytes(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-from fjord import ops
+from fjord import jobs, limits, ops
+from fjord.errors import Code, RefusedError
 from fjord.jobs import How
 from fjord.jobs import State as JobState
-from fjord.layouts import PREFIX_BYTES, end_of
+from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables.jobs import layout
-from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, OVERTAKEN_US, XID, JobRow, Lease
-from fjord.tables.state import State, Tree
+from fjord.tables.jobs.layout import OVERTAKEN_US, XID, Death, JobRow, Lease
+from fjord.tables.state import Table, Tree
 
-_NO_LEASE = Lease(0, 0, 0, 0)
+DOMAIN_TOO_LONG: Final = f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
+_NO_LEASE: Final = Lease(0, 0, 0, 0)
+_ALIVE: Final = Death(0, 0, b"")
 
 
 class Held(NamedTuple):
@@ -24,6 +27,7 @@ class Held(NamedTuple):
     at: int  # xid of a taken one, row of a dead one, else 0
     row: JobRow
     lease: Lease = _NO_LEASE
+    death: Death = _ALIVE
 
     @property
     def note(self) -> int:
@@ -38,12 +42,17 @@ def held_in(tree: Tree, key: bytes, data: bytes) -> Held:
     number = XID.unpack_from(key, PREFIX_BYTES)[0]
     if tree is Tree.JOBS_TAKEN:
         return taken(number, data)
-    return Held(JobState.DEAD, number, layout.decode_dead(data)[1])
+    return dead(number, data)
 
 
 def taken(xid: int, data: bytes) -> Held:
     lease, row = layout.decode_taken(data)
     return Held(JobState.TAKEN, xid, row, lease)
+
+
+def dead(number: int, data: bytes) -> Held:
+    death, row = layout.decode_dead(data)
+    return Held(JobState.DEAD, number, row, death=death)
 
 
 def waiting(row: JobRow) -> Held:
@@ -82,15 +91,12 @@ def overtake(table: int, older: Sequence[Held], newer: Sequence[Held]) -> list[O
     Leases stay as long as they are, but for a microsecond where the note of one stands for several
     jobs: from now on each has its own.
     """
-    if not older:
-        return []
     marked = [one._replace(row=one.row._replace(expires_at_us=OVERTAKEN_US)) for one in older]
     rows = []
-    for at, note, row, lease in (
-        (one.at, one.note, one.row, one.lease) for one in (*marked, *newer)
-    ):
-        deadline_us = lease.deadline_us + 1 - lease.is_alone
-        rows.append((at, note, deadline_us, lease.lease_us, lease.started_us, row.image))
+    for one in (*marked, *newer):
+        deadline_us, lease_us, started_us, is_alone = one.lease
+        dates = (deadline_us + 1 - is_alone, lease_us, started_us)
+        rows.append((one.at, one.note, *dates, one.row.image))
     return ops.of_rows(Opcode.JOB_TOUCH, table, rows)
 
 
@@ -106,91 +112,23 @@ def bury(
     return ops.of_rows(Opcode.JOB_BURY, table, rows)
 
 
-# -- finding waiting jobs by key, and a free slot for a key that does not wait --------------------
+# -- what several commands ask of leases and domains ----------------------------------------------
 
 
-def find(
-    state: State, prefix: bytes, keys: Sequence[bytes], hashes: Sequence[bytes]
-) -> list[JobRow | None]:
-    """Returns the job that waits under each key, expired ones too; None where there is none."""
-    places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
-    return resolve(state, prefix, keys, hashes, places)
+def check_lease(lease_us: int) -> None:
+    if lease_us and not limits.LEASE_US_MIN <= lease_us <= limits.LEASE_US_MAX:
+        raise RefusedError(Code.BAD_TIMEOUT, "a lease takes from 1 ms to 30 days")
 
 
-def resolve(
-    state: State,
-    prefix: bytes,
-    keys: Sequence[bytes],
-    hashes: Sequence[bytes],
-    places: Sequence[bytes | None],
-) -> list[JobRow | None]:
-    """The same, where it is known already what the first slot of each key holds."""
-    found = [prefix + place for place in places if place]
-    rests = iter(state.get_many(Tree.JOBS_READY, found))
-    rows: list[JobRow | None] = [
-        layout.decode_ready(prefix + place, _there(next(rests))) if place else None
-        for place in places
-    ]
-    for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
-        if row is not None and row.key != key:
-            rows[at] = None
-    if has_collisions(state, prefix):
-        for at, row in enumerate(rows):
-            if row is None:
-                rows[at] = _find_collided(state, prefix, keys[at], hashes[at])
-    return rows
+def check_domain(domain: bytes) -> None:
+    if len(domain) > limits.DOMAIN_BYTES_MAX:
+        raise RefusedError(Code.BAD_DOMAIN, DOMAIN_TOO_LONG)
 
 
-def has_collisions(state: State, prefix: bytes) -> bool:
-    """Says whether two keys of the table may have the same hash."""
-    stop = end_of(prefix)
-    return bool(state.scan(Tree.JOBS_KEYS, prefix + COLLIDED, stop, 1))
-
-
-class FreeSlots:
-    """Finds a probe for each key that begins to wait; no two of them get the same."""
-
-    def __init__(
-        self,
-        state: State,
-        prefix: bytes,
-        hashes: Sequence[bytes],
-        *,
-        without: Collection[bytes] = (),
-    ) -> None:
-        self._state = state
-        self._prefix = prefix
-        self._is_simple = len(set(hashes)) == len(hashes)  # no two of them want the same slot
-        self._without = without  # slots that count as free
-        self._given: set[bytes] = set()
-
-    def probe(self, hash_: bytes, first: bytes | None) -> int | None:
-        """Returns a free probe, None if there is none; `first` is what the first slot holds."""
-        if first is None and self._is_simple:
-            return 0
-        for probe in range(NO_PROBE):
-            slot = layout.slot(hash_, probe)
-            if slot not in self._given and (slot in self._without or self._is_free(slot)):
-                self._given.add(slot)
-                return probe
-        return None
-
-    def _is_free(self, slot: bytes) -> bool:
-        return self._state.get_many(Tree.JOBS_KEYS, [self._prefix + slot])[0] is None
-
-
-def _find_collided(state: State, prefix: bytes, key: bytes, hash_: bytes) -> JobRow | None:
-    start = prefix + COLLIDED + hash_
-    items = state.scan(Tree.JOBS_KEYS, start, start + b"\xff", NO_PROBE)
-    places = [prefix + place for _, place in items]
-    for place, rest in zip(places, state.get_many(Tree.JOBS_READY, places), strict=True):
-        row = layout.decode_ready(place, _there(rest))
-        if row.key == key:
-            return row
-    return None
-
-
-def _there(rest: bytes | None) -> bytes:
-    """What a slot leads to is there, since both go together."""
-    assert rest is not None
-    return rest
+def check_fairness(domain: bytes, table: Table) -> None:
+    """A domain can be asked for only where jobs are kept by domain."""
+    if domain and jobs.decode_settings(table.settings).fairness is not jobs.Fairness.DOMAIN:
+        text = (
+            f"table {table.name} has fairness=none; make it with fairness=domain to ask by domain"
+        )
+        raise RefusedError(Code.BAD_DOMAIN, text)

@@ -12,19 +12,20 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice, zip_longest
 from typing import Final, NamedTuple
 
-from fjord import commands, kinds, limits
+from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings, repeat
-from fjord.errors import CorruptionError
+from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.jobs import PRIORITY_MAX, SLOW_FROM, Fairness, How
 from fjord.jobs import State as JobState
 from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
-from fjord.tables.jobs import keep, layout, rules
+from fjord.tables.jobs import keep, layout
 from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.lanes import Lane
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
 from fjord.tables.jobs.rows import Held
+from fjord.tables.rules import check_name
 from fjord.tables.state import Decision, State, Table, Tree, decides
 
 _SIZE: Final = JOB_REST.picked("size")
@@ -33,12 +34,16 @@ _HASH_AT: Final = JOB_REST.span("hash")
 
 @decides(commands.Next)
 def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
-    rules.check_next(command)
+    _check_next(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
         return Decision(_nothing(None))
-    rules.check_fairness(command.domain, table)
-    rules.check_taken(command, table, state.job_counts(table.id).taken)
+    job_rows.check_fairness(command.domain, table)
+    settings, taken = jobs.decode_settings(table.settings), state.job_counts(table.id).taken
+    if taken >= limits.TAKEN_MAX and not command.done and settings.merge:
+        # Where jobs merge, the keys of those that are taken are in memory, which is bounded.
+        text = f"{taken} jobs of table {table.name} are taken already; finish some of them first"
+        raise RefusedError(Code.QUOTA, text)
     count = command.count or limits.NEXT_COUNT_MAX
     found = _find(state, table, command.domain, now_us, count)
     gone = [layout.decode_ready(*item) for item in found.expired]
@@ -52,6 +57,17 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
         return _hand_out(command, state, table, found.items, removal, now_us)
     except (CorruptionError, OSError):
         return _bury_damaged(state, table, found.items, removal, now_us)
+
+
+def _check_next(command: commands.Next) -> None:
+    if not 0 <= command.count <= limits.NEXT_COUNT_MAX:
+        text = f"a count is at most {limits.NEXT_COUNT_MAX}, and 0 stands for that"
+        raise RefusedError(Code.BAD_COUNT, text)
+    if not 0 <= command.wait_us <= limits.WAIT_US_MAX:
+        raise RefusedError(Code.BAD_TIMEOUT, "a wait takes at most an hour")
+    job_rows.check_lease(command.lease_us)
+    job_rows.check_domain(command.domain)
+    check_name(command.table)
 
 
 def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
@@ -68,7 +84,7 @@ def _earlier(first_us: int | None, second_us: int | None) -> int | None:
 
 
 def _first_date_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
-    if rules.settings_of(table).fairness is Fairness.NONE:
+    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
         return first_date_us(state, table.prefix, 0)
     if domain:
         return first_date_us(state, table.prefix, layout.lane_of(domain))
@@ -95,7 +111,7 @@ def later_us(state: State, table: Table, after_us: int) -> int | None:
 
     Where the table has fairness: of the domains that have nothing ready.
     """
-    if rules.settings_of(table).fairness is Fairness.NONE:
+    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
         return first_after_us(state, table.prefix, 0, after_us)
     learn(state, table)
     return state.lanes.later_us(table.id, after_us)
@@ -112,7 +128,7 @@ def learn(state: State, table: Table) -> None:
 
 def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> Due:
     """Returns up to `limit` jobs that are due, in the order of handing out."""
-    if rules.settings_of(table).fairness is Fairness.NONE:
+    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
         return _find_in_lane(state, table.prefix, 0, now_us, limit)
     if domain:
         return _find_in_lane(state, table.prefix, layout.lane_of(domain), now_us, limit)
@@ -229,7 +245,7 @@ def _hand_out(
     removal: Sequence[Op],
     now_us: int,
 ) -> Decision:
-    settings, count = rules.settings_of(table), len(items)
+    settings, count = jobs.decode_settings(table.settings), len(items)
     lease_us = command.lease_us or settings.lease_us
     first_xid = state.next_seq + sum(one.rows for one in removal)
     lease = Lease(state.lease_us + lease_us, lease_us, now_us, int(count == 1))

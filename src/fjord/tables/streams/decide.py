@@ -15,7 +15,6 @@ from typing import Final
 
 from fjord import commands, kinds, limits, ops, streams
 from fjord.columns import Strings, repeat
-from fjord.commands import Acted
 from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
@@ -49,7 +48,6 @@ def _check_append(command: commands.Append, now_us: int) -> None:
     rows, keys, dates = len(command.types), command.keys, command.timestamps_us
     if not len(keys) == len(command.values) == rows:
         raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in number")
-    rules.check_rows(rows)
     rules.check_sizes(keys, command.values)
     if len(keys.data) > limits.KV_KEY_BYTES_MAX < max(keys.lengths()):
         text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
@@ -165,22 +163,11 @@ def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision
         text = f"stream {table.name} keeps every message; only mode latest can lose one"
         raise RefusedError(Code.WRONG_KIND, text)
     keys = [table.prefix + key for key in command.keys.rows()]
-    entries: dict[bytes, layout.KvEntry] = {}
-    missing = []
-    for at, (key, data) in enumerate(zip(keys, state.get_many(Tree.KV, keys), strict=True)):
-        entry = layout.decode(data) if data else None
-        if entry is None or not entry.is_value or key in entries:
-            missing.append(at)
-        else:
-            entries[key] = entry
-    made = _erase(table, entries, state.lease_us)
-    seq = state.next_seq - 1 + len(entries)
-    return Decision(Acted(master=state.master, seq=seq, missing=missing), made)
-
-
-def _erase(table: Table, entries: dict[bytes, layout.KvEntry], lease_us: int) -> list[Op]:
+    stored = [layout.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]
+    live = [entry if entry and entry.is_value else None for entry in stored]
+    entries, missing = catalog.once(keys, live)
     rows = [
-        (lease_us, entry.row, entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
+        (state.lease_us, entry.row, entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
         for key, entry in entries.items()
     ]
-    return ops.of_rows(Opcode.STREAM_ERASE, table.id, rows)
+    return catalog.acted(state, ops.of_rows(Opcode.STREAM_ERASE, table.id, rows), missing)
