@@ -133,14 +133,6 @@ class _Write:
         ]
         return purge(self.table.id, dict(gone))
 
-    def previous(self, rows: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """Returns the columns `previous` and `freed`."""
-        found = list(map(self.lookup.previous, rows))
-        return [held for held, _ in found], [freed for _, freed in found]
-
-    def user_keys(self, rows: Sequence[int]) -> Strings:
-        return Strings.of([self.keys[row][PREFIX_BYTES:] for row in rows])
-
     def gone(self, rows: Iterable[int]) -> _Volatile:
         """Returns the change that drops the values in memory which these rows replace."""
         return {self.keys[row]: None for row in rows if self.keys[row] in self.lookup.volatile}
@@ -164,14 +156,11 @@ def _set_op(command: commands.Set, write: _Write) -> Op:
     """Returns the op that writes the rows that win."""
     rows, lookup = write.winners, write.lookup
     stamps = [command.timestamps_us[row] for row in rows]
-    created = [
-        lookup.created_us(row) if lookup.is_live(row) else stamp
-        for row, stamp in zip(rows, stamps, strict=True)
-    ]
-    previous, freed = write.previous(rows)
+    created = list(map(lookup.created_us, rows, stamps))
+    previous, freed = zip(*map(lookup.previous, rows), strict=True)
     payload = (
         bytes([command.types[row] for row in rows]),
-        write.user_keys(rows),
+        Strings.of([write.keys[row][PREFIX_BYTES:] for row in rows]),
         Strings.of([command.values[row] for row in rows]),
     )
     is_plain = command.also is None and not command.expires_at_us
@@ -203,7 +192,7 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
             command.timestamps_us[row],
             command.expires_at_us,
             command.ttl_us,
-            lookup.created_us(row) if lookup.is_live(row) else command.timestamps_us[row],
+            lookup.created_us(row, command.timestamps_us[row]),
         )
         for row in rows
     }
@@ -370,15 +359,9 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
         raise _not_found()
     type_, data = lookup.value(0)
     changed = _CHANGES[command.change](type_, data, command)
-    row = VolatileValue(
-        type_,
-        changed,
-        # Later than what it changes: a SET that is sent again must not undo it.
-        max(lookup.timestamp_us(0) + 1, command.timestamp_us),
-        lookup.expiries[0],
-        lookup.ttl_us(0),
-        lookup.created_us(0),
-    )
+    # Later than what it changes: a SET that is sent again must not undo it.
+    stamp_us = max(lookup.timestamp_us(0) + 1, command.timestamp_us)
+    row = _written(lookup.known(0), changed, stamp_us)
     key, entry = lookup.keys[0], lookup.entries[0]
     reply = read.one_entry(row, is_locked=not state.locks.keys().isdisjoint(lookup.keys))
     if key in lookup.volatile:
@@ -519,10 +502,8 @@ class _Renaming:
         return [*unschedule(self._table.id, [self._due()]), *delete], changes
 
     def _row(self) -> VolatileValue:
-        lookup = self._lookup
-        type_, value = lookup.value(_OLD)
-        dates = (lookup.expiries[_OLD], lookup.ttl_us(_OLD), lookup.created_us(_OLD))
-        return VolatileValue(type_, value, self._timestamp_us, *dates)
+        _, value = self._lookup.value(_OLD)
+        return _written(self._lookup.known(_OLD), value, self._timestamp_us)
 
     def _due(self) -> tuple[int, bytes]:
         """Returns the expiry of what stands under the new key itself, 0 for none."""
@@ -535,6 +516,11 @@ class _Renaming:
     def _delete(self, key: bytes, entry: KvEntry | None) -> list[Op]:
         row = (self._timestamp_us, self._lease_us, *_replaced_by_one(key, entry))
         return ops.of_rows(Opcode.KV_DELETE, self._table.id, [(*row, key[PREFIX_BYTES:])])
+
+
+def _written(known: VolatileValue, value: bytes, stamp_us: int) -> VolatileValue:
+    """Returns what is known of a value after it was written once more."""
+    return known._replace(value=value, timestamp_us=stamp_us, accessed_us=0, worked_until_us=0)
 
 
 def _set_one(

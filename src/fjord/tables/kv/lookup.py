@@ -64,9 +64,6 @@ class Lookup:
     def in_memory(self, row: int) -> VolatileValue | None:
         return self.volatile.get(self.keys[row])
 
-    def mark(self, row: int) -> Mark:
-        return self.marks.get(row, NO_MARK)
-
     def is_live(self, row: int) -> bool:
         if 0 < self.expiries[row] <= self._now_us:
             return False
@@ -88,18 +85,25 @@ class Lookup:
         found = self.in_memory(row)
         return stored if found is None else max(stored, found.timestamp_us)
 
-    def created_us(self, row: int) -> int:
-        found = self.in_memory(row)
-        if found is not None:
-            return found.created_us or found.timestamp_us
-        entry = self.entries[row]
-        return entry.created_us if entry is not None else 0
-
-    def ttl_us(self, row: int) -> int:
+    def created_us(self, row: int, otherwise_us: int) -> int:
+        """Returns when a live row was created; another date if it is not live."""
+        if not self.is_live(row):
+            return otherwise_us
         found, entry = self.in_memory(row), self.entries[row]
         if found is not None:
-            return found.ttl_us
-        return entry.ttl_us if entry is not None else 0
+            return found.created_us or found.timestamp_us
+        return entry.created_us if entry is not None else otherwise_us
+
+    def known(self, row: int) -> VolatileValue:
+        """Returns all that is known of a live row, but for a value that is in the journal."""
+        found, entry = self.in_memory(row), self.entries[row]
+        if found is not None:
+            return found._replace(created_us=found.created_us or found.timestamp_us)
+        assert entry is not None
+        _, timestamp_us, _, _, _, _, type_, _, created_us, _, ttl_us, _ = entry
+        _, accessed_us, _, worked_until_us = self.marks.get(row, NO_MARK)
+        dates = (self.expiries[row], ttl_us, created_us, accessed_us, worked_until_us)
+        return VolatileValue(type_, b"", timestamp_us, *dates)
 
     def size(self, row: int) -> int:
         """Returns the size of a live row's value."""
@@ -108,13 +112,10 @@ class Lookup:
             return len(found.value)
         return entry.size if entry is not None else 0
 
-    def worked_until_us(self, row: int) -> int:
-        """Returns until when, in lease time, the row is worked on."""
-        found = self.in_memory(row)
-        return self.mark(row).worked_until_us if found is None else found.worked_until_us
-
     def is_worked_on(self, row: int) -> bool:
-        return self.worked_until_us(row) > self._state.lease_us
+        found = self.in_memory(row)
+        mark = self.marks.get(row, NO_MARK) if found is None else found
+        return mark.worked_until_us > self._state.lease_us
 
     def value(self, row: int) -> tuple[int, bytes]:
         """Returns type and bytes of a live row."""

@@ -111,7 +111,7 @@ class _Touch:
         if self._command.worked_until_us and (is_again or lookup.is_worked_on(row)):
             return None
         expires_at_us = lookup.expiries[row]
-        mark = self._mark(row, expires_at_us)
+        mark = self._mark(row)
         lookup.note(row, mark)
         if key in lookup.volatile:
             self.volatile[key] = lookup.volatile[key]
@@ -121,15 +121,14 @@ class _Touch:
         self._marks[key] = mark
         return row
 
-    def _mark(self, row: int, expires_at_us: int) -> Mark:
-        command, lookup = self._command, self._lookup
+    def _mark(self, row: int) -> Mark:
+        command, known, entry = self._command, self._lookup.known(row), self._lookup.entries[row]
+        expires_at_us, worked_until_us = known.expires_at_us, known.worked_until_us
         if command.extend and expires_at_us:
-            by_ttl_us = self._now_us + lookup.ttl_us(row) if lookup.ttl_us(row) else 0
+            by_ttl_us = self._now_us + known.ttl_us if known.ttl_us else 0
             expires_at_us = max(expires_at_us, command.expires_at_us, by_ttl_us)
-        worked_until_us = lookup.worked_until_us(row)
         if command.worked_until_us:
             worked_until_us = self._lease_us + command.worked_until_us - self._now_us
-        entry = lookup.entries[row]
         return Mark(entry.row if entry else 0, self._now_us, expires_at_us, worked_until_us)
 
     def ops(self, table: Table) -> list[Op]:
@@ -151,11 +150,12 @@ _MISSING: Final = Entries.MISSING
 _NO_BASE: Final = (0, 0, 0, 0, 0, 0, _MISSING)
 _NO_ENTRY: Final = KvEntry(*_NO_BASE, 0, 0, 0, 0, 0)
 _CREATED, _EXPIRES = 1, 2  # among the fields of an entry behind its type
+_NO_VALUE: Final = VolatileValue(_MISSING, b"", 0, 0)
 _PLAIN_TYPES: Final = bytes([*range(layout.VALUE_TYPE_MAX + 1), _MISSING])
 
 
 def no_entries(count: int) -> Entries:
-    return _answer([_NO_ROW] * count, [b""] * count)
+    return _answer([_NO_VALUE] * count, [b""] * count, bytes(count))
 
 
 def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | None:
@@ -212,82 +212,47 @@ def _values(pointers: list[Pointer], state: State) -> Strings:
 
 def one_entry(value: VolatileValue, *, is_locked: bool) -> Entries:
     """Answers with a value that has just been written."""
-    bits = Entries.LOCKED if is_locked else 0
-    dates = (value.timestamp_us, value.expires_at_us, bits, value.created_us, value.accessed_us)
-    return _answer([_AnswerRow(value.type, *dates, value.ttl_us)], [value.value])
-
-
-class _AnswerRow(NamedTuple):
-    """One row of an answer; the value is either here or behind the pointer."""
-
-    type: int
-    timestamp_us: int
-    expires_at_us: int
-    state: int
-    created_us: int
-    accessed_us: int
-    ttl_us: int
-    value: bytes = b""
-    pointer: Pointer | None = None
-
-
-_NO_ROW: Final = _AnswerRow(_MISSING, 0, 0, 0, 0, 0, 0)
+    return _answer([value], [value.value], bytes([Entries.LOCKED * is_locked]))
 
 
 def entries(
     lookup: Lookup, rows: Sequence[int | None], state: State, *, with_data: bool
 ) -> Entries:
     """Answers for live rows of any sort, and for None as for what is missing."""
-    if with_data:
-        size = sum(lookup.size(row) for row in rows if row is not None)
-        if size > limits.ANSWER_BYTES_MAX:
-            raise _too_large()
-    found = [_NO_ROW if row is None else _row(lookup, row, state) for row in rows]
-    if with_data:
-        payloads = iter(state.payloads([row.pointer for row in found if row.pointer is not None]))
-        values = [row.value if row.pointer is None else next(payloads) for row in found]
-    else:
-        values = [b""] * len(found)
-    return _answer(found, values)
+    known = [_NO_VALUE if row is None else lookup.known(row) for row in rows]
+    states = bytes(len(rows))
+    if state.locks or lookup.marks or lookup.volatile:
+        states = bytes([0 if row is None else _bits(lookup, row, state) for row in rows])
+    if not with_data:
+        return _answer(known, [b""] * len(rows), states)
+    if sum(lookup.size(row) for row in rows if row is not None) > limits.ANSWER_BYTES_MAX:
+        raise _too_large()
+    stored = [None if row is None or lookup.in_memory(row) else lookup.entries[row] for row in rows]
+    pointers = [Pointer(*entry[2:6]) for entry in stored if entry and entry.size]
+    payloads = iter(state.payloads(pointers))
+    values = [
+        next(payloads) if entry and entry.size else one.value
+        for one, entry in zip(known, stored, strict=True)
+    ]
+    return _answer(known, values, states)
 
 
-def _answer(rows: Sequence[_AnswerRow], values: list[bytes]) -> Entries:
+def _answer(known: Sequence[VolatileValue], values: list[bytes], states: bytes) -> Entries:
     return Entries(
-        types=bytes([row.type for row in rows]),
+        types=bytes([one.type for one in known]),
         values=Strings.of(values),
-        timestamps_us=array("Q", [row.timestamp_us for row in rows]),
-        expires_at_us=array("Q", [row.expires_at_us for row in rows]),
-        states=bytes([row.state for row in rows]),
-        created_us=array("Q", [row.created_us for row in rows]),
-        accessed_us=array("Q", [row.accessed_us for row in rows]),
-        ttls_us=array("Q", [row.ttl_us for row in rows]),
+        timestamps_us=array("Q", [one.timestamp_us for one in known]),
+        expires_at_us=array("Q", [one.expires_at_us for one in known]),
+        states=states,
+        created_us=array("Q", [one.created_us for one in known]),
+        accessed_us=array("Q", [one.accessed_us for one in known]),
+        ttls_us=array("Q", [one.ttl_us for one in known]),
     )
 
 
-def _row(lookup: Lookup, row: int, state: State) -> _AnswerRow:
-    """Returns what is known of a live row."""
-    expires_at_us, locks = lookup.expiries[row], state.locks
-    bits = Entries.LOCKED if locks and _is_locked(lookup, row, state) else 0
-    if lookup.volatile:
-        found = lookup.in_memory(row)
-        if found is not None:
-            bits |= Entries.WORKED_ON if lookup.is_worked_on(row) else 0
-            dates = (bits, lookup.created_us(row), found.accessed_us, found.ttl_us)
-            return _AnswerRow(found.type, found.timestamp_us, expires_at_us, *dates, found.value)
-    entry, mark = lookup.entries[row], lookup.marks.get(row)
-    assert entry is not None
-    accessed_us = 0
-    if mark is not None:
-        accessed_us = mark.accessed_us
-        bits |= Entries.WORKED_ON if lookup.is_worked_on(row) else 0
-    _, timestamp_us, segment, offset, size, crc, type_, _, created_us, _, ttl_us, _ = entry
-    pointer = Pointer(segment, offset, size, crc) if size else None
-    dates = (bits, created_us, accessed_us, ttl_us)
-    return _AnswerRow(type_, timestamp_us, expires_at_us, *dates, b"", pointer)
-
-
-def _is_locked(lookup: Lookup, row: int, state: State) -> bool:
-    return lookup.keys[row] in state.locks or lookup.given[row] in state.locks
+def _bits(lookup: Lookup, row: int, state: State) -> int:
+    is_locked = lookup.keys[row] in state.locks or lookup.given[row] in state.locks
+    return Entries.LOCKED * is_locked | Entries.WORKED_ON * lookup.is_worked_on(row)
 
 
 def _too_large() -> RefusedError:
