@@ -202,7 +202,6 @@ class Row:
         self.holds: Callable[[Row], bool] | None = None
         self.merge: Merge | None = None
         self.decide: Callable[[Any, Any, int], Any] = _undecided  # by `tables`
-        self.stage: Any = None  # by `tables.staging`: how rows of it are staged, None = not at all
         # By `engine.cold`: what asks a block for the rest of the answer, and what lets go of all
         # that is in memory of blocks, once the command has run.
         self.look: Callable[[Any, Any, Any], Any] | None = None

@@ -16,7 +16,7 @@ import enum
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
@@ -30,8 +30,10 @@ from fjord.layouts import POINTER, PREFIX_BYTES, Fields, end_of, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, rules
 from fjord.tables.jobs import push
+from fjord.tables.kv.decide import decide_set
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, Writes, decides
 from fjord.tables.streams import layout
+from fjord.tables.streams.decide import decide_append
 from fjord.tables.streams.layout import SEQ, seq_key, seq_of
 
 STAGE: Final = (Fields(rows="I") + POINTER + Fields(at_us="Q", state="B")).packed()
@@ -78,15 +80,8 @@ def decode_stage(key: bytes, data: bytes) -> Staged:
 
 def decode_writer(data: bytes) -> StageWriter:
     batch, at_us, held = WRITER.unpack_from(data)
-    return StageWriter(batch, at_us, held, decode_seqs(data[WRITER.size :]))
-
-
-def encode_seqs(seqs: tuple[int, ...]) -> bytes:
-    return b"".join(map(SEQ.pack, seqs))
-
-
-def decode_seqs(data: bytes) -> tuple[int, ...]:
-    return tuple(seq for (seq,) in SEQ.iter_unpack(data))
+    stages = tuple(seq for (seq,) in SEQ.iter_unpack(data[WRITER.size :]))
+    return StageWriter(batch, at_us, held, stages)
 
 
 _PIECE: Final = 256
@@ -119,29 +114,6 @@ class ForgetWriter(Command):
     before_us: int
 
 
-class Staging(NamedTuple):
-    """How rows are staged."""
-
-    kind: Kind  # of their table
-    run: Callable[[Any, State, int], Decision] | None  # what writes them then, if not `decide`
-    encode: Callable[[Any, Table, int], Op]  # the op that they are kept as
-
-
-Encode = TypeVar("Encode", bound=Callable[..., Op])
-
-
-def stages(
-    rows: type[Command], kind: Kind, run: Callable[[Any, State, int], Decision] | None = None
-) -> Callable[[Encode], Encode]:
-    """Says what may be staged, and which op it is kept as."""
-
-    def register(encode: Encode) -> Encode:
-        rows.row.stage = Staging(kind, run, encode)
-        return encode
-
-    return register
-
-
 # -- staging --------------------------------------------------------------------------------------
 
 
@@ -149,11 +121,11 @@ def stages(
 def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
     """Keeps rows that could be written now; what could not is refused at once."""
     rows = command.rows
-    kind, _, encode = type(rows).row.stage
+    kind = _KINDS[type(rows)]
     type(rows).row.decide(_stamped(rows, now_us), state, now_us)
     table, creation = catalog.find_or_create(state, rows.table, kind)
     _check_stage(rows, table)
-    inner, _ = ops.encode(encode(rows, table, now_us))
+    inner, _ = ops.encode(_STAGING[kind].encode(rows, table, now_us))
     op = Op(Opcode.STAGE, table.id, 1, ((now_us,), Strings.of([inner])))
     return catalog.decision(state, [*creation, op])
 
@@ -177,13 +149,11 @@ def _check_stage(rows: Append | Push | Set, table: Table) -> None:
         raise RefusedError(Code.BAD_BATCH, text)
 
 
-@stages(Append, Kind.STREAM)
 def _append_op(rows: Append, table: Table, now_us: int) -> Op:
     columns = (rows.types, rows.keys, rows.values)
     return Op(Opcode.STREAM_APPEND, table.id, len(rows.types), columns)
 
 
-@stages(Push, Kind.JOBS, push.decide_staged)
 def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     dates = rows.process_at_us
     if rows.relative:  # a delay counts from now on, not from the commit
@@ -206,7 +176,6 @@ def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     return Op(Opcode.JOB_ADD, table.id, count, columns)
 
 
-@stages(Set, Kind.KV)
 def _set_op(rows: Set, table: Table, now_us: int) -> Op:
     count = len(rows.types)
     none = repeat(0, count)
@@ -244,11 +213,9 @@ def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decisi
         rules.check_name(command.table)
     check_name(command.writer)
     table = state.tables.get(command.table)
-    if table is None and command.table:
-        return Decision(_committed(state, UNKNOWN, is_new=False))
     prefix = table.prefix if table else prefix_of(catalog.NO_TABLE)
     known = find(state, prefix, command.writer.encode())
-    if known is None:
+    if known is None or (command.table and table is None):
         return Decision(_committed(state, UNKNOWN, is_new=False))
     left = len(_waiting(state, prefix, known))
     return Decision(_committed(state, known.batch, is_new=False, left=left))
@@ -287,22 +254,17 @@ def _commit(
         made += op_of(table.id, name, command.batch, now_us)
         seq = state.next_seq - 1 + rows
         return Decision(_committed(state, command.batch, is_new=True, rows=rows, seq=seq), made)
+    decided = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in found]
     made = [
         *op_of(table.id, name, command.batch, now_us, command.stages),
-        *_decided_op(table, found),
+        *ops.of_rows(Opcode.STAGE_DECIDED, table.id, decided),
     ]
-    reply = _committed(state, command.batch, is_new=True, left=len(found))
-    return Decision(reply, made)
+    return Decision(_committed(state, command.batch, is_new=True, left=len(found)), made)
 
 
 def _commit_op(table: Table, stage: Staged) -> Op:
     numbers = (stage.seq, *stage.pointer[:4], _bytes(stage))
     return Op(Opcode.STREAM_COMMIT, table.id, stage.rows, tuple((one,) for one in numbers))
-
-
-def _decided_op(table: Table, stages: Sequence[Staged]) -> list[Op]:
-    rows = [(one.seq, one.at_us, one.rows, *one.pointer[:4]) for one in stages]
-    return ops.of_rows(Opcode.STAGE_DECIDED, table.id, rows)
 
 
 def _committed(
@@ -325,13 +287,12 @@ def _run(
     (stage,) = _stages(state, table.prefix, [seq])
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
-    command = _COMMANDS[table.kind](table.name, op, now_us)
-    made = _drop(table.id, [stage])
-    decision = Decision(_committed(state, known.batch, is_new=True))
-    if command is not None:  # else nothing of it is left to be written
-        run = type(command).row.stage.run or type(command).row.decide
-        decision = cast(Decision, run(_stamped(command, now_us), state, now_us))
-        made = [*decision.ops, *made]
+    staging = _STAGING[table.kind]
+    command = staging.decode(table.name, op, now_us)
+    decision = catalog.decision(state, ())
+    if command is not None:
+        decision = staging.run(_stamped(command, now_us), state, now_us)
+    made = [*decision.ops, *_drop(table.id, [stage])]
     seq = state.next_seq - 1 + sum(one.rows for one in made)
     reply = _committed(state, known.batch, is_new=True, left=left, rows=stage.rows, seq=seq)
     return decision._replace(reply=reply, ops=made)
@@ -383,6 +344,26 @@ def _set_of(table: str, op: Op, now_us: int) -> Set | None:
         expires_at_us=expiries[0],
         ttl_us=ttls[0],
     )
+
+
+class Staging(NamedTuple):
+    """How rows of a table are staged: the op that they are kept as, and back."""
+
+    encode: Callable[[Any, Table, int], Op]
+    decode: Callable[[str, Op, int], Append | Push | Set | None]  # None: nothing of it is left
+    run: Callable[[Any, State, int], Decision]
+
+
+_STAGING: Final = {
+    Kind.STREAM: Staging(_append_op, _append_of, decide_append),
+    Kind.JOBS: Staging(_push_op, _push_of, push.decide_staged),
+    Kind.KV: Staging(_set_op, _set_of, decide_set),
+}
+_KINDS: Final[dict[type[Command], Kind]] = {
+    Append: Kind.STREAM,
+    Push: Kind.JOBS,
+    Set: Kind.KV,
+}
 
 
 # -- looking stages up ----------------------------------------------------------------------------
@@ -441,10 +422,8 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
     """Runs the next stage of a batch that is decided; nothing is done if there is none."""
     table = catalog.by_id(state, command.table)
     known = find(state, prefix_of(command.table), command.name)
-    if table is None or known is None:
-        return catalog.decision(state, ())
-    waiting = _waiting(state, table.prefix, known)
-    if not waiting:
+    waiting = _waiting(state, table.prefix, known) if table and known else ()
+    if table is None or known is None or not waiting:
         return catalog.decision(state, ())
     return _run(table, known, waiting[0], len(waiting) - 1, state, now_us)
 
@@ -477,13 +456,6 @@ def _drop(table_id: int, stages: Sequence[Staged]) -> list[Op]:
 def _bytes(stage: Staged) -> int:
     """Returns how many bytes the op has that brought a stage."""
     return _AROUND_BYTES + stage.size
-
-
-_COMMANDS: Final[dict[Kind, Callable[[str, Op, int], Append | Push | Set | None]]] = {
-    Kind.STREAM: _append_of,
-    Kind.JOBS: _push_of,
-    Kind.KV: _set_of,
-}
 
 
 # -- writers: who numbers its batches, so that each of them counts once ---------------------------
@@ -557,7 +529,7 @@ def op_of(
     table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()
 ) -> list[Op]:
     """Returns the op that says at which batch a writer is, and what that is written from."""
-    row = (batch, now_us, name.encode(), encode_seqs(tuple(stages)))
+    row = (batch, now_us, name.encode(), b"".join(map(SEQ.pack, stages)))
     return ops.of_rows(Opcode.WRITER, table_id, [row])
 
 
