@@ -86,6 +86,14 @@ def pages(
         start = items[-1][0] + b"\0"
 
 
+def firsts(scan: Scan, tree: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yields the first item of each table that has any in a tree."""
+    start: bytes | None = b""
+    while start is not None and (items := scan(tree, start, None, 1)):
+        yield items[0]
+        start = end_of(items[0][0][:PREFIX_BYTES])
+
+
 def table_of(index_key: bytes) -> int:
     return int.from_bytes(index_key[:PREFIX_BYTES], "big")
 

@@ -13,7 +13,7 @@ import bisect
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from operator import itemgetter
 from typing import Any
@@ -35,9 +35,9 @@ _RESERVE_SHARE = 16
 # Where far more than the reserve is left, it is looked at once in so many times.
 _PLENTY = 4
 _LOOK_AGAIN = 15
-# Items that a scan takes first.
 # Keys of a deletion that did not follow each other; then it does not look for those that do.
 _JUMPS_MAX = 8
+# Items that a scan takes first.
 _SCAN_FIRST = 32
 
 
@@ -171,7 +171,7 @@ class LmdbIndex:
         )
         try:
             self._trees = [
-                self._environment.open_db(_tree_name(tree), create=not read_only)
+                self._environment.open_db(b"tree-%d" % tree, create=not read_only)
                 for tree in range(tree_count)
             ]
         except lmdb.Error as error:
@@ -182,7 +182,11 @@ class LmdbIndex:
         return LmdbTransaction(self._environment.begin(write=True), self._trees)
 
     def view(self) -> LmdbTransaction:
-        return LmdbTransaction(self._begin_view(), self._trees)
+        try:
+            return LmdbTransaction(self._environment.begin(), self._trees)
+        except lmdb.MapResizedError:
+            self._environment.set_mapsize(0)  # take the size that the writer has given the file
+            return LmdbTransaction(self._environment.begin(), self._trees)
 
     def has_reserve(self) -> bool:
         if self._unlooked:
@@ -244,14 +248,6 @@ class LmdbIndex:
         finally:
             os.close(fd)
 
-    def _begin_view(self) -> Any:
-        begin: Callable[[], Any] = self._environment.begin
-        try:
-            return begin()
-        except lmdb.MapResizedError:
-            self._environment.set_mapsize(0)  # take the size that the writer has given the file
-            return begin()
-
 
 class LmdbIndexes:
     """The LMDB index of one directory."""
@@ -284,10 +280,6 @@ class LmdbIndexes:
         for name in (_FILE, "lock.mdb"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._directory, name))
-
-
-def _tree_name(tree: int) -> bytes:
-    return b"tree-%d" % tree
 
 
 def _open(directory: str, **options: Any) -> Any:

@@ -13,16 +13,14 @@ class _Tree:
         self.items: dict[bytes, bytes] = {}
         self._sorted: list[bytes] | None = []
 
-    def put(self, key: bytes, value: bytes) -> bytes | None:
+    def change(self, key: bytes, value: bytes | None) -> bytes | None:
+        """Sets a key, or deletes it if there is no value; returns what was there."""
         old = self.items.get(key)
-        self.items[key] = value
-        if old is None:
-            self._sorted = None
-        return old
-
-    def delete(self, key: bytes) -> bytes | None:
-        old = self.items.pop(key, None)
-        if old is not None:
+        if value is None:
+            self.items.pop(key, None)
+        else:
+            self.items[key] = value
+        if (old is None) != (value is None):
             self._sorted = None
         return old
 
@@ -51,12 +49,12 @@ class MemoryTransaction:
     def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
         target = self._trees[tree]
         for key, value in items:
-            self._undo.append((target, key, target.put(key, value)))
+            self._undo.append((target, key, target.change(key, value)))
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
         target = self._trees[tree]
         for key in keys:
-            self._undo.append((target, key, target.delete(key)))
+            self._undo.append((target, key, target.change(key, None)))
 
     def scan(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
@@ -72,10 +70,7 @@ class MemoryTransaction:
     def abort(self) -> None:
         while self._undo:
             target, key, old = self._undo.pop()
-            if old is None:
-                target.delete(key)
-            else:
-                target.put(key, old)
+            target.change(key, old)
 
 
 class MemoryIndex:

@@ -130,7 +130,7 @@ def read(items: Iterable[tuple[bytes, bytes]]) -> Generations:
     for key, data in items:
         table, id_ = _IDS.unpack(key[len(_KEY) :])
         found.setdefault(table, []).append(Generation(id_, *_NUMBERS.unpack(data)))
-    return {table: tuple(sorted(listed, key=_number)) for table, listed in found.items()}
+    return {table: _in_order(listed) for table, listed in found.items()}
 
 
 def after(known: Generations, op: Op) -> Generations:
@@ -140,7 +140,7 @@ def after(known: Generations, op: Op) -> Generations:
         more = [Generation._make(row) for row in zip(*op.columns, strict=True)]
         ids = {one.id for one in more}
         kept = [one for one in listed if one.id not in ids]
-        return {**known, op.table: tuple(sorted((*kept, *more), key=_number))}
+        return {**known, op.table: _in_order([*kept, *more])}
     left = tuple(one for one in listed if one.id not in gone(op))
     return {**known, op.table: left}
 
@@ -151,8 +151,8 @@ def gone(op: Op) -> Sequence[int]:
     return ids
 
 
-def _number(one: Generation) -> int:
-    return one.number
+def _in_order(listed: Iterable[Generation]) -> tuple[Generation, ...]:
+    return tuple(sorted(listed, key=lambda one: one.number))
 
 
 def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, int]:
@@ -164,14 +164,10 @@ def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, 
         return {current.id: len(rows)}
     counts: dict[int, int] = {}
     for row in rows:
-        at = bisect.bisect_right(listed, row, key=_first_row) - 1
+        at = bisect.bisect_right(listed, row, key=lambda one: one.first_row) - 1
         id_ = listed[max(at, 0)].id
         counts[id_] = counts.get(id_, 0) + 1
     return counts
-
-
-def _first_row(one: Generation) -> int:
-    return one.first_row
 
 
 # -- declaring anew -------------------------------------------------------------------------------
@@ -207,7 +203,7 @@ def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation])
             text = f"jobs of table {table.name} have {EARLIER_MAX} sets of columns; let some drain"
             raise RefusedError(Code.QUOTA, f"{text} first")
     made = replace(settings, schema=number, earlier=earlier)
-    return replace_settings(table, made)
+    return replace(table, settings=made.encode())
 
 
 def _next_schema(table: Table, old: jobs.Settings) -> tuple[int, Earlier]:
@@ -223,10 +219,6 @@ def _remembered(earlier: Earlier, needed: Set[int]) -> Earlier:
     gone = [number for number, _ in earlier if number not in needed]
     del gone[max(0, len(earlier) - EARLIER_MAX) :]
     return tuple(one for one in earlier if one[0] not in gone)
-
-
-def replace_settings(table: Table, settings: jobs.Settings) -> Table:
-    return Table(id=table.id, name=table.name, kind=kinds.Kind.JOBS, settings=settings.encode())
 
 
 def creation(table: Table) -> Op:

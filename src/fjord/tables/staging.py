@@ -397,13 +397,7 @@ def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
 
 def first_seqs(scan: layouts.Scan) -> list[int]:
     """Returns the seq of the first stage of each table that has any."""
-    found = []
-    start: bytes | None = b""
-    while start is not None and (items := scan(Tree.STAGES, start, None, 1)):
-        stage = decode_stage(*items[0])
-        found.append(stage.seq)
-        start = end_of(items[0][0][:PREFIX_BYTES])
-    return found
+    return [decode_stage(*item).seq for item in layouts.firsts(scan, Tree.STAGES)]
 
 
 # -- what a writer asks of itself -----------------------------------------------------------------

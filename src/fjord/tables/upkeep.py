@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from fjord import jobs
 from fjord.columns import Strings
@@ -17,6 +17,15 @@ from fjord.tables.meaning import MEANING
 from fjord.tables.state import Decision, State, Table, decides
 from fjord.tables.streams import history, keep
 
+# What takes away the rows of a dropped table, one after the other.
+_SWEEPS: Final = (
+    keep.sweep_dropped,
+    staging.sweep_dropped,
+    history.sweep_dropped,
+    expiry.sweep,
+    upkeep.sweep,
+)
+
 
 @decides(catalog.Sweep)
 def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
@@ -25,11 +34,8 @@ def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
     if made:
         return catalog.decision(state, made)
     for table_id, name in catalog.dropped(state).items():
-        ops = keep.sweep_dropped(state, table_id, command.limit)
-        ops = ops or staging.sweep_dropped(state, table_id, command.limit)
-        ops = ops or history.sweep_dropped(state, table_id, command.limit)
-        ops = ops or expiry.sweep(state, table_id, command.limit)
-        ops = ops or upkeep.sweep(state, table_id, command.limit)
+        found = (sweep(state, table_id, command.limit) for sweep in _SWEEPS)
+        ops = next(filter(None, found), [])
         is_gone = not ops and not history.has_blocks(state, table_id)
         if is_gone and not catalog.is_last(state, table_id):
             ops = [Op(Opcode.FORGET_TABLE, table_id, 1, (Strings.of([name]),))]

@@ -204,14 +204,10 @@ def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that purge rows of a dropped table, none if there are none left."""
     prefix = prefix_of(table_id)
-    items = state.scan(Tree.KV, prefix, end_of(prefix), limit)
-    return _sweep(state, table_id, [key for key, _ in items]) if items else []
-
-
-def _sweep(state: State, table_id: int, keys: Sequence[bytes]) -> list[Op]:
-    found = dict(zip(keys, _find(state, keys), strict=True))
-    entries = {key: entry for key, (entry, _) in found.items() if entry}
-    due = [(layout.expiry_of(entry, found[key][1]), key) for key, entry in entries.items()]
+    keys = [key for key, _ in state.scan(Tree.KV, prefix, end_of(prefix), limit)]
+    found = [(key, *one) for key, one in zip(keys, _find(state, keys), strict=True)]
+    due = [(layout.expiry_of(entry, mark), key) for key, entry, mark in found if entry]
+    entries = {key: entry for key, entry, _ in found if entry}
     return [*unschedule(table_id, due), *purge(table_id, entries)]
 
 

@@ -167,7 +167,8 @@ class Lookup:
         ]
         if not rows:
             return
-        targets = [self._target(row) for row in rows]
+        prefix = self.given[0][:PREFIX_BYTES]
+        targets = [prefix + layout.decode_target(self.stored[row] or b"") for row in rows]
         self.keys = list(self.given)
         for row, key, data in zip(
             rows, targets, self._state.get_many(Tree.KV, targets), strict=True
@@ -176,11 +177,6 @@ class Lookup:
             assert alias is not None
             if target is not None and target.is_value and alias.row >= target.links:
                 self.keys[row], self.entries[row], self.aliases[row] = key, target, alias
-
-    def _target(self, row: int) -> bytes:
-        data = self.stored[row]
-        assert data is not None
-        return self.given[row][:PREFIX_BYTES] + layout.decode_target(data)
 
     def _find_marks(self, *, all_marks: bool) -> None:
         rows = [
@@ -195,10 +191,12 @@ class Lookup:
         found = self._state.get_many(Tree.KV_MARKS, [self.keys[row] for row in rows])
         for row, data in zip(rows, found, strict=True):
             entry = self.entries[row]
-            if data is not None and entry is not None:
-                mark = layout.decode_mark(data, entry.row)
-                if mark is not NO_MARK:
-                    self.marks[row] = mark
+            if (
+                data is not None
+                and entry is not None
+                and layout.ROW.unpack_from(data)[0] == entry.row
+            ):
+                self.marks[row] = layout.decode_mark(data, entry.row)
 
     def _find_expiries(self) -> None:
         self.expiries = [entry.expires_at_us if entry is not None else 0 for entry in self.entries]

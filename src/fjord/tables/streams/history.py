@@ -22,7 +22,7 @@ from fjord.commands import BlockList, ReplaceBlocks
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
 from fjord.history import Block, SealPlan
-from fjord.layouts import PREFIX_BYTES, Scan, end_of, pages, prefix_of
+from fjord.layouts import PREFIX_BYTES, Scan, end_of, firsts, pages, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
 from fjord.tables.state import Decision, State, Table, Tree, decides
@@ -112,14 +112,8 @@ def _history_op(table_id: int, found: History) -> list[Op]:
 
 def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
     """Returns the ops that say blocks, one for each table."""
-    by_table: dict[int, list[Block]] = {}
-    for block in blocks:
-        by_table.setdefault(block.table, []).append(block)
-    made: list[Op] = []
-    for table_id, found in by_table.items():
-        rows = [(*block[1:-1], use, block.name.encode()) for block in found]
-        made += ops.of_rows(Opcode.BLOCK, table_id, rows)
-    return made
+    rows = [(block.table, (*block[1:-1], use, block.name.encode())) for block in blocks]
+    return _by_table(Opcode.BLOCK, rows)
 
 
 # -- retention ------------------------------------------------------------------------------------
@@ -140,11 +134,15 @@ def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
 
 
 def gone_ops(blocks: Sequence[Block]) -> list[Op]:
-    by_table: dict[int, list[tuple[int]]] = {}
-    for block in blocks:
-        by_table.setdefault(block.table, []).append((block.last,))
-    found = by_table.items()
-    return [op for id_, lasts in found for op in ops.of_rows(Opcode.BLOCK_GONE, id_, lasts)]
+    return _by_table(Opcode.BLOCK_GONE, [(block.table, (block.last,)) for block in blocks])
+
+
+def _by_table(opcode: Opcode, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> list[Op]:
+    """Returns one op for each table of some rows."""
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for table_id, row in rows:
+        found.setdefault(table_id, []).append(row)
+    return [op for id_, listed in found.items() for op in ops.of_rows(opcode, id_, listed)]
 
 
 def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
@@ -197,13 +195,7 @@ def _items(
 
 def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
     """Returns the first block of each table that has any, each with whether it is to go."""
-    found = []
-    items = scan(Tree.BLOCKS, b"", None, 1)
-    while items:
-        found.append(layout.decode_block(*items[0]))
-        start = end_of(items[0][0][:PREFIX_BYTES])
-        items = scan(Tree.BLOCKS, start, None, 1) if start is not None else []
-    return found
+    return [layout.decode_block(*item) for item in firsts(scan, Tree.BLOCKS)]
 
 
 @decides(commands.ListBlocks)
