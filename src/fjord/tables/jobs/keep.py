@@ -50,8 +50,7 @@ class MoveJobs(Command):
 def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(8, "big")
     items = state.scan(Tree.JOBS_EXPIRY, b"", stop, command.limit)
-    prefixes = [key[_TABLE_AT] for key, _ in items]
-    places = [prefix + place for prefix, (_, place) in zip(prefixes, items, strict=True)]
+    places = [key[_TABLE_AT] + place for key, place in items]
     over: dict[int, list[Held]] = {}
     for key, rest in zip(places, state.get_many(Tree.JOBS_READY, places), strict=True):
         assert rest is not None  # both go together
@@ -122,13 +121,9 @@ def _move(
 ) -> Op:
     images = [image for _, _, image in rows]
     pointers = [layout.decode(image).pointer for image in images]
-    at = (
-        [0] * len(rows)
-        if kind is JobState.WAITING
-        else [XID.unpack_from(key, PREFIX_BYTES)[0] for key, _, _ in rows]
-    )
+    waits = kind is JobState.WAITING
     columns = (
-        at,
+        [0 if waits else XID.unpack_from(key, PREFIX_BYTES)[0] for key, _, _ in rows],
         [layout.held_of(image) for image in images],
         bytes([kind]) * len(rows),
         Strings.of([head for _, head, _ in rows]),

@@ -20,8 +20,8 @@ from fjord.commands import Change
 from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog
-from fjord.tables.kv import layout, read, rules
+from fjord.tables import catalog, rules
+from fjord.tables.kv import layout, read
 from fjord.tables.kv.layout import KvEntry
 from fjord.tables.kv.lookup import Lookup, check_lock, purge, unschedule
 from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides, volatile_bytes
@@ -32,7 +32,7 @@ _Volatile = dict[bytes, VolatileValue | None]
 
 @decides(commands.Set)
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
-    rules.check_set(command, now_us)
+    _check_set(command, now_us)
     found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if command.ttl_us and not command.expires_at_us:
         command = replace(command, expires_at_us=now_us + command.ttl_us)
@@ -59,7 +59,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
 
 @decides(commands.Delete)
 def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
-    rules.check_delete(command, now_us)
+    _check_delete(command, now_us)
     if command.purge and command.table not in state.tables:
         return catalog.decision(state, ())
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.KV)
@@ -72,6 +72,42 @@ def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decisi
     rows = write.winners
     removal = write.purge(rows) if command.purge else write.delete(rows)
     return write.decision([*write.unschedule(rows), *removal], write.gone(rows))
+
+
+def _check_set(command: commands.Set, now_us: int) -> None:
+    rules.check_keys(command.keys)
+    stamps, rows = command.timestamps_us, len(command.types)
+    offsets = command.values.offsets
+    if not (len(command.keys.offsets) == len(offsets) == rows + 1 == len(stamps) + 1):
+        raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in number")
+    rules.check_sizes(command.keys, command.values)
+    if command.expires_at_us or command.ttl_us:
+        read.check_moment(command.expires_at_us, now_us)
+        if not 0 <= command.ttl_us <= limits.EXPIRY_AHEAD_US_MAX:
+            raise RefusedError(Code.BAD_TIMEOUT, "a TTL is at most 30 days")
+    rules.check_timestamps(stamps, now_us)
+    rules.check_plain_values(command.types, command.values)
+    if command.also is not None:
+        _check_also(command, command.also)
+
+
+def _check_also(command: commands.Set, also: Strings) -> None:
+    if len(command.types) != 1:
+        raise RefusedError(Code.BAD_BATCH, "further keys are given to one key at a time")
+    if not command.persist and also:
+        raise RefusedError(Code.BAD_BATCH, "with persist=0 a value has one key")
+    if len(also) > limits.ALSO_MAX:
+        raise RefusedError(Code.BAD_COUNT, f"a value has at most {limits.ALSO_MAX} more keys")
+    if also:
+        rules.check_keys(also)
+
+
+def _check_delete(command: commands.Delete, now_us: int) -> None:
+    rules.check_keys(command.keys)
+    stamps = command.timestamps_us
+    if stamps is not None and len(stamps) != len(command.keys):
+        raise RefusedError(Code.BAD_BATCH, "keys and dates differ in number")
+    rules.check_timestamps((command.timestamp_us,) if stamps is None else stamps, now_us)
 
 
 class _Write:
@@ -349,7 +385,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 @decides(commands.Modify)
 def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decision:
-    rules.check_modify(command, now_us)
+    _check_modify(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None:
         raise _not_found()
@@ -368,6 +404,21 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
         return Decision(reply, (), {key: row})
     assert entry is not None
     return Decision(reply, _set_one(table, key, row, entry, links=entry.links))
+
+
+def _check_modify(command: commands.Modify, now_us: int) -> None:
+    read.check_key(command.key)
+    rules.check_timestamps((command.timestamp_us,), now_us)
+    if command.change == Change.NOT:
+        return
+    if len(command.operand) != 8:
+        raise RefusedError(Code.BAD_VALUE, "an operand has exactly 8 bytes")
+    if command.operand_type == Type.INTEGER:
+        return
+    if command.operand_type != Type.FLOAT or command.change == Change.TRUNCATE:
+        raise RefusedError(Code.BAD_TYPE, "a number is added, and a size is an integer")
+    if not math.isfinite(_FLOAT.unpack(command.operand)[0]):
+        raise RefusedError(Code.BAD_VALUE, "an infinity, or no number, cannot be added")
 
 
 def _add(type_: int, data: bytes, command: commands.Modify) -> bytes:
@@ -430,7 +481,9 @@ _CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes]]] = 
 
 @decides(commands.Rename)
 def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decision:
-    rules.check_rename(command, now_us)
+    read.check_key(command.key)
+    read.check_key(command.to)
+    rules.check_timestamps((command.timestamp_us,), now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None:
         raise _not_found()
@@ -514,7 +567,7 @@ class _Renaming:
         return {self._new_key: None} if self._new_key in self._lookup.volatile else {}
 
     def _delete(self, key: bytes, entry: KvEntry | None) -> list[Op]:
-        row = (self._timestamp_us, self._lease_us, *_replaced_by_one(key, entry))
+        row = (self._timestamp_us, self._lease_us, *layout.replaced(key, entry))
         return ops.of_rows(Opcode.KV_DELETE, self._table.id, [(*row, key[PREFIX_BYTES:])])
 
 
@@ -530,13 +583,8 @@ def _set_one(
     dates = (row.timestamp_us, row.expires_at_us, row.ttl_us, row.created_us, links)
     payload = (row.type, key[PREFIX_BYTES:], row.value)
     return ops.of_rows(
-        Opcode.KV_SET, table.id, [(*dates, *_replaced_by_one(key, replaced), *payload)]
+        Opcode.KV_SET, table.id, [(*dates, *layout.replaced(key, replaced), *payload)]
     )
-
-
-def _replaced_by_one(key: bytes, entry: KvEntry | None) -> tuple[int, int]:
-    """Returns `previous` and `freed` of a row that takes the place of an entry."""
-    return (entry.held, layout.row_bytes(entry, key)) if entry else (0, 0)
 
 
 # -- one value under several keys (FJ-31): linking further keys to the key of a value -------------
@@ -582,7 +630,7 @@ def _link_op(
 ) -> list[Op]:
     """Returns the op that lets index keys lead to a value, in the place of what stands there."""
     rows = [
-        (timestamp_us, *_replaced_by_one(key, entry), key[PREFIX_BYTES:], target[PREFIX_BYTES:])
+        (timestamp_us, *layout.replaced(key, entry), key[PREFIX_BYTES:], target[PREFIX_BYTES:])
         for key, entry in replaced.items()
     ]
     return ops.of_rows(Opcode.KV_LINK, table.id, rows)

@@ -135,6 +135,11 @@ def decode_schedule(key: bytes) -> tuple[int, bytes]:
     return int.from_bytes(key[:EXPIRY_BYTES], "big"), key[EXPIRY_BYTES:]
 
 
+def replaced(index_key: bytes, entry: KvEntry | None) -> tuple[int, int]:
+    """Returns `previous` and `freed` of a row that takes the place of an entry; 0 for none."""
+    return (entry.held, row_bytes(entry, index_key)) if entry else (0, 0)
+
+
 def row_bytes(entry: KvEntry, index_key: bytes) -> int:
     """Returns what a row counts among the live bytes of the journal."""
     return ops.ROW_BYTES + len(index_key) - PREFIX_BYTES + entry.size

@@ -127,10 +127,7 @@ class Lookup:
 
     def previous(self, row: int) -> tuple[int, int]:
         """Returns the seq that holds the row now, and what that counts as live: 0 for nothing."""
-        entry = self.entries[row]
-        if entry is None:
-            return 0, 0
-        return entry.held, layout.row_bytes(entry, self.keys[row])
+        return layout.replaced(self.keys[row], self.entries[row])
 
     def links(self, row: int) -> int:
         """Returns since which row the aliases of a row count, if a write leaves them; 0 = none."""

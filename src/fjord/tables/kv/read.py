@@ -20,12 +20,11 @@ from fjord.columns import Strings, joined, repeat
 from fjord.commands import Entries, Page, Refusal
 from fjord.errors import Code, RefusedError
 from fjord.layouts import PREFIX_BYTES, end_of
-from fjord.ops import Op, Opcode
-from fjord.tables import catalog
-from fjord.tables.kv import layout, rules
+from fjord.ops import Opcode
+from fjord.tables import catalog, rules
+from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, FULL, KvEntry, Mark
 from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
-from fjord.tables.rules import check_keys
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
 
 # Up to this many keys it is cheaper to look for their marks than for any mark of the table.
@@ -34,7 +33,7 @@ _FEW_KEYS: Final = 4
 
 @decides(commands.Get)
 def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
-    check_keys(command.keys)
+    rules.check_keys(command.keys)
     table = catalog.find_map(state, command.table)
     if table is None:
         return Decision(no_entries(len(command.keys)))
@@ -78,65 +77,59 @@ def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
 
 @decides(commands.Touch)
 def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision:
-    rules.check_touch(command, now_us)
+    _check_touch(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None:
         return Decision(no_entries(len(command.keys)))
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us, all_marks=True)
     check_lock(state, lookup)
-    touch = _Touch(command, lookup, state, now_us)
-    reply = entries(lookup, touch.rows, state, with_data=command.with_data)
-    return Decision(reply, touch.ops(table), touch.volatile)
-
-
-class _Touch:
-    """Rows that were touched; the lookup then knows them as they are from now on."""
-
-    def __init__(self, command: commands.Touch, lookup: Lookup, state: State, now_us: int) -> None:
-        self._command = command
-        self._lookup = lookup
-        self._now_us = now_us
-        self._lease_us = state.lease_us
-        self._due: list[tuple[int, bytes]] = []  # expiries that no longer hold
-        self._marks: dict[bytes, Mark] = {}
-        self.volatile: dict[bytes, VolatileValue | None] = {}
-        self.rows = [self._touch(row) for row in range(len(lookup.keys))]
-
-    def _touch(self, row: int) -> int | None:
-        """Touches a row; None if it is missing, or somebody else works on it."""
-        lookup, key = self._lookup, self._lookup.keys[row]
-        is_again = key in self._marks or key in self.volatile
-        if not lookup.is_live(row):
-            return None
-        if self._command.worked_until_us and (is_again or lookup.is_worked_on(row)):
-            return None
-        expires_at_us = lookup.expiries[row]
-        mark = self._mark(row)
-        lookup.note(row, mark)
+    marks: dict[bytes, Mark] = {}
+    volatile: dict[bytes, VolatileValue | None] = {}
+    due: list[tuple[int, bytes]] = []  # expiries that no longer hold
+    rows: list[int | None] = []  # None: it is missing, or somebody else works on it
+    for row, key in enumerate(lookup.keys):
+        is_again = key in marks or key in volatile
+        is_taken = command.worked_until_us and (is_again or lookup.is_worked_on(row))
+        if is_taken or not lookup.is_live(row):
+            rows.append(None)
+            continue
+        rows.append(row)
+        expires_at_us, mark = lookup.expiries[row], _mark(command, lookup, row, state, now_us)
+        lookup.note(row, mark)  # it is answered as it is from now on
         if key in lookup.volatile:
-            self.volatile[key] = lookup.volatile[key]
-            return row
+            volatile[key] = lookup.volatile[key]
+            continue
         if mark.expires_at_us != expires_at_us and not is_again:
-            self._due.append((expires_at_us, key))
-        self._marks[key] = mark
-        return row
+            due.append((expires_at_us, key))
+        marks[key] = mark
+    noted = [(*mark, key[PREFIX_BYTES:]) for key, mark in marks.items()]
+    made = [*unschedule(table.id, due), *ops.of_rows(Opcode.KV_MARK, table.id, noted)]
+    return Decision(entries(lookup, rows, state, with_data=command.with_data), made, volatile)
 
-    def _mark(self, row: int) -> Mark:
-        command, known, entry = self._command, self._lookup.known(row), self._lookup.entries[row]
-        expires_at_us, worked_until_us = known.expires_at_us, known.worked_until_us
-        if command.extend and expires_at_us:
-            by_ttl_us = self._now_us + known.ttl_us if known.ttl_us else 0
-            expires_at_us = max(expires_at_us, command.expires_at_us, by_ttl_us)
-        if command.worked_until_us:
-            worked_until_us = self._lease_us + command.worked_until_us - self._now_us
-        return Mark(entry.row if entry else 0, self._now_us, expires_at_us, worked_until_us)
 
-    def ops(self, table: Table) -> list[Op]:
-        rows = [(*mark, key[PREFIX_BYTES:]) for key, mark in self._marks.items()]
-        return [
-            *unschedule(table.id, self._due),
-            *ops.of_rows(Opcode.KV_MARK, table.id, rows),
-        ]
+def _mark(command: commands.Touch, lookup: Lookup, row: int, state: State, now_us: int) -> Mark:
+    """Returns what a touch notes of a live row."""
+    known, entry = lookup.known(row), lookup.entries[row]
+    expires_at_us, worked_until_us = known.expires_at_us, known.worked_until_us
+    if command.extend and expires_at_us:
+        by_ttl_us = now_us + known.ttl_us if known.ttl_us else 0
+        expires_at_us = max(expires_at_us, command.expires_at_us, by_ttl_us)
+    if command.worked_until_us:
+        worked_until_us = state.lease_us + command.worked_until_us - now_us
+    return Mark(entry.row if entry else 0, now_us, expires_at_us, worked_until_us)
+
+
+def _check_touch(command: commands.Touch, now_us: int) -> None:
+    rules.check_keys(command.keys)
+    if command.extend:
+        check_moment(command.expires_at_us, now_us)
+    check_moment(command.worked_until_us, now_us)
+
+
+def check_moment(moment_us: int, now_us: int) -> None:
+    """Refuses a moment that is over, or too far ahead; 0 stands for none."""
+    if moment_us and not now_us < moment_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
+        raise RefusedError(Code.BAD_TIMEOUT, "an expiry is from now to 30 days ahead")
 
 
 # -- answers: what is known of keys, column by column ---------------------------------------------
@@ -273,7 +266,7 @@ _MATCHED: Final = 1000
 
 @decides(commands.Range)
 def decide_range(command: commands.Range, state: State, now_us: int) -> Decision:
-    rules.check_range(command)
+    _check_range(command)
     matcher = compiled(command.regex) if command.regex else None
     if isinstance(matcher, Refusal):
         raise matcher.error()
@@ -281,6 +274,23 @@ def decide_range(command: commands.Range, state: State, now_us: int) -> Decision
     if table is None:
         return Decision(Page(keys=Strings.of([]), entries=no_entries(0), next_key=b""))
     return Decision(_Pager(command, matcher, table, state, now_us).page())
+
+
+def _check_range(command: commands.Range) -> None:
+    for bound in (command.start, command.stop):
+        if bound:
+            check_key(bound)
+    if command.stop and command.start > command.stop:
+        raise RefusedError(Code.BAD_RANGE, "a range begins before it ends")
+    if command.count < 0:
+        raise RefusedError(Code.BAD_COUNT, "a count is 0 or more; 0 is the server's maximum")
+    if len(command.regex) > limits.REGEX_BYTES_MAX:
+        text = f"a regular expression has at most {limits.REGEX_BYTES_MAX} bytes"
+        raise RefusedError(Code.BAD_REGEX, text)
+
+
+def check_key(key: bytes) -> None:
+    rules.check_keys(Strings.of([key]))
 
 
 class _Piece(NamedTuple):

@@ -134,24 +134,15 @@ def decode_snapshot(key: bytes, data: bytes) -> tuple[int, Moment]:
 
 
 def encode_block(block: Block, *, is_retired: bool) -> bytes:
-    numbers = (block.first, block.rows, block.bytes, block.min_us, block.max_us, block.crc)
-    return BLOCK.pack(*numbers, is_retired) + block.name.encode()
+    _, first, _, *numbers, name = block
+    return BLOCK.pack(first, *numbers, is_retired) + name.encode()
 
 
 def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
     """Returns a block, and whether its file is to go."""
-    first, rows, size, min_us, max_us, crc, is_retired = BLOCK.unpack_from(data)
-    block = Block(
-        table=table_of(key),
-        first=first,
-        last=seq_of(key[:_BLOCK_KEY_BYTES]),
-        rows=rows,
-        bytes=size,
-        min_us=min_us,
-        max_us=max_us,
-        crc=crc,
-        name=data[BLOCK.size :].decode(),
-    )
+    first, *numbers, is_retired = BLOCK.unpack_from(data)
+    last, name = seq_of(key[:_BLOCK_KEY_BYTES]), data[BLOCK.size :].decode()
+    block = Block._make((table_of(key), first, last, *numbers, name))
     return block, bool(is_retired)
 
 
