@@ -23,20 +23,20 @@ class Tree(enum.IntEnum):
     KV_MARKS = 3  # table id | key -> row, last access, expiry, worked-on deadline
     KV_EXPIRY = 4  # expiry | table id | key -> row
     CLIENTS = 5  # client | number -> answer; client | largest number -> last number, date
-    JOBS_READY = 6  # table id | place -> row, see job_row
+    JOBS_READY = 6  # table id | place -> row, see `jobs.layout`
     JOBS_KEYS = 7  # table id | hash | probe -> place; of waiting jobs
     JOBS_TAKEN = 8  # table id | xid -> lease, place, row
     JOBS_LEASES = 9  # deadline | table id | first xid -> count; looked up in JOBS_TAKEN when due
     JOBS_EXPIRY = 10  # expiry | table id | row -> place; of waiting jobs
     JOBS_DEAD = 11  # table id | row -> date and reason, place, row
-    STREAM_OPS = 12  # table id | last seq of an append -> where it rests, see stream_entry
+    STREAM_OPS = 12  # table id | last seq of an append -> where it rests, see `streams.layout`
     STREAM_SEQS = 13  # table id | seq -> key, of streams that keep the latest; entries are in KV
     SUBSCRIBERS = 14  # table id | name -> mark, epoch
     SNAPSHOTS = 15  # deadline | snapshot -> its moment
     VERSIONS = 16  # snapshot | tree | key of that tree -> what was there
     HISTORY = 17  # table id -> how far it is in blocks
     BLOCKS = 18  # table id | last seq -> block
-    STAGES = 19  # table id | seq -> an op that waits to be committed, see stage_entry
+    STAGES = 19  # table id | seq -> an op that waits to be committed, see `staging`
     WRITERS = 20  # table id | name -> last batch
     REPLACED = 21  # table id | last seq | name -> block whose place another one has taken
 

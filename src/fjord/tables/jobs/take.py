@@ -75,20 +75,23 @@ def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | 
 
     That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
     """
-    ends_us = keep.next_end_us(state, table, domain, now_us)
-    return _earlier(_first_date_us(state, table, domain, now_us), ends_us)
+    lane = _lane(table, domain)
+    if lane is None:
+        first_us = _first_of_lanes(state, table, now_us)
+    else:
+        first_us = first_date_us(state, table.prefix, lane)
+    return _earlier(first_us, keep.next_end_us(state, table, domain, now_us))
+
+
+def _lane(table: Table, domain: bytes) -> int | None:
+    """Returns the lane that is asked for: the only one, that of a domain, or None for all."""
+    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
+        return 0
+    return layout.lane_of(domain) if domain else None
 
 
 def _earlier(first_us: int | None, second_us: int | None) -> int | None:
     return min((date for date in (first_us, second_us) if date is not None), default=None)
-
-
-def _first_date_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
-    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
-        return first_date_us(state, table.prefix, 0)
-    if domain:
-        return first_date_us(state, table.prefix, layout.lane_of(domain))
-    return _first_of_lanes(state, table, now_us)
 
 
 def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
@@ -128,10 +131,9 @@ def learn(state: State, table: Table) -> None:
 
 def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> Due:
     """Returns up to `limit` jobs that are due, in the order of handing out."""
-    if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
-        return _find_in_lane(state, table.prefix, 0, now_us, limit)
-    if domain:
-        return _find_in_lane(state, table.prefix, layout.lane_of(domain), now_us, limit)
+    lane = _lane(table, domain)
+    if lane is not None:
+        return _find_in_lane(state, table.prefix, lane, now_us, limit)
     learn(state, table)
     expired: list[Item] = []
     for slow in (False, True):
@@ -424,9 +426,7 @@ def due(
         if len(items) >= limit:
             break
         if len(items) == before:  # all that is due has expired
-            start = key[:_DATE_AT] + _DATE.pack(now_us + 1)
-            following = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
-            later += [_date_us(item[0]) for item in following]
+            later += _date_after(state, key, now_us)
     return Due(items, expired, min(later, default=None))
 
 
@@ -462,15 +462,17 @@ def first_date_us(
 
 def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
     """Returns the first process date of a lane that is later than another one."""
-    found = []
+    found: list[int] = []
     for (key, _), date_us in _bands(state, prefix, lane, ALL):
-        if date_us <= after_us:
-            start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
-            items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
-            found += [_date_us(item[0]) for item in items]
-        else:
-            found.append(date_us)
+        found += [date_us] if date_us > after_us else _date_after(state, key, after_us)
     return min(found, default=None)
+
+
+def _date_after(state: State, key: bytes, after_us: int) -> list[int]:
+    """Returns the first date of a band, of which this is a key, that is later; none if none is."""
+    start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
+    items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
+    return [_date_us(item[0]) for item in items]
 
 
 def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
