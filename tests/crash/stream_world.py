@@ -11,7 +11,7 @@ from fjord.blocks.store import Store
 from fjord.columns import Strings
 from fjord.commands import Command, CreateTable, Messages, Page, Refusal, Reply, Subscribers
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fjord.engine import Engine, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Drained, Period
 from fjord.journal import frame

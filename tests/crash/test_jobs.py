@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
 from fjord.tables.jobs import keep, layout

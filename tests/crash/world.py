@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Set
 from fjord.engine import Engine, EngineSettings, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimCrash, SimDisk
 

@@ -11,7 +11,7 @@ from fjord import commands
 from fjord.columns import Strings
 from fjord.commands import Command, CreateTable, Done, JobPage, Replies, Reply, Taken
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Fairness, State
 from fjord.jobs import Settings as JobSettings

@@ -8,7 +8,7 @@ from typing import Any
 from fjord import commands
 from fjord.commands import Command, CreateTable, Done, Messages, Page, Replies, Reply
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind

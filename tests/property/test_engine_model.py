@@ -10,7 +10,7 @@ from fjord import values
 from fjord.columns import Strings
 from fjord.commands import Command, Delete, Done, Entries, Get, Refusal, Reply, Scan, Scanned, Set
 from fjord.engine import Engine, EngineSettings, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk

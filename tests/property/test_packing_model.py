@@ -33,7 +33,7 @@ from fjord.commands import (
     Touch,
 )
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal

@@ -53,7 +53,7 @@ from fjord.commands import (
     Unlock,
 )
 from fjord.engine import Engine, EngineSettings, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind

@@ -17,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeGuard
+from typing import Any, Final, Protocol
 
 from fjord import limits
 from fjord.columns import Strings
@@ -94,13 +94,6 @@ def is_log(table: Table) -> bool:
     return table.is_log
 
 
-def is_in_block(reply: Reply) -> TypeGuard[InBlock | Replies]:
-    """Says that a reply, or one of several, leads into a block."""
-    return type(reply) is InBlock or (
-        type(reply) is Replies and InBlock in map(type, reply.replies)
-    )
-
-
 class Errand:
     """A command on its way: run `command`, `take` the reply, `look` if that is none yet."""
 
@@ -115,7 +108,9 @@ class Errand:
 
     def take(self, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
-        if is_in_block(reply):
+        if isinstance(reply, InBlock) or (
+            isinstance(reply, Replies) and InBlock in map(type, reply.replies)
+        ):
             self._found = reply
             return None
         if self._seqs and type(reply) is Numbers:
@@ -209,7 +204,7 @@ class LazyCold:
 
     def __init__(self, make: Callable[[], ColdReader]) -> None:
         self._make = make
-        self._made: ColdReader | None = None
+        self.reader: ColdReader | None = None  # None: no block was read yet
         self._making = threading.Lock()
 
     def read(self, where: InBlock, command: Read) -> Messages:
@@ -222,23 +217,23 @@ class LazyCold:
         return self._reader().count_after(where, after)
 
     def rest(self, table: str, subscriber: str) -> None:
-        if self._made is not None:
-            self._made.rest(table, subscriber)
+        if self.reader is not None:
+            self.reader.rest(table, subscriber)
 
     def forget(self, table: str) -> None:
-        if self._made is not None:
-            self._made.forget(table)
+        if self.reader is not None:
+            self.reader.forget(table)
 
     def stats(self) -> dict[str, int]:
-        return {} if self._made is None else self._made.stats()
+        return {} if self.reader is None else self.reader.stats()
 
     def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        if self.reader is not None:
+            self.reader.close()
 
     def note(self, command: Command, reply: Reply) -> None:
         """Takes note of a reply that did not come out of a block."""
-        if self._made is None:
+        if self.reader is None:
             return
         if isinstance(command, Read):
             if command.subscriber:
@@ -264,11 +259,11 @@ class LazyCold:
 
     def _reader(self) -> ColdReader:
         with self._making:
-            if self._made is None:
+            if self.reader is None:
                 try:
-                    self._made = self._make()
+                    self.reader = self._make()
                 except ModuleNotFoundError as error:
                     raise FjordError(
                         f"cold blocks need {error.name}: pip install 'fjord-journal[server]'"
                     ) from error
-            return self._made
+            return self.reader

@@ -13,8 +13,9 @@ from itertools import chain
 
 from fjord.engine import layout as layouts
 from fjord.engine import opening
-from fjord.engine.group import TREE_COUNT, read_applied
+from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout
+from fjord.engine.memory import TREE_COUNT
 from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError

@@ -13,6 +13,7 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from fjord import limits
@@ -227,7 +228,9 @@ class Embedded:
         """Runs a command again whenever there may be something, until its wait is over."""
         if not command.wait_us:
             return self._pursue(command, None)
-        waiter = _Waiter(command, self._clock.monotonic_us() + command.wait_us, self._running)
+        deadline_us = self._clock.monotonic_us() + command.wait_us
+        ready = threading.Condition(self._running)
+        waiter = _Waiter(command=command, deadline_us=deadline_us, ready=ready)
         try:
             while True:
                 reply = self._pursue(command, waiter)
@@ -309,15 +312,12 @@ class Embedded:
             raise
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Waiter(Wait):
     """A thread that waits for jobs or messages."""
 
-    __slots__ = ("has_to_wait", "ready")
-
-    def __init__(self, command: Next | Read, deadline_us: int, lock: threading.Lock) -> None:
-        super().__init__(command, deadline_us)
-        self.ready = threading.Condition(lock)  # it is not parked any more
-        self.has_to_wait = False  # it found nothing the last time; others do not touch this
+    ready: threading.Condition  # it is not parked any more
+    has_to_wait: bool = False  # it found nothing the last time; others do not touch this
 
 
 class Listener:

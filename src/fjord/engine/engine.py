@@ -20,12 +20,13 @@ from fjord import disk as disks
 from fjord import kinds, limits, ops
 from fjord.clock import LeaseClock
 from fjord.commands import Command, Refusal, Reply, Scan, Span
-from fjord.engine import execution, job_counts
+from fjord.engine import execution
 from fjord.engine import layout as layouts
 from fjord.engine.group import (
     Group,
     IndexView,
     Known,
+    count_trees,
     read_live,
     read_memory,
     read_tables,
@@ -69,7 +70,7 @@ class Engine:
         self._published_seq, self._syncing = 0, threading.Lock()
         self.memory = Memory()
         self.watched = Watched()
-        self._news = NO_NEWS
+        self.news = NO_NEWS  # what was written since `take_news`
         self._process = os.getpid()
         self._status = Status.OPEN
         self._uncommitted: tuple[int, int] | None = None  # begin of a frame, until it is committed
@@ -170,7 +171,9 @@ class Engine:
     def unsynced_bytes(self) -> int:
         """How much the next sync has to write; 0: everything is durable."""
         writer = self.writer
-        return writer.unsynced_bytes or 1 if writer.durable_seq < writer.committed_seq else 0
+        if writer.durable_seq >= writer.committed_seq:
+            return 0
+        return writer.position - writer.synced_position or 1
 
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
@@ -239,7 +242,7 @@ class Engine:
 
     def take_news(self) -> News:
         """Returns what was written since the last call; to be told once durable."""
-        news, self._news = self._news, NO_NEWS
+        news, self.news = self.news, NO_NEWS
         return news
 
     def attach_blocks(self, given: str = "") -> str:
@@ -304,7 +307,7 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
         with viewed(self._index) as transaction:
-            counts = job_counts.of_trees(transaction)
+            counts = count_trees(transaction)
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -338,12 +341,17 @@ class Engine:
                 watched=self.watched,
                 wall_us=wall_us,
             )
-            group.notes_jobs = self._packer.notes_jobs
+            group.notes_jobs = self._packer.moving is not None
             replies = execution.fill(
                 group, wanted, clients, self._make_room, lambda: clock.monotonic_us() > late_us
             )
             if group.rows:
-                self._append(group)
+                write_progress(
+                    transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
+                )
+                # From here on, and until the index has committed, the frame can be cut.
+                self._uncommitted = (self.writer.position, self.writer.next_seq)
+                self.writer.append(Commit(wall_us, group.lease_us, group.ops, group.rows))
             transaction.commit()
         except BaseException:
             transaction.abort()
@@ -381,12 +389,13 @@ class Engine:
         looks = not notes.seen.isdisjoint(_SEALS) or notes.given_back_seq > 0
         if group.rows:
             self.sealing.note(group, looks=looks)
-        for op, place in notes.applied:
-            self._packer.note(op, place)
+        if self._packer.moving is not None:
+            for op, place in notes.applied:
+                self._packer.moving.note(op, place)
         self._note_news(group, looks=looks)
 
     def _note_news(self, group: Group, *, looks: bool) -> None:
-        notes, known, names = group.notes, self._news, self._names
+        notes, known, names = group.notes, self.news, self._names
         written = self.watched.take_written() if self.watched.written else ()
         arrivals, appended = known.arrivals, known.appended
         if notes.arrivals:
@@ -397,7 +406,7 @@ class Engine:
                     arrivals[names[table]] = arrival.joined(before) if before else arrival
         if notes.appended:
             appended = {*appended, *[names[table] for table in notes.appended if table in names]}
-        self._news = News(
+        self.news = News(
             arrivals,
             appended,
             [*known.changed, *notes.changed] if notes.changed else known.changed,
@@ -406,15 +415,6 @@ class Engine:
             else known.written,
             is_sooner=known.is_sooner or looks or self._upkeep.is_sooner(),
         )
-
-    def _append(self, group: Group) -> None:
-        """Writes the frame: from here on, and until the index has committed, it can be cut."""
-        write_progress(
-            group.transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
-        )
-        self._uncommitted = (self.writer.position, self.writer.next_seq)
-        commit = Commit(group.wall_us, group.lease_us, group.ops, group.rows)
-        self.writer.append(commit)
 
     def _run_reads(self, wanted: Sequence[Command]) -> list[Reply] | None:
         """Answers what changes nothing; None if one of them does: a READ may open a snapshot."""

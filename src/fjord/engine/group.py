@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import bisect
 import copy
-import heapq
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
 
-from fjord import limits
+from fjord import layouts, limits
+from fjord.columns import Strings
 from fjord.commands import Changed
-from fjord.engine import job_counts
-from fjord.engine.job_counts import Counts
-from fjord.engine.memory import Memory
-from fjord.engine.news import Arrival, Watched, arrival_of, lanes_of, schedule_of
+from fjord.engine.memory import NO_JOBS, Memory, Overlay
+from fjord.engine.news import Arrival, Watched
 from fjord.index import Transaction
+from fjord.jobs import SLOW_FROM
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Claim, Writer
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, generations, snapshots
 from fjord.tables.generations import Generations
-from fjord.tables.jobs import keep
+from fjord.tables.jobs import keep, layout
+from fjord.tables.jobs.lanes import Lane
 from fjord.tables.kv import decide as links
 from fjord.tables.meaning import MEANING, Note
-from fjord.tables.state import AnyPointer, JobCounts, Moment, Table, Tree, VolatileValue
+from fjord.tables.state import AnyPointer, Generation, JobCounts, Moment, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
+# Of jobs, by table or generation.
+_KEY: Final = b"jobs"
+_GENERATION: Final = b"jobs-of"
+_COUNTS = struct.Struct(">QQQ")
+# Where jobs of generations are counted, whatever their state: those that are there, and, in memory
+# only, all that came since the start.
+_THERE: Final = 1
+_EVER: Final = 2
+_PAGE: Final = 10_000
+_COUNTED_MAX: Final = limits.TABLES_MAX * (1 + limits.GENERATIONS_MAX)
 
 
 def read_applied(transaction: Transaction) -> int:
@@ -47,11 +58,18 @@ def write_progress(
     live_bytes: int,
     counts: Mapping[int, JobCounts],
 ) -> None:
-    job_counts.write(transaction, counts)
-    transaction.put_many(
-        Tree.META,
-        [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))],
-    )
+    """Writes how far the index is, and the counts of jobs that have changed."""
+    kept = [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))]
+    gone: list[bytes] = []
+    for id_, found in counts.items():
+        key = (_KEY if id_ > 0 else _GENERATION) + layouts.PREFIX.pack(abs(id_))
+        if found[0] or (id_ > 0 and any(found)):
+            kept.append((key, _COUNTS.pack(*(found if id_ > 0 else JobCounts(found.waiting)))))
+        else:
+            gone.append(key)
+    transaction.put_many(Tree.META, kept)
+    if gone:
+        transaction.delete_many(Tree.META, gone)
 
 
 def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
@@ -60,7 +78,7 @@ def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
 
 def read_memory(memory: Memory, transaction: Transaction) -> None:
     """Reads what is kept in memory of an index."""
-    memory.counts = job_counts.read(transaction)
+    memory.counts = read_counts(transaction)
     memory.snapshots = read_snapshots(transaction)
     memory.generations = read_generations(transaction)
     tables = read_tables(transaction)
@@ -104,7 +122,7 @@ class IndexView:
         self.volatile: Mapping[bytes, VolatileValue] = memory.volatile.values
         self.volatile_between = memory.volatile.between
         self.snapshots, self.location = memory.snapshots, memory.location
-        self.counts, self._taken_keys = Counts(memory.counts), memory.taken_keys
+        self._counts, self._taken_keys = memory.counts, memory.taken_keys
         self._linked_keys = memory.linked_keys
         self.generations = memory.generations
         self.get_many = transaction.get_many
@@ -116,7 +134,7 @@ class IndexView:
         return self._memory.volatile.bytes
 
     def job_counts(self, table: int) -> JobCounts:
-        return self.counts.of(table)
+        return self._counts.get(table, NO_JOBS)
 
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
         known = self._taken_keys.of(table, self.job_counts(table).taken)
@@ -177,6 +195,7 @@ class Group(IndexView):
         self.wall_us = wall_us  # of the commit
         self._writer = writer
         self._watched = watched
+        self.counts = Counts(known.memory.counts)
         self._starts: list[int] = []  # where in the body each op begins
         self._first_seq = known.next_seq
         # All of this object as it was when the batch under way began, and marks of what lives on.
@@ -192,6 +211,9 @@ class Group(IndexView):
         self.put_many = transaction.put_many
         self.delete_many = transaction.delete_many
 
+    def job_counts(self, table: int) -> JobCounts:
+        return self.counts.of(table)
+
     def account(
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
@@ -206,7 +228,7 @@ class Group(IndexView):
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         listed = self.generations.get(table)
         if listed:
-            job_counts.change_rows(self.counts, listed, rows, change)
+            change_rows(self.counts, listed, rows, change)
 
     @property
     def _base(self) -> int:
@@ -220,9 +242,9 @@ class Group(IndexView):
 
     def add(self, decided: Sequence[Op], encoded: Sequence[tuple[bytes, int]]) -> None:
         """Applies ops that fit."""
+        base, segment = self._base, self._writer.header.segment
         for op, (data, payload) in zip(decided, encoded, strict=True):
-            payload += self._base + self.body_bytes
-            segment = self._writer.header.segment
+            payload += base + self.body_bytes
             place = Place(self.next_seq, segment, payload, self.wall_us, data)
             MEANING[op.opcode].apply(self, op, place)
             self._starts.append(self.body_bytes)
@@ -368,65 +390,138 @@ def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
 _NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}
 
 
-# -- index writes that are gathered in memory, to be written later in one go, or not at all -------
+# -- how many jobs each table has, kept with the index --------------------------------------------
 #
-# Replay gathers the writes of many frames, since apply never reads: only the last write of a key
-# counts.  A batch gathers those of its commands, and each command sees what those before it did.
+#     META  "jobs" | table id u32        -> waiting, taken, dead: u64 each
+#     META  "jobs-of" | generation u32   -> jobs u64, 0, 0
+#
+# In memory, generations stand among the tables, under their ids with a minus.
 
 
-TREE_COUNT = len(Tree)
+# What is counted by the index itself.
+_TREES: Final = {
+    "subscribers": Tree.SUBSCRIBERS,
+    "versions": Tree.VERSIONS,  # what is kept for snapshots
+    "appends": Tree.STREAM_OPS,  # that are found in the journal
+    "blocks": Tree.BLOCKS,
+}
 
 
-class Gathered:
-    """What is to be put into the trees, and taken from them."""
+class Counts:
+    """Counts as they were, and what has changed of them since."""
 
-    def __init__(self) -> None:
-        self._trees: list[dict[bytes, bytes | None]] = [{} for _ in range(TREE_COUNT)]
+    def __init__(self, known: Mapping[int, JobCounts]) -> None:
+        self._known = known
+        self.changed: dict[int, JobCounts] = {}
 
-    @property
-    def rows(self) -> int:
-        return sum(map(len, self._trees))
+    def copy(self) -> Counts:
+        """Returns counts that do not change with these."""
+        found = Counts(self._known)
+        found.changed = self.changed.copy()
+        return found
 
-    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
-        self._trees[tree].update(items)
+    def of(self, table: int) -> JobCounts:
+        found = self.changed.get(table)
+        return self._known.get(table, NO_JOBS) if found is None else found
 
-    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
-        self._trees[tree].update(dict.fromkeys(keys))
+    def look_at(self, listed: Iterable[Generation]) -> None:
+        """Lets generations count as changed, so that they are looked at."""
+        self.changed |= {-one.id: self.of(-one.id) for one in listed}
 
-    def write(self, transaction: Transaction) -> None:
-        """Writes all of it, in the order of the keys."""
-        for tree, items in enumerate(self._trees):
-            if items:
-                gone = sorted(key for key, value in items.items() if value is None)
-                kept = sorted((key, value) for key, value in items.items() if value is not None)
-                transaction.delete_many(tree, gone)
-                transaction.put_many(tree, kept)
+    def forget(self, ids: Iterable[int]) -> None:
+        """Counts nothing any more of generations that are gone."""
+        self.changed |= dict.fromkeys((-id_ for id_ in ids), NO_JOBS)
+
+    def change(self, table: int, before: int, fewer: int, after: int, more: int) -> None:
+        """Counts jobs that left a state (jobs.State; 0 = none) and jobs that came to one."""
+        counts = [0, *self.of(table)]
+        counts[before] -= fewer
+        counts[after] += more
+        _, waiting, taken, dead = counts
+        # What was lost to damage was never counted, so this may ask for too much.
+        self.changed[table] = JobCounts(max(0, waiting), max(0, taken), max(0, dead))
 
 
-class Overlay(Gathered):
-    """Gathered writes that can be read, over the transaction that they may end in."""
+def change_rows(
+    counts: Counts, listed: Sequence[Generation], rows: Sequence[int], change: int
+) -> None:
+    """Counts jobs that came to generations of a table, or left them; each counts as waiting."""
+    for generation, number in generations.count_by_id(listed, rows).items():
+        if change > 0:
+            counts.change(-generation, 0, 0, _THERE, number)
+            counts.change(-generation, 0, 0, _EVER, number)
+        else:
+            counts.change(-generation, _THERE, number, 0, 0)
 
-    def __init__(self, transaction: Transaction) -> None:
-        super().__init__()
-        self._transaction = transaction
 
-    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        items = self._trees[tree]
-        if not items:
-            return self._transaction.get_many(tree, keys)
-        found = self._transaction.get_many(tree, keys)
-        return [items.get(key, below) for key, below in zip(keys, found, strict=True)]
+def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts]:
+    """Counts the jobs of all generations that are in an index.
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
-        items = self._trees[tree]
-        # Whatever is deleted here may hide as many of the entries below.
-        below = self._transaction.scan(tree, start, stop, limit + len(items))
-        over = sorted(
-            (key, value)
-            for key, value in items.items()
-            if value is not None and key >= start and (stop is None or key < stop)
-        )
-        kept = (item for item in below if item[0] not in items)
-        return list(heapq.merge(kept, over))[:limit]
+    Where one begins is said again when the journal is packed, and then stands behind jobs that
+    are in it; so a rebuild cannot count them one after the other.
+    """
+    found = Counts({})
+    for table, listed in known.items():
+        found.changed |= dict.fromkeys((-one.id for one in listed), NO_JOBS)
+        for rows in _rows(transaction, layouts.prefix_of(table)) if listed else ():
+            change_rows(found, listed, rows, 1)
+    return found.changed
+
+
+def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
+    """Yields the rows of all jobs of a table, some at a time."""
+    stop = layouts.end_of(prefix)
+    for tree in layout.STATES:
+        for items in layouts.pages(transaction.scan, tree, prefix, stop, _PAGE):
+            yield [layout.row_of(keep.parts(tree, *item)[1]) for item in items]
+
+
+def count_trees(transaction: Transaction) -> dict[str, int]:
+    return {name: transaction.count(tree) for name, tree in _TREES.items()}
+
+
+def read_counts(transaction: Transaction) -> dict[int, JobCounts]:
+    found = {}
+    for prefix, sign in ((_KEY, 1), (_GENERATION, -1)):
+        items = transaction.scan(Tree.META, prefix, prefix + b"\xff" * 5, _COUNTED_MAX)
+        for key, data in items:
+            if len(key) == len(prefix) + layouts.PREFIX.size:
+                id_ = sign * layouts.PREFIX.unpack_from(key, len(prefix))[0]
+                found[id_] = JobCounts._make(_COUNTS.unpack(data))
+    return found
+
+
+# -- what an op says of dates to come: when something expires, when leases end, when jobs are due --
+
+
+def schedule_of(op: Op) -> tuple[Tree, int] | None:
+    """Returns in which tree an op has put a date, and the earliest one; None if in none."""
+    due = MEANING[op.opcode].due
+    if due is None:
+        return None
+    tree, name = due
+    dates = op.column(name)
+    if isinstance(dates, Strings):
+        dates = [layout.expiry_of(image) for image in dates.rows()]
+    earliest = dates[0] if len(dates) == 1 else min(filter(None, dates), default=0)
+    return (tree, earliest) if earliest else None
+
+
+def arrival_of(op: Op) -> Arrival:
+    """Returns what an op lets wait."""
+    dates = op.column("process_at_us")
+    assert not isinstance(dates, Strings)
+    return Arrival(op.rows, dates[0] if op.rows == 1 else min(dates))
+
+
+def lanes_of(op: Op) -> Iterator[tuple[Lane, int]]:
+    """Yields lane and process date of the jobs that an op lets wait."""
+    places: Iterator[tuple[int, int, int]]
+    if "lane" in op.opcode.position:
+        places = zip(*map(op.column, ("lane", "priority", "process_at_us")), strict=True)
+    else:
+        images = op.column("image")
+        assert isinstance(images, Strings)
+        places = (layout.PLACE.unpack_from(image)[:3] for image in images.rows())
+    for lane, priority, date_us in places:
+        yield (lane, priority >= SLOW_FROM), date_us

@@ -6,26 +6,35 @@ A group may be refused after some of its commands have changed them; then they g
 from __future__ import annotations
 
 import collections
+import heapq
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice, repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
 from fjord import kinds, limits
-from fjord.engine import job_counts
+from fjord.index import Transaction
 from fjord.ops import Op
 from fjord.tables.generations import Generations
 from fjord.tables.jobs.keep import taken_keys_of
 from fjord.tables.jobs.lanes import Lanes
 from fjord.tables.kv.decide import linked_of
-from fjord.tables.state import JobCounts, Moment, Table, VolatileValue, volatile_bytes
+from fjord.tables.state import JobCounts, Moment, Table, Tree, VolatileValue, volatile_bytes
 
 Held = TypeVar("Held")
 Learned = TypeVar("Learned")
 Tables = Mapping[str, Table]  # by name
 # Keys of jobs that are done are left in memory up to so many, and as many again as are taken.
 _DONE_MAX = 10_000
+NO_JOBS: Final = JobCounts()
+
+
+def job_stats(counts: Mapping[int, JobCounts]) -> dict[str, int]:
+    """Returns how many jobs all tables have together; ids below 0 are those of generations."""
+    tables = [one for id_, one in counts.items() if id_ > 0]
+    waiting, taken, dead = map(sum, zip(NO_JOBS, *tables, strict=True))
+    return {"jobs_waiting": waiting, "jobs_taken": taken, "jobs_dead": dead}
 
 
 class _Undoable(Generic[Held]):
@@ -226,20 +235,17 @@ class Memory:
             part.undo(mark)
 
     def stats(self) -> dict[str, int]:
-        counts = job_counts.of_tables(self.counts)
         return {
             "volatile_values": len(self.volatile.values),
             "volatile_bytes": self.volatile.bytes,
             "locks": len(self.locks.holders),
             "snapshots": len(self.snapshots),
-            "jobs_waiting": sum(one.waiting for one in counts),
-            "jobs_taken": sum(one.taken for one in counts),
-            "jobs_dead": sum(one.dead for one in counts),
+            **job_stats(self.counts),
         }
 
     def counts_of(self, tables: Tables) -> dict[str, JobCounts]:
         return {
-            name: self.counts.get(table.id, job_counts.NONE)
+            name: self.counts.get(table.id, NO_JOBS)
             for name, table in tables.items()
             if table.kind is kinds.Kind.JOBS
         }
@@ -247,3 +253,67 @@ class Memory:
     def deaths_of(self, tables: Tables) -> dict[str, int]:
         deaths = self.deaths
         return {name: deaths[table.id] for name, table in tables.items() if table.id in deaths}
+
+
+# -- index writes that are gathered in memory, to be written later in one go, or not at all -------
+#
+# Replay gathers the writes of many frames, since apply never reads: only the last write of a key
+# counts.  A batch gathers those of its commands, and each command sees what those before it did.
+
+
+TREE_COUNT = len(Tree)
+
+
+class Gathered:
+    """What is to be put into the trees, and taken from them."""
+
+    def __init__(self) -> None:
+        self._trees: list[dict[bytes, bytes | None]] = [{} for _ in range(TREE_COUNT)]
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self._trees))
+
+    def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None:
+        self._trees[tree].update(items)
+
+    def delete_many(self, tree: int, keys: Iterable[bytes]) -> None:
+        self._trees[tree].update(dict.fromkeys(keys))
+
+    def write(self, transaction: Transaction) -> None:
+        """Writes all of it, in the order of the keys."""
+        for tree, items in enumerate(self._trees):
+            if items:
+                gone = sorted(key for key, value in items.items() if value is None)
+                kept = sorted((key, value) for key, value in items.items() if value is not None)
+                transaction.delete_many(tree, gone)
+                transaction.put_many(tree, kept)
+
+
+class Overlay(Gathered):
+    """Gathered writes that can be read, over the transaction that they may end in."""
+
+    def __init__(self, transaction: Transaction) -> None:
+        super().__init__()
+        self._transaction = transaction
+
+    def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
+        items = self._trees[tree]
+        if not items:
+            return self._transaction.get_many(tree, keys)
+        found = self._transaction.get_many(tree, keys)
+        return [items.get(key, below) for key, below in zip(keys, found, strict=True)]
+
+    def scan(
+        self, tree: int, start: bytes, stop: bytes | None, limit: int
+    ) -> list[tuple[bytes, bytes]]:
+        items = self._trees[tree]
+        # Whatever is deleted here may hide as many of the entries below.
+        below = self._transaction.scan(tree, start, stop, limit + len(items))
+        over = sorted(
+            (key, value)
+            for key, value in items.items()
+            if value is not None and key >= start and (stop is None or key < stop)
+        )
+        kept = (item for item in below if item[0] not in items)
+        return list(heapq.merge(kept, over))[:limit]

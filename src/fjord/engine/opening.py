@@ -22,8 +22,9 @@ from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine
-from fjord.engine.group import TREE_COUNT, read_applied, read_tables
+from fjord.engine.group import read_applied, read_tables
 from fjord.engine.layout import Clean, Layout, Owner, Parts
+from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Progress, Replay
 from fjord.errors import (
     Code,

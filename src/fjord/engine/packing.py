@@ -152,7 +152,7 @@ class Packer:
         self._memory, self._journal, self._writer = engine.memory, engine.journal, engine.writer
         self._segment_bytes = segment_bytes
         self._walk: Iterator[Step] | None = None
-        self._moving: Moving | None = None  # while jobs are moved
+        self.moving: Moving | None = None  # while jobs are moved: it must see all that is applied
         self._moved_segment = 0  # no job is in a segment up to this one
         self._measured: list[int] | None = None  # of frames, while a segment is measured
         self._is_tight = False  # there was little space when the oldest segment was begun
@@ -263,16 +263,6 @@ class Packer:
             return False
         return True
 
-    @property
-    def notes_jobs(self) -> bool:
-        """Says that packing has to know what becomes of jobs."""
-        return self._moving is not None
-
-    def note(self, op: Op, place: Place) -> None:
-        """Takes note of an op that was applied; only needed while `notes_jobs`."""
-        if self._moving is not None:
-            self._moving.note(op, place)
-
     def _begin(self) -> None:
         if len(self._journal.segments) < 2:
             self._engine.begin_segment()
@@ -287,7 +277,7 @@ class Packer:
         self._is_measured = False
 
     def _end_walk(self) -> None:
-        self._walk = self._moving = self._measured = None
+        self._walk = self.moving = self._measured = None
         self._writer.owed_bytes = self._segment_bytes
 
     def _steps(self) -> Iterator[Step]:
@@ -297,9 +287,9 @@ class Packer:
             # All closed ones at once, since each pass looks at every job; where space is short
             # only what is needed to free this one.
             following = self._journal.segments[1 if self._is_tight else -1]
-            self._moving = Moving(self._engine, following.first_seq, self._slice_bytes)
-            yield from self._moving.commands()
-            self._moving = None
+            self.moving = Moving(self._engine, following.first_seq, self._slice_bytes)
+            yield from self.moving.commands()
+            self.moving = None
             if self._measured is None:
                 self._moved_segment = following.segment - 1
         yield from (Pack(ops=ops_) for ops_ in self._slices())

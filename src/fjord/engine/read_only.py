@@ -16,19 +16,19 @@ from typing import Final
 
 from fjord import limits
 from fjord.commands import Command, Read, Refusal, Reply, Scan, Span
-from fjord.engine import job_counts, opening
 from fjord.engine import layout as layouts
+from fjord.engine import opening
 from fjord.engine.group import (
-    TREE_COUNT,
     IndexView,
     Known,
     read_applied,
+    read_counts,
     read_live,
     read_memory,
     read_tables,
 )
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.memory import Memory
+from fjord.engine.memory import TREE_COUNT, Memory, job_stats
 from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Replay
 from fjord.engine.scan import Past, look
@@ -126,7 +126,7 @@ class ReadOnlyEngine:
         """Returns those numbers of a directory that can be seen from outside its writer."""
         with self._durable_view() as (transaction, applied_seq):
             known, live_bytes = read_tables(transaction), read_live(transaction)
-            counts = job_counts.of_tables(job_counts.read(transaction))
+            counts = read_counts(transaction)
         self._journal.refresh()
         return {
             "applied_seq": applied_seq,
@@ -134,9 +134,7 @@ class ReadOnlyEngine:
             "segments": len(self._journal.segments),
             "live_bytes": live_bytes,
             "tables": len(known),
-            "jobs_waiting": sum(one.waiting for one in counts),
-            "jobs_taken": sum(one.taken for one in counts),
-            "jobs_dead": sum(one.dead for one in counts),
+            **job_stats(counts),
         }
 
     def _lease_us(self) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fjord.engine import job_counts
 from fjord.engine.group import (
-    Gathered,
+    Counts,
+    change_rows,
     read_applied,
+    read_counts,
     read_generations,
     read_live,
+    recount,
     write_progress,
 )
-from fjord.engine.job_counts import Counts
+from fjord.engine.memory import Gathered
 from fjord.errors import CorruptionError
 from fjord.index import Index, IndexFullError, Transaction, viewed
 from fjord.journal.reader import Journal, Located
@@ -40,7 +42,7 @@ class Replay:
         self._progress = progress
         with viewed(index) as transaction:
             self._applied = read_applied(transaction)
-            live_bytes, counts = read_live(transaction), job_counts.read(transaction)
+            live_bytes, counts = read_live(transaction), read_counts(transaction)
             self._generations = read_generations(transaction)
             is_unfinished = transaction.get(Tree.META, _UNFINISHED) is not None
         self._gathered = _Accounted(live_bytes, counts, journal.first_seq, self._generations)
@@ -92,7 +94,7 @@ class Replay:
                 gathered.write(transaction)
                 if self._is_rebuild and is_last:
                     transaction.delete_many(Tree.META, [_UNFINISHED])
-                    changed |= job_counts.recount(transaction, self._generations)
+                    changed |= recount(transaction, self._generations)
                 elif self._is_rebuild:
                     transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
                 write_progress(
@@ -153,11 +155,11 @@ class _Accounted(Gathered):
     ) -> None:
         """The same: jobs whose first ops were packed away are counted when they are said again."""
         if self.counts:
-            known = job_counts.known_of(held, self._first_seq)
+            known = sum(seq >= self._first_seq for seq in held)
             self.job_counts.change(table, before, known, after, holds or known)
 
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         """Right only where nothing was packed; else `recount` follows."""
         listed = self.generations.get(table)
         if self.counts and listed:
-            job_counts.change_rows(self.job_counts, listed, rows, change)
+            change_rows(self.job_counts, listed, rows, change)

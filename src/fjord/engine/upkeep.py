@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from fjord import commands, limits
 from fjord.commands import Command, Refusal
-from fjord.engine.job_counts import Counts
+from fjord.engine.group import Counts
 from fjord.engine.packing import Packer
 from fjord.jobs import Period
 from fjord.layouts import PREFIX_BYTES, pages, table_of

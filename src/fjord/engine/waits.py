@@ -34,6 +34,7 @@ import enum
 import heapq
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from fjord import kinds, limits
@@ -78,16 +79,14 @@ class Stage(enum.Enum):
     ENDED = enum.auto()  # it is run, but nobody may be there to work on what comes
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Wait:
     """A request under way that may wait."""
 
-    __slots__ = ("command", "deadline_us", "nothing", "stage")
-
-    def __init__(self, command: Command, deadline_us: int) -> None:
-        self.command = command
-        self.deadline_us = deadline_us  # monotonic; 0: it does not wait
-        self.nothing: Reply | None = None  # what it was parked with
-        self.stage = Stage.RUNNING
+    command: Command
+    deadline_us: int  # monotonic; 0: it does not wait
+    nothing: Reply | None = None  # what it was parked with
+    stage: Stage = Stage.RUNNING
 
 
 def found_nothing(command: Command, reply: Reply) -> bool:

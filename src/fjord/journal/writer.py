@@ -82,7 +82,7 @@ class Writer:
         self.durable_seq = header.first_seq - 1
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
-        self._synced_position = self.position
+        self.synced_position = self.position
         self._spare = Spare(disk, directory, segment_bytes)
         # What packing may write before it gives a segment back; less while it is under way.
         self.owed_bytes = segment_bytes
@@ -121,7 +121,7 @@ class Writer:
             if not disks.is_full(error):
                 raise
             self._capacity = max(position, self._file.size())
-        self.position = self._synced_position = position
+        self.position = self.synced_position = position
         self.next_seq = next_seq
         self.committed_seq = self.durable_seq = next_seq - 1
 
@@ -157,15 +157,13 @@ class Writer:
             self._disk.remove(path)
             self._disk.sync_directory(self._directory)
 
-    @property
-    def unsynced_bytes(self) -> int:
-        """How much the next sync has to write."""
-        return self.position - self._synced_position
-
     def has_room(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
         """Says whether a frame with a body of this size may go into the segment."""
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
-        reserved = self._reserved(claim)
+        behind = self._spare.bytes + self._spare.following_bytes
+        if not behind and self.header.segment == 1:  # nothing is before it that could be packed
+            behind = self.owed_bytes
+        reserved = self._reserved(claim, behind)
         if self._spare.is_whole and self.position == frames.SEGMENT_HEADER_BYTES:
             reserved = min(reserved, _ROOM_BYTES_MIN)  # no segment has more room for it
         return used + reserved <= self._capacity
@@ -178,14 +176,7 @@ class Writer:
         self._spare.extend()
         return self.has_room(body_bytes, claim)
 
-    def _reserved(self, claim: Claim) -> int:
-        """Returns how much of the segment is for others."""
-        behind = self._spare.bytes + self._spare.following_bytes
-        if not behind and self.segment == 1:  # nothing is before it that could be packed
-            return self._reserved_of(claim, self.owed_bytes)
-        return self._reserved_of(claim, behind)
-
-    def _reserved_of(self, claim: Claim, behind: int) -> int:
+    def _reserved(self, claim: Claim, behind: int) -> int:
         """Returns how much of a segment is for others that has so much allocated behind it."""
         if claim is Claim.VITAL:
             return 0
@@ -198,7 +189,7 @@ class Writer:
         if behind >= self._segment_bytes:
             return True
         used = self._least_for(body_bytes) - _ROOM_BYTES_MIN
-        reserved = self._reserved_of(claim, behind)
+        reserved = self._reserved(claim, behind)
         return self._spare.is_whole and used + reserved <= self._size_for(body_bytes)
 
     @property
@@ -292,7 +283,7 @@ class Writer:
             if committed_seq > self.durable_seq:
                 self._sync_file(self._open_file())
                 self.durable_seq = committed_seq
-                self._synced_position = position
+                self.synced_position = position
             return self.durable_seq
 
     def rotate(self, created_us: int, lease_us: int, *, body_bytes: int, claim: Claim) -> None:
@@ -372,7 +363,7 @@ class Writer:
             # The segment has its name, perhaps: an older one must not grow beside it.
             raise self._fail(error) from error
         self._file, self._capacity = file, capacity
-        self.position = self._synced_position = frames.SEGMENT_HEADER_BYTES + len(body)
+        self.position = self.synced_position = frames.SEGMENT_HEADER_BYTES + len(body)
         self.committed_seq = self.durable_seq = self.next_seq - 1
 
     def _next_header(self, created_us: int, lease_us: int) -> SegmentHeader:

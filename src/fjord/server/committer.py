@@ -45,7 +45,7 @@ _COLD_THREADS: Final = 2
 # So long after a write it is looked at what all of them have come to: dead jobs, blocks to write.
 _LOOK_SECONDS: Final = 1.0
 # Turns of the loop, while it stays awake, after which the clock is read.
-_AWAKE_TURNS: Final = 32
+_AWAKE_TURNS: Final = 64
 
 
 Told = tuple[Listening[Origin], Changed]
@@ -244,8 +244,9 @@ class Committer:
             if len(replies) < len(group):
                 self._backlog.put_back(group[len(replies) :])
                 group = group[: len(replies)]
-            self._note_news()
             after = group[-1].after
+            if self._engine.news is not NO_NEWS:
+                self._note_news()
             if after is not None:
                 replies[-1] = after(replies[-1])
                 self._note_news()
@@ -329,7 +330,9 @@ class Committer:
             pending.origin.flush()
         if self._told or self._wakeups:
             self._tell()
-        if self.waits.news or self.waits.is_unplanned:
+        if not self.waits.by_origin:
+            self.waits.news.clear()  # nobody waits for it
+        elif self.waits.news or self.waits.is_unplanned:
             self.waits.go_on()
         now_us = self._clock.monotonic_us()
         if group:
@@ -340,11 +343,10 @@ class Committer:
             self._schedule()
         if self._drained is not None:
             self._note_idle()
-        if self.awake_us:
-            self._awake_until_us = now_us + self.awake_us
-            if not self._is_awake:
-                self._is_awake = True
-                self._loop.call_soon(*self._turn)
+        self._awake_until_us = now_us + self.awake_us
+        if self.awake_us and not self._is_awake:
+            self._is_awake = True
+            self._loop.call_soon(*self._turn)
 
     def _stay_awake(self) -> None:
         """Lets the loop look for requests once more instead of going to sleep."""

@@ -305,7 +305,8 @@ class Session(asyncio.Protocol):
                     self._rest()
         if self._output:
             self._send()
-        pending = decoder.pending_bytes
+        if pending:  # not known any more, or never was
+            pending = decoder.pending_bytes
         if pending or self._begun_us is not None:
             self._watch_deadline()
         if pending > limits.KEPT_NOTED_BYTES or self._is_noted:

@@ -21,11 +21,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from fjord.clock import Clock
-from fjord.commands import Command, Fail, Messages, Next, Read, Refusal, Reply, Taken
-from fjord.engine.cold import Errand, LazyCold, is_in_block
+from fjord.commands import (
+    Command,
+    Fail,
+    InBlock,
+    Messages,
+    Next,
+    Read,
+    Refusal,
+    Replies,
+    Reply,
+    Taken,
+)
+from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.news import News
 from fjord.engine.waits import Stage, Wait, Waits
 from fjord.errors import Code
@@ -39,16 +51,13 @@ from fjord.server.worker import Beside
 _INSIDE_MAX: Final = 256
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class WaitingRequest(Wait):
     """A request that may wait, or lead into blocks, and whose it is."""
 
-    __slots__ = ("errand", "origin", "request")
-
-    def __init__(self, origin: Origin, request: Any, command: Command, deadline_us: int) -> None:
-        super().__init__(command, deadline_us)
-        self.origin = origin
-        self.request = request
-        self.errand: Errand | None = None  # once it has come to a block
+    origin: Origin
+    request: Any
+    errand: Errand | None = None  # once it has come to a block
 
 
 # Runs a command with the next group, see `Committer.submit`.
@@ -74,7 +83,7 @@ class WaitingRequests:
         self._cold = cold
         self._waits: Waits[WaitingRequest] = Waits()
         # All that are parked, woken or aside.
-        self._by_origin: dict[Origin, dict[WaitingRequest, None]] = {}
+        self.by_origin: dict[Origin, dict[WaitingRequest, None]] = {}
         # Tables and subscribers that were last read with inside blocks, the latest ones last.
         self._inside: dict[Origin, dict[tuple[str, str], None]] = {}
         self._alarm = Alarm(loop, clock, self._look)
@@ -87,12 +96,14 @@ class WaitingRequests:
         """Runs a command, and lets a NEXT or READ wait if it finds nothing."""
         wait_us = command.wait_us if isinstance(command, Next | Read) else 0
         deadline_us = self._clock.monotonic_us() + wait_us if wait_us else 0
-        wait = WaitingRequest(origin, request, command, deadline_us)
+        wait = WaitingRequest(
+            origin=origin, request=request, command=command, deadline_us=deadline_us
+        )
         self._submit(origin, request, command, None, wait)
 
     def end(self, origin: Origin) -> None:
         """Lets a peer that sends no more wait no more."""
-        found = list(self._by_origin.get(origin, ()))
+        found = list(self.by_origin.get(origin, ()))
         for wait in found:
             nothing = self._waits.end(wait)
             if nothing is not None:
@@ -102,7 +113,7 @@ class WaitingRequests:
 
     def drop(self, origin: Origin) -> None:
         """Forgets what a connection waited for that is closed; what is run comes back first."""
-        for wait in list(self._by_origin.get(origin, ())):
+        for wait in list(self.by_origin.get(origin, ())):
             if self._waits.end(wait) is not None:
                 self.forget(wait)
         for table, subscriber in self._inside.pop(origin, ()):
@@ -151,7 +162,7 @@ class WaitingRequests:
         """Wakes who may find something in the news, after all replies of a group were given."""
         news, self.news = self.news, []
         self.is_unplanned = False
-        if not self._by_origin:
+        if not self.by_origin:
             return
         for one in news:
             if one.arrivals:
@@ -164,7 +175,7 @@ class WaitingRequests:
     def stop(self) -> None:
         """Answers all who wait; from now on nobody waits."""
         self._waits.stop()
-        for origin in list(self._by_origin):
+        for origin in list(self.by_origin):
             self.end(origin)
         self.close()
 
@@ -179,7 +190,7 @@ class WaitingRequests:
         may_wait = origin.is_open and not origin.is_ending
         if not self._waits.settle(wait, reply, self._clock.monotonic_us(), may_wait=may_wait):
             return False
-        self._by_origin.setdefault(origin, {})[wait] = None
+        self.by_origin.setdefault(origin, {})[wait] = None
         self._counters.parked_waits = self._waits.parked
         self.is_unplanned = True
         return True
@@ -196,11 +207,11 @@ class WaitingRequests:
 
     def _leave(self, wait: WaitingRequest) -> None:
         """Ends the wait of one that was parked before."""
-        mine = self._by_origin.get(wait.origin)
+        mine = self.by_origin.get(wait.origin)
         if mine is not None:
             mine.pop(wait, None)
             if not mine:
-                del self._by_origin[wait.origin]
+                del self.by_origin[wait.origin]
         self._waits.leave(wait)
         self._run_woken()
 
@@ -224,11 +235,13 @@ class WaitingRequests:
 
     def _follow(self, wait: WaitingRequest, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
-        if wait.errand is None and is_in_block(reply):
-            wait.errand = Errand(wait.command)
-        answer = reply if wait.errand is None else wait.errand.take(reply)
-        if answer is not None and self._cold is not None:
-            self._cold.note(wait.command, answer)
+        answer: Reply | None = reply
+        if wait.errand is not None or type(reply) is InBlock or type(reply) is Replies:
+            wait.errand = wait.errand or Errand(wait.command)
+            answer = wait.errand.take(reply)
+        cold = self._cold
+        if answer is not None and cold is not None and cold.reader is not None:
+            cold.note(wait.command, answer)
         return answer
 
     def _ask(self, wait: WaitingRequest) -> None:

@@ -10,8 +10,8 @@ from fjord.columns import Strings
 from fjord.commands import CreateTable, Delete, Entries, Get
 from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine import layout as layouts
-from fjord.engine.group import TREE_COUNT
 from fjord.engine.layout import Clean, Layout
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import CorruptionError
 from fjord.index.memory import MemoryIndexes
 from fjord.journal import inspect, repair

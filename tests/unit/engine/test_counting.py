@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import pytest
-
-from fjord.engine import job_counts
-from fjord.engine.job_counts import Counts
+from fjord.engine.group import Counts, read_counts, write_progress
 from fjord.index.memory import MemoryIndex
 from fjord.jobs import State
 from fjord.tables.state import JobCounts, Tree
@@ -28,13 +25,9 @@ def test_what_was_lost_does_not_make_a_count_negative() -> None:
 
 def test_counts_are_kept_with_the_index() -> None:
     transaction = MemoryIndex(len(Tree)).begin()
-    job_counts.write(transaction, {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)})
-    assert job_counts.read(transaction) == {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0)}
-    job_counts.write(transaction, {1: JobCounts(0, 0, 0)})
-    job_counts.write(transaction, {})
-    assert job_counts.read(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
-
-
-@pytest.mark.parametrize(("held", "known"), [([], 0), ([4, 5], 1), ([0], 0), ([5, 6], 2)])
-def test_rows_that_a_journal_has_heard_of(held: list[int], known: int) -> None:
-    assert job_counts.known_of(held, 5) == known
+    counts = {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0), -7: JobCounts(5, 9, 0)}
+    write_progress(transaction, 1, 0, counts)
+    assert read_counts(transaction) == {**counts, -7: JobCounts(5, 0, 0)}
+    write_progress(transaction, 2, 0, {1: JobCounts(0, 0, 0), -7: JobCounts(0, 9, 0)})
+    write_progress(transaction, 3, 0, {})
+    assert read_counts(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}

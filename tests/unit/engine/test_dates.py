@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fjord.columns import Strings
-from fjord.engine.news import Arrival, arrival_of, lanes_of, schedule_of
+from fjord.engine.group import arrival_of, lanes_of, schedule_of
+from fjord.engine.news import Arrival
 from fjord.jobs import How, State
 from fjord.ops import STRINGS, Column, Op, Opcode
 from fjord.tables.jobs import rows as ops

@@ -12,7 +12,7 @@ import pytest
 
 from fjord.engine import EngineSettings, open_engine
 from fjord.engine.backup import back_up, restore
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.errors import DirectoryError, DiskFullError, DurabilityError
 from fjord.index.memory import MemoryIndexes

@@ -19,7 +19,7 @@ from fjord.commands import (
     Reply,
 )
 from fjord.engine import Engine, EngineSettings, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk

@@ -15,7 +15,7 @@ from fjord.commands import CreateTable, Numbers, Reply, Taken
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, doctor
 from fjord.engine.backup import back_up, restore
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Replay
 from fjord.index.memory import MemoryIndex
 from fjord.jobs import Drained, Period

@@ -114,7 +114,7 @@ def test_a_job_is_overtaken_whatever_happened_in_between(
         assert isinstance(run(engine, Batch(commands=[takes, too_long])), Refusal)
     elif what == "failed write":
         with monkeypatch.context() as patched:
-            patched.setattr(Engine, "_append", raise_full)
+            patched.setattr(engine.writer, "append", raise_full)
             assert isinstance(run(engine, takes), Refusal)
     elif what == "restart":
         engine.close()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.engine.group import TREE_COUNT, Gathered, Overlay
+from fjord.engine.memory import TREE_COUNT, Gathered, Overlay
 from fjord.index.memory import MemoryIndex
 
 TREE = 2

@@ -11,7 +11,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Batch, Entries, Numbered, Refusal, Scan, Scanned, Touch
 from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
-from fjord.engine.group import TREE_COUNT
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk

@@ -12,9 +12,8 @@ import google_crc32c
 from fjord import ops, values
 from fjord.columns import Strings, repeat
 from fjord.commands import Delete, Done, Entries, Get, Page, Refusal, Reply, Set, Touch
-from fjord.engine import job_counts
-from fjord.engine.job_counts import Counts
-from fjord.engine.news import lanes_of
+from fjord.engine import group
+from fjord.engine.group import Counts, lanes_of
 from fjord.errors import Code, RefusedError
 from fjord.index.memory import MemoryIndex
 from fjord.ops import Op, Place
@@ -120,7 +119,7 @@ class World:
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         listed = self.generations.get(table)
         if listed:
-            job_counts.change_rows(self.counts, listed, rows, change)
+            group.change_rows(self.counts, listed, rows, change)
 
     def job_counts(self, table: int) -> JobCounts:
         return self.counts.of(table)
@@ -190,7 +189,7 @@ class World:
 
     def recount(self) -> None:
         """Counts the jobs of generations, as at the end of a rebuild."""
-        self.counts.changed |= job_counts.recount(self._writes, self.generations)
+        self.counts.changed |= group.recount(self._writes, self.generations)
 
     def placed(self) -> list[tuple[Op, Place]]:
         """Returns every op that is left of the journal, with its place."""
