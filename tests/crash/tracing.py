@@ -117,7 +117,7 @@ def _live(life: Life, pipe: Connection) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (life.file_bytes_max,) * 2)
     pipe.send("here")
     pipe.recv()
-    options = daemon.Options(
+    options = daemon.DaemonOptions(
         data=str(life.data),
         host="127.0.0.1",
         port=0,

@@ -146,7 +146,7 @@ def serve(
     with explained(), Bar("rebuilding the index") as bar:
         _check_data(data)
         host, port = loopback(listen)
-        options = daemon.Options(
+        options = daemon.DaemonOptions(
             data=data,
             host=host,
             port=port,

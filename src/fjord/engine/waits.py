@@ -33,7 +33,7 @@ from __future__ import annotations
 import enum
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -103,7 +103,7 @@ class Waits(Generic[W]):
 
     def __init__(self) -> None:
         self._lines: Lines[W] = Lines()
-        self._readers: Readers[W] = Readers()
+        self._readers: dict[str, dict[W, None]] = {}  # who waits for messages, by table
         self._deadlines: Ranked[W] = Ranked()  # of those that are parked
         self._woken: list[W] = []
         self.aside: dict[W, None] = {}
@@ -135,7 +135,7 @@ class Waits(Generic[W]):
 
     def append(self, tables: Iterable[str]) -> None:
         """Wakes all who wait for messages of these tables."""
-        self._wake(self._readers.wake(tables))
+        self._wake([reader for table in tables for reader in self._readers.pop(table, ())])
 
     def reach(self, wall_us: int) -> None:
         """Wakes those who wait for a date that has come."""
@@ -179,13 +179,17 @@ class Waits(Generic[W]):
         self._deadlines.discard(wait)
         self.aside.pop(wait, None)
         if isinstance(wait.command, Read):
-            self._readers.leave(wait.command.table, wait)
+            parked = self._readers.get(wait.command.table, {})
+            parked.pop(wait, None)
+            if not parked:
+                self._readers.pop(wait.command.table, None)
         else:
             self._wake(self._lines.leave(wait))
 
     def rouse(self) -> None:
         """Wakes all that are parked: they find out by themselves what is wrong."""
-        self._wake([*self._lines.rouse(), *self._readers.rouse()])
+        self._wake(self._lines.rouse())
+        self.append(list(self._readers))
 
     def stop(self) -> None:
         """From now on nobody is parked."""
@@ -209,7 +213,7 @@ class Waits(Generic[W]):
         wait.stage = Stage.PARKED
         self._deadlines.put(wait, wait.deadline_us)
         if isinstance(wait.command, Read):
-            self._readers.park(wait.command.table, wait)
+            self._readers.setdefault(wait.command.table, {})[wait] = None
         else:
             assert isinstance(wait.command, Next)
             assert isinstance(reply, Taken)
@@ -354,34 +358,6 @@ class Lines(Generic[K]):
         self._dates.discard((table, domain))
 
 
-class Readers(Generic[K]):
-    """Who waits for messages, by table."""
-
-    def __init__(self) -> None:
-        self._parked: dict[str, dict[K, None]] = {}
-
-    def __len__(self) -> int:
-        return sum(map(len, self._parked.values()))
-
-    def park(self, table: str, reader: K) -> None:
-        self._parked.setdefault(table, {})[reader] = None
-
-    def leave(self, table: str, reader: K) -> None:
-        """Takes leave of one, if it is parked."""
-        parked = self._parked.get(table, {})
-        parked.pop(reader, None)
-        if not parked:
-            self._parked.pop(table, None)
-
-    def wake(self, tables: Iterable[str]) -> list[K]:
-        """Returns all who wait for messages of these tables; they are parked no more."""
-        return [reader for table in tables for reader in self._parked.pop(table, ())]
-
-    def rouse(self) -> list[K]:
-        """Returns all that are parked, and parks nobody."""
-        return self.wake(list(self._parked))
-
-
 # -- listening ------------------------------------------------------------------------------------
 
 
@@ -413,7 +389,8 @@ class Listeners(Generic[K]):
         self._engine = engine
         self._by_key: dict[Place, dict[Listening[K], None]] = {}
         self._by_listener: dict[K, dict[int, Listening[K]]] = {}
-        self._dates = Dates(engine.first_date_us)
+        # The next process date of each jobs table that somebody listens to.
+        self._dates: Ranked[str] = Ranked()
         self.keys = 0  # over all listenings
         self.hears_all = False  # somebody is told of all jobs tables, beside those who listen
 
@@ -470,20 +447,34 @@ class Listeners(Generic[K]):
         """Takes note of jobs that began to wait; returns what is to be told of that."""
         heard = [one for one in arrivals if self.hears_all or (one, JOBS_KEY) in self._by_key]
         for table in heard:
-            self._dates.look(table, wall_us)
+            self.look(table, wall_us)
         return [moment(table, ARRIVED, wall_us) for table in heard]
 
     def look(self, table: str, wall_us: int) -> None:
-        """Takes note of the next date of a jobs table that is listened to from now on."""
-        self._dates.look(table, wall_us)
+        """Finds a jobs table's next date: when it is listened to, and when jobs arrived.
+
+        Once found it is told of when it comes, even if its job is gone by then: whoever took it at
+        that very moment is no reason to say nothing.
+        """
+        known_us = self._dates.rank(table)
+        if known_us is not None and known_us <= wall_us:
+            return  # that is told of first, and then there is another look
+        date_us = self._engine.first_date_us(table, wall_us)
+        if date_us is None:
+            self._dates.discard(table)
+        else:
+            self._dates.put(table, date_us)
 
     def reach(self, wall_us: int) -> list[Changed]:
         """Returns what is to be told of tables whose date was reached."""
-        return self._dates.reach(wall_us)
+        tables = list(iter(lambda: self._dates.pop(wall_us), None))
+        for table in tables:
+            self.look(table, wall_us)
+        return [moment(table, DUE, wall_us) for table in tables]
 
     def look_us(self, wall_us: int) -> int | None:
         """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
-        return self._dates.look_us(wall_us)
+        return _look_us(self._dates.first(), wall_us)
 
     def _forget(self, place: Place, listening: Listening[K]) -> None:
         others = self._by_key[place]
@@ -494,46 +485,7 @@ class Listeners(Generic[K]):
         if place[1] != JOBS_KEY:
             self._engine.unwatch(*place)
         elif not self.hears_all:
-            self._dates.forget(place[0])
-
-
-class Dates:
-    """The next process date of each table that somebody listens to.
-
-    A date that was taken note of is told of when it comes, even if its job is gone by then:
-    whoever took it at that very moment is no reason to say nothing.
-    """
-
-    def __init__(self, first_date_us: Callable[[str, int], int | None]) -> None:
-        self._first_date_us = first_date_us  # of a table, after a moment
-        self._dates: Ranked[str] = Ranked()
-
-    def look(self, table: str, now_us: int) -> None:
-        """Takes note of a table's next date: when it is listened to, and when jobs arrived."""
-        known_us = self._dates.rank(table)
-        if known_us is not None and known_us <= now_us:
-            return  # that is told of first, and then there is another look
-        date_us = self._first_date_us(table, now_us)
-        if date_us is None:
-            self._dates.discard(table)
-        else:
-            self._dates.put(table, date_us)
-
-    def forget(self, table: str) -> None:
-        self._dates.discard(table)
-
-    def reach(self, now_us: int) -> list[Changed]:
-        """Returns what is to be told of tables whose date was reached."""
-        tables: list[str] = []
-        while (table := self._dates.pop(now_us)) is not None:
-            tables.append(table)
-        for table in tables:
-            self.look(table, now_us)
-        return [moment(table, DUE, now_us) for table in tables]
-
-    def look_us(self, now_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
-        return _look_us(self._dates.first(), now_us)
+            self._dates.discard(place[0])
 
 
 def moment(table: str, what: bytes, wall_us: int) -> Changed:

@@ -18,7 +18,7 @@ from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, EngineSettings
 from fjord.errors import FjordError
-from fjord.server import allocator, exposition, logs, sealer, service
+from fjord.server import exposition, logs, sealer, service
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.http import Answer, Pages
@@ -38,7 +38,7 @@ _GC_THRESHOLD: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DaemonOptions:
     """How a daemon is started."""
 
     data: str  # the data directory
@@ -54,7 +54,7 @@ class Options:
     on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None]
 
 
-def serve(options: Options) -> None:
+def serve(options: DaemonOptions) -> None:
     """Serves until SIGTERM or SIGINT.
 
     Raises:
@@ -76,7 +76,7 @@ def serve(options: Options) -> None:
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
     try:
-        allocator.keep_freed_buffers()
+        service.keep_freed_buffers()
         service.run(_Daemon(engine, options).run(listeners))
         engine.close()
     finally:
@@ -95,7 +95,7 @@ def _fit_files(bounds: Bounds) -> Bounds:
 class _Daemon:
     """The parts of a running server."""
 
-    def __init__(self, engine: Engine, options: Options) -> None:
+    def __init__(self, engine: Engine, options: DaemonOptions) -> None:
         self._engine = engine
         self._options = options
         self._clock = SystemClock()
@@ -122,7 +122,9 @@ class _Daemon:
         )
         committer.awake_us = self._options.awake_us
         if self._options.wake:
-            self._wakeups = self._make_wakeups(loop)
+            identity = int.from_bytes(LocalDisk().new_uuid()[:8], "big")
+            sender = Sender(self._options.wake, identity, self._counters)
+            self._wakeups = Wakeups(sender, loop, self._clock)
             committer.send_wakeups(self._wakeups)
         if self._blocks is not None:
             self._sealer = Sealer(self._engine, self._blocks, committer, loop, self._clock)
@@ -147,11 +149,6 @@ class _Daemon:
         logs.note(logging.INFO, "stopped")
         if self._failure is not None:
             raise self._failure
-
-    def _make_wakeups(self, loop: asyncio.AbstractEventLoop) -> Wakeups:
-        identity = int.from_bytes(LocalDisk().new_uuid()[:8], "big")
-        sender = Sender(self._options.wake, identity, self._counters)
-        return Wakeups(sender, loop, self._clock)
 
     def _make_metrics(self, committer: Committer) -> Metrics:
         return Metrics(

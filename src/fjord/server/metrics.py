@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fjord.columns import Strings
 from fjord.commands import FUNCTIONS, Numbers
+from fjord.engine.embedded import numbers
 from fjord.engine.waits import Listeners
 from fjord.server import exposition
 from fjord.server.counters import STEPS_US, Counters, Histogram
@@ -60,6 +60,25 @@ BLOCK_GAUGES: Final[dict[str, str]] = {
 }
 _NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
+# Numbers that go up and down, and numbers that only grow: of the engine, and of the daemon itself.
+_GAUGES: Final[dict[str, str]] = {
+    **ENGINE,
+    **BLOCK_GAUGES,
+    "connections": "Connections that are open.",
+    "listened_keys": "Keys that connections listen to.",
+    "parked_waits": "Requests that wait for jobs or messages.",
+    "memory_bytes": "Requests under way, replies not taken and half messages.",
+}
+_COUNTS: Final[dict[str, str]] = {
+    **BLOCK_COUNTS,
+    "connections_accepted": "Connections that were served.",
+    "received_bytes": "Bytes from clients.",
+    "sent_bytes": "Bytes to clients.",
+    "changes": "Changes told to listeners.",
+    "wakeups": "Wake-ups that were sent.",
+    "wakeups_lost": "Wake-ups that could not be sent.",
+}
+
 
 # Jobs of each table: waiting, taken, dead.
 Counts = Mapping[str, tuple[int, int, int]]
@@ -84,30 +103,39 @@ class Metrics:
 
     def numbers(self) -> Numbers:
         """Returns the answer to STATS."""
-        found = {**self.engine(), **_NO_BLOCKS, **self.blocks(), **self._own()}
-        names = sorted(found)
-        return Numbers(
-            names=Strings.of([name.encode() for name in names]),
-            values=[found[name] for name in names],
-        )
+        return numbers(self._all())
 
     def collect(self) -> Iterator[Metric]:
-        self.memory.recount()
-        for name, value in self.engine().items():
-            yield gauge(f"fjord_{name}", ENGINE.get(name, name), value)
-        yield from self._blocks()
-        yield from self._gauges()
-        yield from self._counts()
-        yield _histogram(
-            "fjord_group", "From a group's first command to its last reply.", self.counters.groups
-        )
-        yield _histogram("fjord_sync", "One fdatasync.", self.counters.syncs)
-        yield _histogram("fjord_upkeep_step", "One step of upkeep.", self.counters.upkeep)
+        counters, found = self.counters, self._all()
+        for name, text in _GAUGES.items():
+            yield gauge(f"fjord_{name}", text, found[name])
+        for name, text in _COUNTS.items():
+            yield count(f"fjord_{name}", text, found[name])
+        yield gauge("fjord_uptime_seconds", "Since the start.", found["uptime_us"] / 1e6)
+        text = "Above this, requests are answered with BUSY."
+        yield gauge("fjord_memory_max_bytes", text, self.memory.bytes_max)
+        yield _jobs(self.job_counts())
+        requests = {
+            **{one.name: counters.requests[one] for one in Function},
+            **{row.name: counters.requests[row.number] for row in FUNCTIONS.values()},
+        }
+        yield count_by("fjord_requests", "Requests.", "function", requests)
+        yield count_by("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
+        yield count_by("fjord_refusals", "Requests refused.", "code", counters.refusals)
+        text = "Connections closed with an error."
+        yield count_by("fjord_connections_closed", text, "code", counters.closed)
+        text = "From a group's first command to its last reply."
+        yield _histogram("fjord_group", text, counters.groups)
+        yield _histogram("fjord_sync", "One fdatasync.", counters.syncs)
+        yield _histogram("fjord_upkeep_step", "One step of upkeep.", counters.upkeep)
 
-    def _own(self) -> dict[str, int]:
+    def _all(self) -> dict[str, int]:
         counters = self.counters
         self.memory.recount()
         return {
+            **self.engine(),
+            **_NO_BLOCKS,
+            **self.blocks(),
             "changes": counters.changes,
             "connections": len(self.sessions),
             "connections_accepted": counters.connections,
@@ -128,59 +156,6 @@ class Metrics:
             "wakeups": counters.wakeups,
             "wakeups_lost": counters.wakeups_lost,
         }
-
-    def _blocks(self) -> Iterator[Metric]:
-        found = {**_NO_BLOCKS, **self.blocks()}
-        for name, text in BLOCK_COUNTS.items():
-            yield count(f"fjord_{name}", text, found[name])
-        for name, text in BLOCK_GAUGES.items():
-            yield gauge(f"fjord_{name}", text, found[name])
-
-    def _gauges(self) -> Iterator[Metric]:
-        yield gauge("fjord_uptime_seconds", "Since the start.", self.uptime_us() / 1e6)
-        yield gauge("fjord_connections", "Connections that are open.", len(self.sessions))
-        yield gauge("fjord_listened_keys", "Keys that connections listen to.", self.listeners.keys)
-        yield gauge(
-            "fjord_parked_waits",
-            "Requests that wait for jobs or messages.",
-            self.counters.parked_waits,
-        )
-        yield _jobs(self.job_counts())
-        yield gauge(
-            "fjord_memory_bytes",
-            "Requests under way, replies not taken and half messages.",
-            self.memory.used_bytes,
-        )
-        yield gauge(
-            "fjord_memory_max_bytes",
-            "Above this, requests are answered with BUSY.",
-            self.memory.bytes_max,
-        )
-
-    def _counts(self) -> Iterator[Metric]:
-        counters = self.counters
-        yield count(
-            "fjord_connections_accepted", "Connections that were served.", counters.connections
-        )
-        yield count("fjord_received_bytes", "Bytes from clients.", counters.received_bytes)
-        yield count("fjord_sent_bytes", "Bytes to clients.", counters.sent_bytes)
-        yield count("fjord_changes", "Changes told to listeners.", counters.changes)
-        yield count("fjord_wakeups", "Wake-ups that were sent.", counters.wakeups)
-        yield count("fjord_wakeups_lost", "Wake-ups that could not be sent.", counters.wakeups_lost)
-        yield count_by(
-            "fjord_requests",
-            "Requests.",
-            "function",
-            {
-                **{one.name: counters.requests[one] for one in Function},
-                **{row.name: counters.requests[row.number] for row in FUNCTIONS.values()},
-            },
-        )
-        yield count_by("fjord_jobs_died", "Jobs that died.", "table", counters.jobs_died_by_table)
-        yield count_by("fjord_refusals", "Requests refused.", "code", counters.refusals)
-        yield count_by(
-            "fjord_connections_closed", "Connections closed with an error.", "code", counters.closed
-        )
 
 
 def _jobs(counts: Counts) -> Metric:

@@ -190,7 +190,7 @@ class Turns:
         self._loop = loop
         self._committer = committer
         self._changing = threading.Lock()
-        self._under_way: set[_Turn] = set()
+        self._under_way: set[Future[None]] = set()
         self._is_stopped = False
 
     def __call__(self, call: Callable[[], None]) -> None:
@@ -199,55 +199,45 @@ class Turns:
         Raises:
             ClosedError: if the daemon stops; perhaps the call was made all the same.
         """
-        turn = _Turn(call)
+        future: Future[None] = Future()
+
+        def run(reply: Reply) -> Reply:
+            try:
+                call()
+            except RefusedError as error:  # nothing was changed, and the engine goes on
+                self._end(future, error)
+            except Exception as error:
+                self._end(future, error)
+                raise
+            return reply
+
         with self._changing:
             if self._is_stopped:
                 raise ClosedError
-            self._under_way.add(turn)
-        try:
-            self._loop.call_soon_threadsafe(
-                self._committer.submit, ITSELF, turn.finish, Nop(), turn.run
-            )
-            turn.future.result()
-        finally:
-            with self._changing:
-                self._under_way.discard(turn)
+            self._under_way.add(future)
+        self._loop.call_soon_threadsafe(
+            self._committer.submit, ITSELF, lambda reply: self._end(future), Nop(), run
+        )
+        future.result()
 
     def stop(self) -> None:
         """Lets nobody wait any more."""
         with self._changing:
             self._is_stopped = True
-            for turn in self._under_way:
-                turn.fail(ClosedError())
+            under_way = list(self._under_way)
+        for future in under_way:
+            self._end(future, ClosedError())
 
-
-class _Turn:
-    """One call."""
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-        self._ending = threading.Lock()  # it ends once: by its answer, or by a stop
-        self.future: Future[None] = Future()
-
-    def run(self, reply: Reply) -> Reply:
-        try:
-            self._call()
-        except RefusedError as error:  # nothing was changed, and the engine goes on
-            self.fail(error)
-        except Exception as error:
-            self.fail(error)
-            raise
-        return reply
-
-    def finish(self, reply: Reply) -> None:
-        with self._ending:
-            if not self.future.done():
-                self.future.set_result(None)
-
-    def fail(self, error: Exception) -> None:
-        with self._ending:
-            if not self.future.done():
-                self.future.set_exception(error)
+    def _end(self, future: Future[None], error: Exception | None = None) -> None:
+        """Ends a call once: by its answer, by its error, or by a stop."""
+        with self._changing:
+            if future not in self._under_way:
+                return
+            self._under_way.remove(future)
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
 
 
 class WarmUp:

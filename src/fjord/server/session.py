@@ -203,9 +203,8 @@ class Session(asyncio.Protocol):
 
     def answer(self, request: Request, reply: Reply) -> None:
         self._in_flight.discard(request.identifier)
-        size = request.size
-        self._in_flight_bytes -= size
-        self._memory.used_bytes -= size + limits.REQUEST_KEPT_BYTES
+        self._in_flight_bytes -= request.size
+        self._memory.used_bytes -= request.size + limits.REQUEST_KEPT_BYTES
         if type(reply) is Refusal:
             self._committer.note_refusal(reply.code)
         self._output += wire.encode_reply(
@@ -422,46 +421,40 @@ class Session(asyncio.Protocol):
 
     @serves(Listen)
     def _listen(self, request: Request, command: Listen) -> None:
-        problem = _listen_problem(command) or self._reserve(len(command.keys))
-        if problem is not None:
-            self.answer(request, problem)
-            return
-        self._committer.submit(self, request, Nop(), self._listen_after(request, command))
+        problem = _listen_problem(command)
+        self._listen_with(request, Nop(), command.table, command.keys, problem)
 
     @serves(ListenJobs)
     def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
-        problem = jobs_problem(self._shared.engine, command.table) or self._reserve(1)
-        if problem is not None:
-            self.answer(request, problem)
-            return
-        whole = Listen(table=command.table, keys=Strings.of([JOBS_KEY]))
-        listen = self._listen_after(request, whole)
-
-        def listen_to_dates(reply: Reply) -> Reply:
-            self._committer.look_at_dates(command.table)
-            return listen(reply)
-
-        self._committer.submit(self, request, Nop(), listen_to_dates)
+        problem = jobs_problem(self._shared.engine, command.table)
+        self._listen_with(request, Nop(), command.table, Strings.of([JOBS_KEY]), problem)
 
     def _begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
         """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
-        problem = self._reserve(len(command.keys))
+        self._listen_with(request, command, command.table, command.keys, None)
+
+    def _listen_with(
+        self, request: Request, command: Command, table: str, keys: Strings, problem: Refusal | None
+    ) -> None:
+        """Runs a command; keys are listened to from then on, unless it is refused."""
+        # They count before it is run, so that requests under way count too.
+        if problem is None and self._listened_keys + len(keys) > limits.LISTENED_KEYS_MAX:
+            problem = _TOO_MANY_KEYS
         if problem is not None:
             self.answer(request, problem)
             return
-        listen = Listen(table=command.table, keys=command.keys)
-        self._committer.submit(self, request, command, self._listen_after(request, listen))
+        self._listened_keys += len(keys)
 
-    def _listen_after(self, request: Request, command: Listen) -> Callable[[Reply], Reply]:
         def listen(reply: Reply) -> Reply:
             added = 0
+            if isinstance(request.command, ListenJobs):
+                self._committer.look_at_dates(table)
             if not isinstance(reply, Refusal) and self.is_open:
-                keys = command.keys.rows()
-                added = self._listeners.add(self, request.identifier, command.table, keys)
-            self._listened_keys -= len(command.keys) - added
+                added = self._listeners.add(self, request.identifier, table, keys.rows())
+            self._listened_keys -= len(keys) - added
             return reply
 
-        return listen
+        self._committer.submit(self, request, command, listen)
 
     @serves(Unlisten)
     def _unlisten(self, request: Request, command: Unlisten) -> None:
@@ -473,13 +466,6 @@ class Session(asyncio.Protocol):
             return reply
 
         self._committer.submit(self, request, Nop(), end)
-
-    def _reserve(self, keys: int) -> Refusal | None:
-        """Counts keys to listen to before they are, so that requests under way count too."""
-        if self._listened_keys + keys > limits.LISTENED_KEYS_MAX:
-            return _TOO_MANY_KEYS
-        self._listened_keys += keys
-        return None
 
     # -- the connection ---------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,15 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import DUE, Done, Messages, Next, Read
+from fjord.engine import Engine
 from fjord.engine.news import Arrival
-from fjord.engine.waits import Dates, Lines, Ranked, Readers, found_nothing
+from fjord.engine.waits import JOBS_KEY, Lines, Listeners, Ranked, Wait, Waits, found_nothing
 from tests.unit.engine.job_records import taken
 
 NOW_US = 1_000_000
+NOTHING = Messages(
+    first_seqs=[], walls_us=[], ops=Strings.of([]), after=5, until=5, ended=True, rows=0
+)
 LOOK_US = int(limits.WALL_LOOK_SECONDS_MAX * 1_000_000)
 
 
@@ -313,8 +318,12 @@ class Table:
         return min((date for date in self.dates_us if date > after_us), default=None)
 
 
+def listeners_of(table: Table) -> Listeners[str]:
+    return Listeners(cast(Engine, table))
+
+
 def test_dates_are_told_one_after_the_other() -> None:
-    dates = Dates(Table(10, 20, 21).first_date_us)
+    dates = listeners_of(Table(10, 20, 21))
     dates.look("t", 5)
     assert dates.look_us(5) == 10
     assert dates.reach(9) == []
@@ -326,7 +335,7 @@ def test_dates_are_told_one_after_the_other() -> None:
 
 def test_a_date_that_came_is_told_although_others_arrived_before_it_was() -> None:
     table = Table(10)
-    dates = Dates(table.first_date_us)
+    dates = listeners_of(table)
     dates.look("t", 5)
     table.dates_us.append(15)
     dates.look("t", 12)  # the timer is late
@@ -336,7 +345,7 @@ def test_a_date_that_came_is_told_although_others_arrived_before_it_was() -> Non
 
 def test_an_earlier_date_takes_the_place_of_a_later_one() -> None:
     table = Table(10)
-    dates = Dates(table.first_date_us)
+    dates = listeners_of(table)
     dates.look("t", 5)
     table.dates_us = [8]
     dates.look("t", 5)
@@ -347,41 +356,45 @@ def test_an_earlier_date_takes_the_place_of_a_later_one() -> None:
 
 
 def test_a_table_that_is_forgotten_has_no_date() -> None:
-    dates = Dates(Table(10).first_date_us)
+    dates = listeners_of(Table(10))
+    dates.add("somebody", 1, "t", [JOBS_KEY])
     dates.look("t", 5)
-    dates.forget("t")
+    dates.drop("somebody")
     assert dates.reach(10) == []
 
 
 # -- messages -------------------------------------------------------------------------------------
 
 
+def reader(table: str, waits: Waits[Wait]) -> Wait:
+    """Returns a READ that found nothing and waits."""
+    wait = Wait(command=Read(table=table, after=5), deadline_us=NOW_US)
+    assert waits.settle(wait, NOTHING, 0)
+    return wait
+
+
 def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
-    readers: Readers[str] = Readers()
-    for table, name in (("t", "a"), ("u", "b"), ("t", "c"), ("v", "d")):
-        readers.park(table, name)
-    assert readers.wake({"t", "unknown"}) == ["a", "c"]
-    assert len(readers) == 2
-    assert readers.wake({"t"}) == []
-    assert sorted(readers.rouse()) == ["b", "d"]
-    assert len(readers) == 0
+    waits: Waits[Wait] = Waits()
+    a, b, c, d = (reader(table, waits) for table in "tutv")
+    waits.append(["t", "unknown"])
+    assert (waits.take_woken(), waits.parked) == ([a, c], 2)
+    waits.append(["t"])
+    assert waits.take_woken() == []
+    waits.rouse()
+    assert (waits.take_woken(), waits.parked) == ([b, d], 0)
 
 
 def test_who_has_left_is_not_woken_for_messages() -> None:
-    readers: Readers[str] = Readers()
-    readers.park("t", "a")
-    readers.park("t", "b")
-    readers.leave("t", "a")
-    readers.leave("t", "a")
-    readers.leave("unknown", "a")
-    assert readers.wake({"t"}) == ["b"]
+    waits: Waits[Wait] = Waits()
+    a, b = reader("t", waits), reader("t", waits)
+    waits.leave(a)
+    waits.leave(a)
+    waits.append(["t"])
+    assert waits.take_woken() == [b]
 
 
 def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
-    nothing = Messages(
-        first_seqs=[], walls_us=[], ops=Strings.of([]), after=5, until=5, ended=True, rows=0
-    )
-    assert found_nothing(Read(table="t", after=5), nothing)
-    assert not found_nothing(Read(table="t", after=5, until=5), nothing)
-    assert not found_nothing(Read(table="t", after=5), replace(nothing, rows=1))
+    assert found_nothing(Read(table="t", after=5), NOTHING)
+    assert not found_nothing(Read(table="t", after=5, until=5), NOTHING)
+    assert not found_nothing(Read(table="t", after=5), replace(NOTHING, rows=1))
     assert not found_nothing(Read(table="t", after=5), Done(master=bytes(16), seq=1))

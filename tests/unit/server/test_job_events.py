@@ -129,7 +129,7 @@ def test_a_failure_to_find_a_date_stops_the_node(
     ear = world.client()
     world.push(b"key", delay=5)
     world.listen(ear)
-    monkeypatch.setattr(world.committer.listeners._dates, "_first_date_us", broken)
+    monkeypatch.setattr(world.engine, "first_date_us", broken)
     world.loop.pass_time(5)
     (failure,) = world.failures
     assert isinstance(failure, DurabilityError)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,28 @@ def test_an_address_that_is_taken_is_named() -> None:
         port = listener.getsockname()[1]
         with pytest.raises(FjordError, match=f"cannot listen on 127.0.0.1:{port}: "):
             service.listen("127.0.0.1", port)
+
+
+CODE = """
+import resource
+from fjord.server.service import keep_freed_buffers
+
+if {kept}:
+    assert keep_freed_buffers()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    bytearray(4 * 2**20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(*, kept: bool) -> int:
+    """Returns how many pages a process faults in that takes a buffer over and over."""
+    code = CODE.format(kept=kept)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_buffers_that_are_used_again_are_not_faulted_in_again() -> None:
+    pages = 4 * 2**20 // 4096
+    assert faults(kept=True) < 3 * pages
