@@ -19,27 +19,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    AsOf,
-    Batch,
-    Command,
-    DropTable,
-    InBlock,
-    Lag,
-    Messages,
-    Numbered,
-    Numbers,
-    Read,
-    Refusal,
-    Replies,
-    Reply,
-    Rest,
-    Seek,
-    Subscribe,
-    Unsubscribe,
-)
+from fjord.commands import Command, Read, Refusal, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import registers
 from fjord.errors import Code, CorruptionError, FjordError
@@ -50,15 +32,15 @@ from fjord.tables.state import Table
 class ColdReader(Protocol):
     """Whoever reads blocks; its calls may take long, and any thread may make them."""
 
-    def read(self, where: InBlock, command: Read) -> Messages:
+    def read(self, where: commands.InBlock, command: Read) -> commands.Messages:
         """Returns messages of a block."""
         ...
 
-    def locate(self, where: InBlock, wall_us: int) -> int:
+    def locate(self, where: commands.InBlock, wall_us: int) -> int:
         """Returns the seq before the first message of a block from a moment on."""
         ...
 
-    def count_after(self, where: InBlock, after: int) -> int:
+    def count_after(self, where: commands.InBlock, after: int) -> int:
         """Returns how many messages of a block are behind a seq."""
         ...
 
@@ -83,9 +65,9 @@ leaves = registers("leave")
 
 def leaving(command: Command) -> list[Command]:
     """Returns those of a command, or of a batch, after which less of blocks is needed."""
-    if type(command) is Numbered:
+    if type(command) is commands.Numbered:
         command = command.command
-    found = command.commands if type(command) is Batch else (command,)
+    found = command.commands if type(command) is commands.Batch else (command,)
     return [one for one in found if type(one).row.leave is not None]
 
 
@@ -101,19 +83,19 @@ class Errand:
 
     def __init__(self, command: Command) -> None:
         self.command: Any = command  # what is to be run next
-        self._found: InBlock | Replies | None = None
+        self._found: commands.InBlock | commands.Replies | None = None
         self._messages = 0  # of a LAG: counted in blocks by now
         self._seqs = 0
         self._missed = ""  # a block that was not there
 
     def take(self, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
-        if isinstance(reply, InBlock) or (
-            isinstance(reply, Replies) and InBlock in map(type, reply.replies)
+        if isinstance(reply, commands.InBlock) or (
+            isinstance(reply, commands.Replies) and commands.InBlock in map(type, reply.replies)
         ):
             self._found = reply
             return None
-        if self._seqs and type(reply) is Numbers:
+        if self._seqs and type(reply) is commands.Numbers:
             return self._sum(reply)
         return reply
 
@@ -136,7 +118,7 @@ class Errand:
             return Refusal(code=Code.FAILED, text=f"a cold block cannot be read: {error}")
 
     @looks(Read)
-    def _read(self, where: InBlock, cold: ColdReader) -> Reply | None:
+    def _read(self, where: commands.InBlock, cold: ColdReader) -> Reply | None:
         command = self.command
         messages = cold.read(where, command)
         if messages.rows or messages.after <= command.after or command.until == messages.after:
@@ -145,42 +127,42 @@ class Errand:
         self.command = dataclasses.replace(command, after=messages.after)
         return None
 
-    @looks(Subscribe, Seek)
-    def _locate(self, where: InBlock, cold: ColdReader) -> None:
+    @looks(commands.Subscribe, commands.Seek)
+    def _locate(self, where: commands.InBlock, cold: ColdReader) -> None:
         seq = cold.locate(where, self.command.at)
         self.command = dataclasses.replace(self.command, start=int(Start.SEQ), at=seq + 1)
 
-    @looks(Lag)
-    def _count(self, where: InBlock, cold: ColdReader) -> None:
+    @looks(commands.Lag)
+    def _count(self, where: commands.InBlock, cold: ColdReader) -> None:
         self._messages += cold.count_after(where, where.after)
         self._seqs += where.last - where.after
         self.command = dataclasses.replace(self.command, after=where.last)
 
-    def _sum(self, reply: Numbers) -> Numbers:
+    def _sum(self, reply: commands.Numbers) -> commands.Numbers:
         more = {b"messages": self._messages, b"seqs": self._seqs}
         names = reply.names.rows()
         values = [
             value + more.get(name, 0) for name, value in zip(names, reply.values, strict=True)
         ]
-        return Numbers(names=Strings.of(names), values=values)
+        return commands.Numbers(names=Strings.of(names), values=values)
 
-    @looks(AsOf)
-    def _fill(self, found: Replies, cold: ColdReader) -> Reply:
+    @looks(commands.AsOf)
+    def _fill(self, found: commands.Replies, cold: ColdReader) -> Reply:
         """Answers those reads of a snapshot that came to blocks, as far as they are one answer."""
         replies = list(found.replies)
-        answer_bytes = sum(data_bytes(one) for one in replies if type(one) is not InBlock)
+        answer_bytes = sum(data_bytes(one) for one in replies if type(one) is not commands.InBlock)
         for number, (command, reply) in enumerate(zip(self.command.commands, replies, strict=True)):
-            if isinstance(reply, InBlock):
+            if isinstance(reply, commands.InBlock):
                 replies[number] = messages = cold.read(reply, command)
                 answer_bytes += data_bytes(messages)
             if answer_bytes > limits.ANSWER_BYTES_MAX:
                 return _TOO_LARGE
-        return Replies(replies=replies)
+        return commands.Replies(replies=replies)
 
     def _miss(self, error: FileNotFoundError) -> Refusal | None:
         """A block may have gone by retention; then the engine does not name it again."""
         found = self._found
-        name = found.name if isinstance(found, InBlock) else ""
+        name = found.name if isinstance(found, commands.InBlock) else ""
         if name and name != self._missed:
             self._missed = name
             return None
@@ -207,13 +189,13 @@ class LazyCold:
         self.reader: ColdReader | None = None  # None: no block was read yet
         self._making = threading.Lock()
 
-    def read(self, where: InBlock, command: Read) -> Messages:
+    def read(self, where: commands.InBlock, command: Read) -> commands.Messages:
         return self._reader().read(where, command)
 
-    def locate(self, where: InBlock, wall_us: int) -> int:
+    def locate(self, where: commands.InBlock, wall_us: int) -> int:
         return self._reader().locate(where, wall_us)
 
-    def count_after(self, where: InBlock, after: int) -> int:
+    def count_after(self, where: commands.InBlock, after: int) -> int:
         return self._reader().count_after(where, after)
 
     def rest(self, table: str, subscriber: str) -> None:
@@ -244,16 +226,16 @@ class LazyCold:
                 assert leave is not None
                 leave(self, one)
 
-    @leaves(DropTable)
-    def _leave_table(self, command: DropTable) -> None:
+    @leaves(commands.DropTable)
+    def _leave_table(self, command: commands.DropTable) -> None:
         self.forget(command.name)
 
-    @leaves(Seek, Unsubscribe)
-    def _leave_place(self, command: Seek | Unsubscribe) -> None:
+    @leaves(commands.Seek, commands.Unsubscribe)
+    def _leave_place(self, command: commands.Seek | commands.Unsubscribe) -> None:
         self.rest(command.table, command.name)
 
-    @leaves(Rest)
-    def _leave_for_now(self, command: Rest) -> None:
+    @leaves(commands.Rest)
+    def _leave_for_now(self, command: commands.Rest) -> None:
         if command.asleep:
             self.rest(command.table, command.name)
 

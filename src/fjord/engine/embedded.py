@@ -16,24 +16,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
-from fjord.commands import (
-    Changed,
-    Command,
-    Listen,
-    ListenJobs,
-    Next,
-    Numbers,
-    Read,
-    Refusal,
-    Reply,
-    Scan,
-    SealNow,
-    Span,
-    Stats,
-)
+from fjord.commands import Changed, Command, Next, Read, Refusal, Reply
 from fjord.commands.layout import registers
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.engine import Engine
@@ -91,12 +77,12 @@ class Embedded:
         reply: Reply = self._pursue(command, None) if execute is None else execute(self, command)
         return reply
 
-    def listen(self, command: Listen | ListenJobs) -> Listener:
+    def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
         """Returns what changes of keys, or of jobs, from now on, as it changes."""
         listener = Listener(self, command)
         with self._running:
             self._engine.check_usable()
-            if isinstance(command, ListenJobs):
+            if isinstance(command, commands.ListenJobs):
                 problem = jobs_problem(self._engine, command.table)
                 if problem is not None:
                     raise problem.error()
@@ -291,20 +277,20 @@ class Embedded:
                 due_us = self._due_us()
             self._ticker.wake_at(due_us)
 
-    @executes(Stats)
-    def _stats(self, command: Stats) -> Reply:
+    @executes(commands.Stats)
+    def _stats(self, command: commands.Stats) -> Reply:
         with self._running:
             found = self._engine.stats()
         if self._rounds is not None:
             found |= self._rounds.stats()
         return numbers(found if self._cold is None else found | self._cold.stats())
 
-    @executes(SealNow)
-    def _seal_now(self, command: SealNow) -> Reply:
+    @executes(commands.SealNow)
+    def _seal_now(self, command: commands.SealNow) -> Reply:
         return _NO_SHELF if self._rounds is None else self._rounds.seal(command)
 
-    @executes(Scan, Span)
-    def _scan(self, command: Scan | Span) -> Reply:
+    @executes(commands.Scan, commands.Span)
+    def _scan(self, command: commands.Scan | commands.Span) -> Reply:
         try:
             return self._engine.scan(command)
         except OSError:
@@ -323,7 +309,7 @@ class _Waiter(Wait):
 class Listener:
     """Changes of some keys, in order; whoever does not take them in time is told so."""
 
-    def __init__(self, embedded: Embedded, command: Listen | ListenJobs) -> None:
+    def __init__(self, embedded: Embedded, command: commands.Listen | commands.ListenJobs) -> None:
         self._embedded = embedded
         self._ready = threading.Condition()
         self._waiting: collections.deque[Changed] = collections.deque()
@@ -382,10 +368,10 @@ class EmbeddedReader:
         self._running = threading.Lock()
 
     def execute(self, command: Command) -> Reply:
-        if isinstance(command, Scan | Span):
+        if isinstance(command, commands.Scan | commands.Span):
             with self._running:
                 return self._engine.scan(command)
-        if isinstance(command, Stats):
+        if isinstance(command, commands.Stats):
             with self._running:
                 return numbers(self._engine.stats())
         errand = Errand(command)
@@ -396,7 +382,7 @@ class EmbeddedReader:
             if answer is not None:
                 return answer
 
-    def listen(self, command: Listen | ListenJobs) -> Listener:
+    def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
         raise FjordError("a database that was opened with read_only=True cannot listen")
 
     def close(self) -> None:
@@ -406,10 +392,10 @@ class EmbeddedReader:
             self._engine.close()
 
 
-def numbers(found: dict[str, int]) -> Numbers:
+def numbers(found: dict[str, int]) -> commands.Numbers:
     """Returns named numbers as a reply."""
     names = sorted(found)
-    return Numbers(
+    return commands.Numbers(
         names=Strings.of([name.encode() for name in names]), values=[found[name] for name in names]
     )
 

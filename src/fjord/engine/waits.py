@@ -37,20 +37,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from fjord import kinds, limits
-from fjord.commands import (
-    ARRIVED,
-    DUE,
-    Changed,
-    Command,
-    Messages,
-    Next,
-    Read,
-    Refusal,
-    Reply,
-    Taken,
-    name_problem,
-)
+from fjord import commands, kinds, limits
+from fjord.commands import Changed, Command, Next, Read, Refusal, Reply
 from fjord.engine.engine import Engine
 from fjord.engine.news import Arrival
 from fjord.tables import catalog
@@ -91,10 +79,13 @@ class Wait:
 
 def found_nothing(command: Command, reply: Reply) -> bool:
     """Says that a NEXT, or a READ of whatever there is, found nothing, which may change."""
-    if type(reply) is Taken:
+    if type(reply) is commands.Taken:
         return len(reply.rows) == 0
     return (
-        type(reply) is Messages and reply.rows == 0 and type(command) is Read and command.until == 0
+        type(reply) is commands.Messages
+        and reply.rows == 0
+        and type(command) is Read
+        and command.until == 0
     )
 
 
@@ -216,7 +207,7 @@ class Waits(Generic[W]):
             self._readers.setdefault(wait.command.table, {})[wait] = None
         else:
             assert isinstance(wait.command, Next)
-            assert isinstance(reply, Taken)
+            assert isinstance(reply, commands.Taken)
             self._lines.park(wait, wait.command, reply.next_at_us)
 
     def _wake(self, waits: Iterable[W]) -> None:
@@ -364,7 +355,9 @@ class Lines(Generic[K]):
 def jobs_problem(engine: Engine, name: str) -> Refusal | None:
     """Says that a table has no jobs to listen to, or None; one that is not there yet may have."""
     table = engine.tables.get(name)
-    return name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
+    return (
+        commands.name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
+    )
 
 
 class Listening(Generic[K]):
@@ -448,7 +441,7 @@ class Listeners(Generic[K]):
         heard = [one for one in arrivals if self.hears_all or (one, JOBS_KEY) in self._by_key]
         for table in heard:
             self.look(table, wall_us)
-        return [moment(table, ARRIVED, wall_us) for table in heard]
+        return [moment(table, commands.ARRIVED, wall_us) for table in heard]
 
     def look(self, table: str, wall_us: int) -> None:
         """Finds a jobs table's next date: when it is listened to, and when jobs arrived.
@@ -470,7 +463,7 @@ class Listeners(Generic[K]):
         tables = list(iter(lambda: self._dates.pop(wall_us), None))
         for table in tables:
             self.look(table, wall_us)
-        return [moment(table, DUE, wall_us) for table in tables]
+        return [moment(table, commands.DUE, wall_us) for table in tables]
 
     def look_us(self, wall_us: int) -> int | None:
         """Returns when to call `reach`: at the next date, or soon if the clock may be set."""

@@ -26,19 +26,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, cast
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.blocks.child import NodeBlocks, missing_libraries
 from fjord.clock import Clock
-from fjord.commands import (
-    Command,
-    ListSubscribers,
-    Nop,
-    Read,
-    Refusal,
-    Reply,
-    SealNow,
-    Subscribers,
-)
+from fjord.commands import Command, Nop, Read, Refusal, Reply
 from fjord.engine import Engine
 from fjord.engine.cold import Errand, LazyCold, is_log
 from fjord.engine.rounds import Rounds, Turn, in_turn
@@ -115,7 +106,7 @@ class Sealer:
 
         self._beside.put(ITSELF, self._warm_up.run, finish)
 
-    def seal(self, origin: Origin, request: Any, command: SealNow) -> None:
+    def seal(self, origin: Origin, request: Any, command: commands.SealNow) -> None:
         """Seals everything; answers when that is done."""
 
         def finish(result: object, error: Exception | None) -> None:
@@ -284,11 +275,11 @@ class WarmUp:
                 if looked_at >= _LOOKED_AT_MAX:
                     return
 
-    def _pages(self, name: str) -> Iterator[Subscribers]:
+    def _pages(self, name: str) -> Iterator[commands.Subscribers]:
         start = ""
         while (table := self._engine.tables.get(name)) is not None and is_log(table):
-            page = self._run(ListSubscribers(table=name, start=start))
-            if not isinstance(page, Subscribers):
+            page = self._run(commands.ListSubscribers(table=name, start=start))
+            if not isinstance(page, commands.Subscribers):
                 return  # it is not a stream, or was dropped
             yield page
             start = page.next_name

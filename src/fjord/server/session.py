@@ -19,36 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from fjord import limits, wire
+from fjord import commands, limits, wire
 from fjord.clock import Clock
 from fjord.columns import Buffer, Strings
-from fjord.commands import (
-    FUNCTIONS,
-    REVISION,
-    Batch,
-    Command,
-    Done,
-    Flag,
-    Get,
-    Hello,
-    Listen,
-    ListenJobs,
-    Next,
-    Nop,
-    Numbered,
-    Numbers,
-    Refusal,
-    Reply,
-    Scan,
-    SealNow,
-    Set,
-    Span,
-    Stats,
-    Touch,
-    Unlisten,
-    Welcome,
-    name_problem,
-)
+from fjord.commands import Command, Next, Nop, Refusal, Reply
 from fjord.commands.layout import registers
 from fjord.engine import Engine
 from fjord.engine.cold import leaving
@@ -112,7 +86,7 @@ class Shared:
     sessions: Sessions
     new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
     cursors: Cursors
-    stats: Callable[[], Numbers]
+    stats: Callable[[], commands.Numbers]
     version: str
 
 
@@ -340,7 +314,7 @@ class Session(asyncio.Protocol):
         serve = type(command).row.serve
         if serve is not None:
             serve(self, request, command)
-        elif request.flags & Flag.LISTEN:
+        elif request.flags & commands.Flag.LISTEN:
             self._begin_listening(request, command)  # type: ignore[arg-type] # GET or SET
         elif request.number:
             found = self._numbered(request, command)
@@ -358,7 +332,7 @@ class Session(asyncio.Protocol):
         if not self.client_id:
             self.answer(request, _NO_HELLO)
             return None
-        return Numbered(command=command, client=self.client_id, number=request.number)
+        return commands.Numbered(command=command, client=self.client_id, number=request.number)
 
     # -- requests that need more than to be run ----------------------------------------------------
 
@@ -366,26 +340,28 @@ class Session(asyncio.Protocol):
     def _refuse(self, request: Request, refusal: Refusal) -> None:
         self.answer(request, refusal)
 
-    @serves(Scan, Span)
-    def _scan(self, request: Request, command: Scan | Span) -> None:
+    @serves(commands.Scan, commands.Span)
+    def _scan(self, request: Request, command: commands.Scan | commands.Span) -> None:
         self._committer.scan(self, request, command)
 
-    @serves(Stats)
-    def _stats(self, request: Request, command: Stats) -> None:
+    @serves(commands.Stats)
+    def _stats(self, request: Request, command: commands.Stats) -> None:
         self._committer.submit(self, request, Nop(), lambda reply: self._shared.stats())
 
-    @serves(Hello)
-    def _hello(self, request: Request, command: Hello) -> None:
-        if command.revision != REVISION:
+    @serves(commands.Hello)
+    def _hello(self, request: Request, command: commands.Hello) -> None:
+        if command.revision != commands.REVISION:
             self.answer(request, _OTHER_REVISION)
             return
         client = command.client if any(command.client) else self._shared.new_client()
         self.client_id = client
 
         def welcome(reply: Reply) -> Reply:
-            if not isinstance(reply, Done):
+            if not isinstance(reply, commands.Done):
                 return reply
-            return Welcome(client=client, master=reply.master, version=self._shared.version)
+            return commands.Welcome(
+                client=client, master=reply.master, version=self._shared.version
+            )
 
         self._committer.submit(self, request, Nop(), welcome)
 
@@ -393,8 +369,8 @@ class Session(asyncio.Protocol):
     def _next(self, request: Request, command: Next) -> None:
         self._waits.begin(self, request, command)
 
-    @serves(Batch)
-    def _batch(self, request: Request, command: Batch) -> None:
+    @serves(commands.Batch)
+    def _batch(self, request: Request, command: commands.Batch) -> None:
         found = self._numbered(request, command)
         if found is None:
             return
@@ -409,8 +385,8 @@ class Session(asyncio.Protocol):
         if found is not None:
             self._waits.begin(self, request, found)
 
-    @serves(SealNow)
-    def _seal(self, request: Request, command: SealNow) -> None:
+    @serves(commands.SealNow)
+    def _seal(self, request: Request, command: commands.SealNow) -> None:
         sealer = self._shared.sealer
         if sealer is None:
             self.answer(request, _NO_SEALER)
@@ -419,17 +395,19 @@ class Session(asyncio.Protocol):
 
     # -- requests to listen -----------------------------------------------------------------------
 
-    @serves(Listen)
-    def _listen(self, request: Request, command: Listen) -> None:
+    @serves(commands.Listen)
+    def _listen(self, request: Request, command: commands.Listen) -> None:
         problem = _listen_problem(command)
         self._listen_with(request, Nop(), command.table, command.keys, problem)
 
-    @serves(ListenJobs)
-    def _listen_jobs(self, request: Request, command: ListenJobs) -> None:
+    @serves(commands.ListenJobs)
+    def _listen_jobs(self, request: Request, command: commands.ListenJobs) -> None:
         problem = jobs_problem(self._shared.engine, command.table)
         self._listen_with(request, Nop(), command.table, Strings.of([JOBS_KEY]), problem)
 
-    def _begin_listening(self, request: Request, command: Set | Get | Touch) -> None:
+    def _begin_listening(
+        self, request: Request, command: commands.Set | commands.Get | commands.Touch
+    ) -> None:
         """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
         self._listen_with(request, command, command.table, command.keys, None)
 
@@ -447,7 +425,7 @@ class Session(asyncio.Protocol):
 
         def listen(reply: Reply) -> Reply:
             added = 0
-            if isinstance(request.command, ListenJobs):
+            if isinstance(request.command, commands.ListenJobs):
                 self._committer.look_at_dates(table)
             if not isinstance(reply, Refusal) and self.is_open:
                 added = self._listeners.add(self, request.identifier, table, keys.rows())
@@ -456,8 +434,8 @@ class Session(asyncio.Protocol):
 
         self._committer.submit(self, request, command, listen)
 
-    @serves(Unlisten)
-    def _unlisten(self, request: Request, command: Unlisten) -> None:
+    @serves(commands.Unlisten)
+    def _unlisten(self, request: Request, command: commands.Unlisten) -> None:
         def end(reply: Reply) -> Reply:
             ended = self._listeners.end(self, command.identifier)
             if ended is None:
@@ -583,12 +561,12 @@ class Session(asyncio.Protocol):
         logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
 
 
-for _row in FUNCTIONS.values():
+for _row in commands.FUNCTIONS.values():
     if _row.look is not None or _row.leave is not None:
         _row.serve = Session._read
 
 
-def _listen_problem(command: Listen) -> Refusal | None:
+def _listen_problem(command: commands.Listen) -> Refusal | None:
     """Says what is wrong with a LISTEN, or None."""
     sizes = [len(key) for key in command.keys.rows()]
     if not sizes:
@@ -599,7 +577,7 @@ def _listen_problem(command: Listen) -> Refusal | None:
         return Refusal(
             code=Code.KEY_TOO_LONG, text=f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         )
-    return name_problem(command.table)
+    return commands.name_problem(command.table)
 
 
 def _duplicate(request: Request, now_us: int) -> list[Buffer]:
@@ -616,7 +594,8 @@ _BUSY: Final = Refusal(
 )
 _OTHER_REVISION: Final = Refusal(
     code=Code.BAD_VERSION,
-    text=f"this daemon speaks revision {REVISION} of the protocol; use a client of its version",
+    text=f"this daemon speaks revision {commands.REVISION} of the protocol; "
+    "use a client of its version",
 )
 _NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server does not seal; its log says why")
 _TOO_MANY_KEYS: Final = Refusal(

@@ -24,19 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from fjord import commands
 from fjord.clock import Clock
-from fjord.commands import (
-    Command,
-    Fail,
-    InBlock,
-    Messages,
-    Next,
-    Read,
-    Refusal,
-    Replies,
-    Reply,
-    Taken,
-)
+from fjord.commands import Command, Next, Read, Refusal, Reply
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.news import News
 from fjord.engine.waits import Stage, Wait, Waits
@@ -124,7 +114,7 @@ class WaitingRequests:
     def settle(self, wait: WaitingRequest, reply: Reply) -> None:
         """Takes a reply that is durable: answers, parks the request, or asks a block."""
         origin = wait.origin
-        if type(reply) is not Taken:
+        if type(reply) is not commands.Taken:
             found = self._follow(wait, reply)
             if found is None:
                 self._ask(wait)
@@ -133,7 +123,7 @@ class WaitingRequests:
         if wait.deadline_us and self._is_parked(wait, reply):
             return
         is_wanted = origin.is_open and wait.stage is not Stage.ENDED
-        if type(reply) is Taken and reply.first_xid and not is_wanted:
+        if type(reply) is commands.Taken and reply.first_xid and not is_wanted:
             self._give_back(wait, reply)
             reply = wait.nothing or reply
         self._answer(wait, reply)
@@ -224,11 +214,11 @@ class WaitingRequests:
             self._run(wait)
         self._counters.parked_waits = self._waits.parked
 
-    def _give_back(self, wait: WaitingRequest, taken: Taken) -> None:
+    def _give_back(self, wait: WaitingRequest, taken: commands.Taken) -> None:
         """Lets others have jobs whose worker is gone; their leases would last for long."""
         xids = range(taken.first_xid, taken.first_xid + len(taken.rows))
         table = cast(Next, wait.command).table
-        fail = Fail(table=table, xids=xids, counts=False)
+        fail = commands.Fail(table=table, xids=xids, counts=False)
         self._submit(ITSELF, _note_given_back, fail, None, None)
 
     # -- blocks -----------------------------------------------------------------------------------
@@ -236,7 +226,11 @@ class WaitingRequests:
     def _follow(self, wait: WaitingRequest, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
         answer: Reply | None = reply
-        if wait.errand is not None or type(reply) is InBlock or type(reply) is Replies:
+        if (
+            wait.errand is not None
+            or type(reply) is commands.InBlock
+            or type(reply) is commands.Replies
+        ):
             wait.errand = wait.errand or Errand(wait.command)
             answer = wait.errand.take(reply)
         cold = self._cold
@@ -254,7 +248,7 @@ class WaitingRequests:
             if result is None:
                 self._run(wait)
                 return
-            if isinstance(result, Messages) and isinstance(wait.command, Read):
+            if isinstance(result, commands.Messages) and isinstance(wait.command, Read):
                 self._note_inside(wait.origin, wait.command)
             self._answer(wait, cast(Reply, result))
             wait.origin.flush()
