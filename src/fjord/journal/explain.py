@@ -27,7 +27,7 @@ _BYTES_SHOWN: Final = 32
 _SIZES: Final[dict[ops.ColumnKind, int]] = {ops.U8: 1, ops.U64: 8, ops.ONCE: 8}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Field:
     """Some bytes of a segment, and what they mean."""
 
@@ -41,6 +41,8 @@ class Field:
         return self.offset + self.size
 
 
+# Rows that stand one after the other: their name, where each begins and the last one ends, they.
+_Run = tuple[str, Sequence[int], ops.Column]
 # Name, size, how it is shown.  The order is that of docs/journal-format.md.
 _Layout = tuple[tuple[str, int, Callable[[bytes], str]], ...]
 
@@ -116,7 +118,7 @@ def _header(disk: disks.Disk, part: Part) -> list[Field]:
         data = file.read(0, frames.SEGMENT_HEADER_BYTES)
     if part.damage is not None:
         reason = f"no header: {part.damage.reason}"
-        return [Field(offset=0, size=len(data), name=reason, value=_hex(data))]
+        return [Field(0, len(data), reason, _hex(data))]
     return list(_fields(_SEGMENT, data, 0))
 
 
@@ -141,7 +143,7 @@ def _no_frame(disk: disks.Disk, part: Part, start: int, end: int) -> list[Field]
     with contextlib.closing(disk.open(part.path)) as file:
         data = file.read(start, min(end - start, _BYTES_SHOWN))
     name = "no frame" if data.strip(b"\0") else "no frame, zeros so far"
-    return [Field(offset=start, size=end - start, name=name, value=_hex(data))]
+    return [Field(start, end - start, name, _hex(data))]
 
 
 def _frame(located: Located, salt: bytes, at: int) -> Iterator[Field]:
@@ -153,9 +155,7 @@ def _frame(located: Located, salt: bytes, at: int) -> Iterator[Field]:
             op, _, end = ops.decode(view, position)
         except ValueError as error:
             data = located.body[position:]
-            yield Field(
-                offset=base + position, size=len(data), name=f"no op: {error}", value=_hex(data)
-            )
+            yield Field(base + position, len(data), f"no op: {error}", _hex(data))
             return
         yield from _fields(
             _OP, located.body[position : position + ops.HEADER.size], base + position
@@ -167,78 +167,54 @@ def _frame(located: Located, salt: bytes, at: int) -> Iterator[Field]:
 def _columns(op: ops.Op, offset: int, at: int) -> Iterator[Field]:
     for (name, kind), column in zip(op.opcode.columns, op.columns, strict=True):
         if isinstance(column, Strings):
-            runs = _strings(name, column, offset)
+            data = columns.aligned(offset + 4 * len(column.offsets))
+            runs: list[_Run] = [
+                (f"{name} offset", _bounds(column.offsets, 4, offset), column.offsets),
+                (name, [data + one for one in column.offsets], column),
+            ]
         else:
-            runs = [_numbers(name, column, _SIZES[kind], offset)]
+            runs = [(name, _bounds(column, _SIZES[kind], offset), column)]
         for run in runs:
-            yield from _rows(run, at)
-            offset = columns.aligned(run.bounds[-1])
-            if offset > run.bounds[-1]:
-                size = offset - run.bounds[-1]
-                yield Field(
-                    offset=run.bounds[-1], size=size, name="padding", value=_hex(bytes(size))
-                )
+            yield from _rows(*run, at)
+            end = run[1][-1]
+            offset = columns.aligned(end)
+            if offset > end:
+                yield Field(end, offset - end, "padding", _hex(bytes(offset - end)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
-    """Rows that stand one after the other."""
-
-    name: str
-    bounds: Sequence[int]  # where each row begins, and where the last one ends
-    show: Callable[[int], str]
+def _bounds(column: ops.Numbers, size: int, offset: int) -> range:
+    return range(offset, offset + size * (len(column) + 1), size)
 
 
-def _numbers(name: str, column: ops.Numbers, size: int, offset: int) -> _Run:
-    bounds = range(offset, offset + size * (len(column) + 1), size)
-    return _Run(name=name, bounds=bounds, show=lambda row: str(column[row]))
-
-
-def _strings(name: str, column: Strings, offset: int) -> list[_Run]:
-    offsets = _numbers(f"{name} offset", column.offsets, 4, offset)
-    data = columns.aligned(offsets.bounds[-1])
-    bounds = [data + one for one in column.offsets]
-    return [offsets, _Run(name=name, bounds=bounds, show=lambda row: _shown(column[row]))]
-
-
-def _rows(run: _Run, at: int) -> Iterator[Field]:
+def _rows(name: str, bounds: Sequence[int], column: ops.Column, at: int) -> Iterator[Field]:
     """Yields a field for each row, or for the row at a byte and for those before and behind it."""
-    count = len(run.bounds) - 1
+    count = len(bounds) - 1
+    wanted = bisect.bisect_right(bounds, at) - 1
     if count <= _ROWS_SHOWN:
-        yield from (_row(run, row) for row in range(count))
-        return
-    wanted = bisect.bisect_right(run.bounds, at) - 1
-    if not 0 <= wanted < count:
-        yield from _several(run, 0, count)
-        return
-    yield from _several(run, 0, wanted)
-    yield _row(run, wanted)
-    yield from _several(run, wanted + 1, count)
-
-
-def _row(run: _Run, row: int) -> Field:
-    start, end = run.bounds[row], run.bounds[row + 1]
-    return Field(offset=start, size=end - start, name=f"{run.name}[{row}]", value=run.show(row))
-
-
-def _several(run: _Run, first: int, end: int) -> Iterator[Field]:
-    if first < end:
-        start = run.bounds[first]
-        name = f"{run.name}[{first}..{end - 1}]"
-        size = run.bounds[end] - start
-        yield Field(offset=start, size=size, name=name, value=f"{end - first} rows")
+        parts = [(row, row + 1) for row in range(count)]
+    elif 0 <= wanted < count:
+        parts = [(0, wanted), (wanted, wanted + 1), (wanted + 1, count)]
+    else:
+        parts = [(0, count)]
+    for first, end in parts:
+        start, size = bounds[first], bounds[end] - bounds[first]
+        if count <= _ROWS_SHOWN or first == wanted:
+            yield Field(start, size, f"{name}[{first}]", _shown(column[first]))
+        elif first < end:
+            yield Field(start, size, f"{name}[{first}..{end - 1}]", f"{end - first} rows")
 
 
 def _fields(layout: _Layout, data: bytes, offset: int) -> Iterator[Field]:
     position = 0
     for name, size, show in layout:
-        raw = data[position : position + size]
-        yield Field(offset=offset + position, size=size, name=name, value=show(raw))
+        yield Field(offset + position, size, name, show(data[position : position + size]))
         position += size
 
 
-def _shown(data: bytes) -> str:
-    """Returns bytes as a text literal, cut where they are long."""
+def _shown(data: int | bytes) -> str:
+    """Returns a number, or bytes as a text literal, cut where they are long."""
+    if isinstance(data, int):
+        return str(data)
     text = repr(data[:_BYTES_SHOWN])[1:]
     return text if len(data) <= _BYTES_SHOWN else f"{text}... {len(data)} bytes"
 

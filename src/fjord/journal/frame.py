@@ -19,7 +19,6 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
@@ -44,8 +43,7 @@ add_to_checksum = google_crc32c.extend
 PlacedOp = tuple[ops.Op, ops.Place]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentHeader:
+class SegmentHeader(NamedTuple):
     """The first 64 bytes of a segment."""
 
     segment: int
@@ -60,20 +58,8 @@ class SegmentHeader:
         return self.shard + _NUMBER.pack(self.segment)
 
     def encode(self) -> bytes:
-        head = self._pack(0)
-        return self._pack(checksum(head))
-
-    def _pack(self, crc: int) -> bytes:
-        return _SEGMENT.pack(
-            MAGIC,
-            VERSION,
-            crc,
-            self.segment,
-            self.first_seq,
-            self.shard,
-            self.created_us,
-            self.lease_us,
-        )
+        crc = checksum(_SEGMENT.pack(MAGIC, VERSION, 0, *self))
+        return _SEGMENT.pack(MAGIC, VERSION, crc, *self)
 
 
 def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
@@ -84,20 +70,12 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     """
     if len(data) < SEGMENT_HEADER_BYTES:
         raise CorruptionError(path, 0, "it is shorter than a segment header")
-    magic, version, _, segment, first_seq, shard, created_us, lease_us = _SEGMENT.unpack(
-        data[:SEGMENT_HEADER_BYTES]
-    )
+    magic, version, _, *fields = _SEGMENT.unpack(data[:SEGMENT_HEADER_BYTES])
     if magic != MAGIC:
         raise CorruptionError(path, 0, "it does not begin with FJORDSEG")
     if version != VERSION:
         raise CorruptionError(path, 8, f"it has format version {version}, known is {VERSION}")
-    header = SegmentHeader(
-        segment=segment,
-        first_seq=first_seq,
-        shard=shard,
-        created_us=created_us,
-        lease_us=lease_us,
-    )
+    header = SegmentHeader(*fields)
     if header.encode() != data[:SEGMENT_HEADER_BYTES]:
         raise CorruptionError(path, 12, "the checksum of the segment header is wrong")
     return header

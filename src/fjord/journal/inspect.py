@@ -15,7 +15,7 @@ from fjord.journal import frame as frames
 from fjord.journal import survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
-from fjord.ops import Op, Opcode, Place
+from fjord.ops import Op, Opcode
 
 # Told how many of how many bytes have been looked at.
 Progress = Callable[[int, int], None]
@@ -136,12 +136,9 @@ def _unreadable(part: Part, located: Located) -> Damage | None:
     They are not counted as lost, and a repair leaves them as they are.
     """
     try:
-        for _ in located.ops():
-            pass
+        list(located.ops())
     except ValueError as error:
-        return Damage(
-            segment=part.segment, path=part.path, offset=located.offset, reason=str(error)
-        )
+        return Damage(part.segment, part.path, located.offset, str(error))
     return None
 
 
@@ -221,27 +218,22 @@ def _rows_of(
             name = op.column("name")
             tables[op.table] = name[0].decode(errors="replace")
         table = tables.setdefault(op.table, str(op.table)) if op.table else ""
-        if wanted.table in ("", table):
-            yield from _op_rows(located, op, place, table, wanted)
-
-
-def _op_rows(
-    located: Located, op: Op, place: Place, table: str, wanted: Wanted
-) -> Iterator[DumpRow]:
-    first = max(0, wanted.first_seq - place.seq)
-    last = min(op.rows - 1, wanted.last_seq - place.seq)
-    if op.opcode is Opcode.LOST:
-        last = min(first, last)  # one for all of them: there is nothing to say of each
-    for row in range(first, last + 1):
-        yield DumpRow(
-            seq=place.seq + row,
-            wall_us=located.frame.wall_us,
-            segment=located.segment,
-            offset=located.offset,
-            op=op.opcode.name,
-            table=table,
-            fields=_fields(op, row),
-        )
+        if wanted.table not in ("", table):
+            continue
+        first = max(0, wanted.first_seq - place.seq)
+        last = min(op.rows - 1, wanted.last_seq - place.seq)
+        if op.opcode is Opcode.LOST:
+            last = min(first, last)  # one for all of them: there is nothing to say of each
+        for row in range(first, last + 1):
+            yield DumpRow(
+                seq=place.seq + row,
+                wall_us=located.frame.wall_us,
+                segment=located.segment,
+                offset=located.offset,
+                op=op.opcode.name,
+                table=table,
+                fields=_fields(op, row),
+            )
 
 
 def _fields(op: Op, row: int) -> Fields:

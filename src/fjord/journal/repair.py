@@ -37,7 +37,7 @@ _CHUNK_BYTES: Final = 1 * limits.MIB
 _ROWS_MAX: Final = 2**32 - 1  # of one op
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Repaired:
     """What was done to one segment."""
 
@@ -60,12 +60,7 @@ def repair(
     parts = survey.make_out(disk, directory, durable_seq=durable_seq)
     damaged, packed = _find_damaged(disk, parts, durable_seq)
     written = {
-        part.segment: _write(
-            disk,
-            part.path + frames.UNFINISHED,
-            part,
-            survey.walk(disk, part, durable_seq=durable_seq),
-        )
+        part.segment: _write(disk, part, survey.walk(disk, part, durable_seq=durable_seq))
         for part in damaged
     }
     with _second_names(disk, parts, [*damaged, *packed]):
@@ -121,13 +116,7 @@ def _replace(
     kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
     disk.rename(part.path + frames.UNFINISHED, part.path)
     disk.sync_directory(os.path.dirname(part.path))
-    return Repaired(
-        segment=part.segment,
-        path=part.path,
-        kept_in=kept_in,
-        frames=frame_count,
-        lost_rows=lost_rows,
-    )
+    return Repaired(part.segment, part.path, kept_in, frame_count, lost_rows)
 
 
 def _remove(disk: disks.Disk, part: Part, quarantine: str) -> Repaired:
@@ -135,17 +124,16 @@ def _remove(disk: disks.Disk, part: Part, quarantine: str) -> Repaired:
     if disk.exists(part.path):
         disk.remove(part.path)
     disk.sync_directory(os.path.dirname(part.path))
-    return Repaired(segment=part.segment, path=part.path, kept_in=kept_in, frames=0, lost_rows=0)
+    return Repaired(part.segment, part.path, kept_in, frames=0, lost_rows=0)
 
 
-def _write(
-    disk: disks.Disk, path: str, part: Part, steps: Iterator[Located | Damage]
-) -> tuple[int, int]:
+def _write(disk: disks.Disk, part: Part, steps: Iterator[Located | Damage]) -> tuple[int, int]:
     """Writes what is left of a segment; returns the whole frames and the lost rows."""
     header = part.header
     frame_count = lost_rows = 0
     wall_us, lease_us = header.created_us, header.lease_us
     position = frames.SEGMENT_HEADER_BYTES
+    path = part.path + frames.UNFINISHED
     with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
         file.truncate(0)
         file.write(0, header.encode())

@@ -9,7 +9,6 @@ Nothing is written, and a writer may be at work meanwhile.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import dataclasses
 import os
@@ -33,7 +32,7 @@ _CHUNK_BYTES: Final = 1 * limits.MIB
 _PACKED: Final = struct.Struct("<QQ")  # segment and seq, the columns of the op
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Damage:
     """A place where bytes are not what was written."""
 
@@ -101,7 +100,7 @@ class _Walk:
             self._files[part.path] = None
         self._window, self._path, self._base = b"", "", 0
         # Frames behind the first damage, and in other files, in the order of their seqs.
-        self._others: list[tuple[int, _Place]] = []
+        self._others: list[Stray] = []
         self._claim = 0  # the highest seq that one of them vouches for
         self._has_looked_behind = self._has_looked_elsewhere = False
 
@@ -144,14 +143,8 @@ class _Walk:
             yield self._damage(place, reason, seq, end_seq - seq)
 
     def _damage(self, place: _Place, reason: str, seq: int, rows: int) -> Damage:
-        return Damage(
-            segment=self._part.segment,
-            path=place.path,
-            offset=place.offset,
-            reason=reason,
-            first_seq=seq if rows else 0,
-            rows=rows,
-        )
+        first_seq = seq if rows else 0
+        return Damage(self._part.segment, place.path, place.offset, reason, first_seq, rows)
 
     def _vouched(self, seq: int, place: _Place) -> bool:
         """Says whether a frame must be here: else the segment just ends."""
@@ -166,9 +159,9 @@ class _Walk:
         """Finds the frame with the lowest seq that counts, where one is not readable."""
         self._look_behind(place)
         self._look_elsewhere()
-        start = bisect.bisect_left(self._others, seq, key=lambda other: other[0])
-        for first_seq, found_at in self._others[start:]:
-            located = self._whole_at(found_at, first_seq)
+        for frame, path, offset in self._others:
+            found_at = _Place(path, offset)
+            located = self._whole_at(found_at, frame.first_seq) if frame.first_seq >= seq else None
             if located is not None:
                 return found_at, located
         return None
@@ -187,10 +180,8 @@ class _Walk:
             self._note(self._part.strays.of(self._part.segment))
 
     def _note(self, found: Iterable[Stray]) -> None:
-        for frame, path, offset in found:
-            self._others.append((frame.first_seq, _Place(path, offset)))
-            self._claim = max(self._claim, frame.durable_seq)
-        self._others.sort(key=lambda other: other[0])
+        self._others = sorted((*self._others, *found), key=lambda other: other.frame.first_seq)
+        self._claim = max((other.frame.durable_seq for other in self._others), default=0)
 
     def _whole_at(self, place: _Place, seq: int) -> Located | None:
         """Returns the frame at a place if it is whole, is that of `seq`, and still counts."""
@@ -265,12 +256,8 @@ class Begin:
             return list(parts)
         position = parts.index(first)
         if first.segment == self.segment:
-            header = dataclasses.replace(first.header, first_seq=self.seq)
-            return [
-                *parts[:position],
-                dataclasses.replace(first, header=header),
-                *parts[position + 1 :],
-            ]
+            first = dataclasses.replace(first, header=first.header._replace(first_seq=self.seq))
+            return [*parts[:position], first, *parts[position + 1 :]]
         return [*parts[:position], self._missing_before(first), *parts[position:]]
 
     def _missing_before(self, first: Part) -> Part:
@@ -280,11 +267,11 @@ class Begin:
         if self.segment < number:
             reason = f"segments {self.segment} to {number} are missing"
         return Part(
-            header=dataclasses.replace(first.header, segment=number, first_seq=self.seq),
+            header=first.header._replace(segment=number, first_seq=self.seq),
             path=path,
             size=0,
             is_readable=False,
-            damage=Damage(segment=number, path=path, offset=0, reason=reason),
+            damage=Damage(number, path, 0, reason),
             strays=first.strays,
             following_seq=first.header.first_seq,
         )
@@ -294,13 +281,11 @@ class Begin:
         first = self._late(parts)
         if first is None or self.is_known or not self.has_gap:
             return None
-        return Damage(
-            segment=first.segment,
-            path=first.path,
-            offset=0,
-            reason=f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost, "
-            "and what says which is among what is lost",
+        reason = (
+            f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost, "
+            "and what says which is among what is lost"
         )
+        return Damage(first.segment, first.path, 0, reason)
 
     def _late(self, parts: Sequence[Part]) -> Part | None:
         """Returns the first segment, if it begins later than the journal does."""
@@ -419,28 +404,17 @@ def _with_missing(directory: str, looks: Sequence[_Look], others: Sequence[int])
 
 
 def _look_at(disk: disks.Disk, directory: str, segment: int) -> _Look:
-    path = frames.segment_path(directory, segment)
+    look = _Look(segment=segment, path=frames.segment_path(directory, segment))
     try:
-        with contextlib.closing(disk.open(path)) as file:
+        with contextlib.closing(disk.open(look.path)) as file:
             data, size = file.read(0, frames.SEGMENT_HEADER_BYTES), file.size()
+        look = dataclasses.replace(look, data=data, size=size, is_readable=True)
+        header = frames.decode_segment_header(data, look.path)
+        return dataclasses.replace(look, header=header)
     except OSError as error:
-        reason = f"it cannot be read ({error.strerror})"
-        return _Look(segment=segment, path=path, reason=reason)
-    header, offset, reason = None, 0, ""
-    try:
-        header = frames.decode_segment_header(data, path)
+        return dataclasses.replace(look, reason=f"it cannot be read ({error.strerror})")
     except CorruptionError as error:
-        offset, reason = error.offset, error.reason
-    return _Look(
-        segment=segment,
-        path=path,
-        data=data,
-        size=size,
-        header=header,
-        offset=offset,
-        reason=reason,
-        is_readable=True,
-    )
+        return dataclasses.replace(look, offset=error.offset, reason=error.reason)
 
 
 def _judge(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
@@ -454,7 +428,7 @@ def _judge(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
         offset, reason = 24, "it begins before the segment before it"
     elif header is not None:
         return None
-    return Damage(segment=look.segment, path=look.path, offset=offset, reason=reason)
+    return Damage(look.segment, look.path, offset, reason)
 
 
 def _guess(
@@ -475,8 +449,7 @@ def _guess(
     elif look.segment == 1:
         known.append(1)
     last = before.header if before else header
-    return dataclasses.replace(
-        header,
+    return header._replace(
         first_seq=max(min(known, default=1), last.first_seq),
         created_us=first.wall_us if first else last.created_us,
         lease_us=last.lease_us,
