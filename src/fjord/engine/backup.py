@@ -16,8 +16,9 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import google_crc32c
 
@@ -40,6 +41,8 @@ _VERSION_WITHOUT_BLOCKS = 1
 _BLOCKS = "blocks"
 # Of a folder of blocks, and of a file in it; what is not finished has another name.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.parquet|\.json)?")
+# The fields of a record of the manifest, and what makes them of JSON.
+Kinds = Mapping[str, Callable[[Any], Any]]
 _CHUNK_BYTES = 1 * limits.MIB
 # A writer that packs may take a segment away under a copy, which then begins again.
 _ATTEMPTS = 10
@@ -54,6 +57,9 @@ class Copied:
     size: int
     crc: int  # CRC-32C of the file
 
+    def path(self, segments: str, blocks: str) -> str:
+        return frames.segment_path(segments, self.segment)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedBlock:
@@ -63,6 +69,9 @@ class CopiedBlock:
     name: str
     size: int
     crc: int
+
+    def path(self, segments: str, blocks: str) -> str:
+        return os.path.join(blocks, self.folder, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +86,12 @@ class Manifest:
     location: str = ""  # where all other blocks are
 
     @property
+    def files(self) -> list[Copied | CopiedBlock]:
+        return [*self.segments, *self.blocks]
+
+    @property
     def bytes(self) -> int:
-        blocks = sum(copied.size for copied in self.blocks)
-        return blocks + sum(copied.size for copied in self.segments)
+        return sum(copied.size for copied in self.files)
 
 
 class _SegmentGoneError(Exception):
@@ -120,33 +132,22 @@ def restore(backup: str, path: str, settings: EngineSettings | None = None) -> M
     manifest = read_manifest(disk, backup)
     _make_empty(disk, layout.root)
     disk.make_directory(layout.journal)
-    progress = _Bytes(settings.progress, manifest.bytes)
-    for copied in manifest.segments:
-        source = frames.segment_path(backup, copied.segment)
-        target = frames.segment_path(layout.journal, copied.segment)
-        _restore(disk, source, target, copied, progress)
-    folders = sorted({copied.folder for copied in manifest.blocks})
+    folders = sorted({os.path.join(layout.blocks, one.folder) for one in manifest.blocks})
     for folder in folders:
-        disk.make_directory(os.path.join(layout.blocks, folder))
-    for one in manifest.blocks:
-        source = os.path.join(backup, _BLOCKS, one.folder, one.name)
-        target = os.path.join(layout.blocks, one.folder, one.name)
-        _restore(disk, source, target, one, progress)
+        disk.make_directory(folder)
+    progress = _adding(settings.progress, manifest.bytes)
+    for copied in manifest.files:
+        source = copied.path(backup, os.path.join(backup, _BLOCKS))
+        target = copied.path(layout.journal, layout.blocks)
+        if _copy(disk, source, target, copied.size, progress)[1] != copied.crc:
+            raise CorruptionError(source, 0, "it is not the file that was backed up")
     layouts.write_mark(disk, layout.shared, Shared(seq=manifest.seq))
     if manifest.location:
         layouts.write_mark(disk, layout.place, BlocksPlace(location=manifest.location))
-    made = [os.path.join(layout.blocks, folder) for folder in folders]
-    made += [layout.blocks] if folders else []
+    made = [*folders, layout.blocks] if folders else []
     for directory in (*made, layout.journal, layout.root, os.path.dirname(layout.root)):
         disk.sync_directory(directory)
     return manifest
-
-
-def _restore(
-    disk: Disk, source: str, target: str, copied: Copied | CopiedBlock, progress: _Bytes
-) -> None:
-    if _copy(disk, source, target, copied.size, progress.add)[1] != copied.crc:
-        raise CorruptionError(source, 0, "it is not the file that was backed up")
 
 
 def read_manifest(disk: Disk, backup: str) -> Manifest:
@@ -163,29 +164,22 @@ def read_manifest(disk: Disk, backup: str) -> Manifest:
         found = json.loads(data)
         if found["version"] not in (_VERSION, _VERSION_WITHOUT_BLOCKS):
             raise DirectoryError(f"{path} has version {found['version']}, known is {_VERSION}")
-        segments = [
-            Copied(segment=int(one["segment"]), size=int(one["size"]), crc=int(one["crc"]))
-            for one in found["segments"]
-        ]
-        blocks = [
-            CopiedBlock(
-                folder=_plain(one["folder"]),
-                name=_plain(one["name"]),
-                size=int(one["size"]),
-                crc=int(one["crc"]),
-            )
-            for one in found.get("blocks", ())
-        ]
+        segment: Kinds = {"segment": int, "size": int, "crc": int}
+        block: Kinds = {"folder": _plain, "name": _plain, "size": int, "crc": int}
         return Manifest(
             version=_VERSION,
             seq=int(found["seq"]),
             created_us=int(found["created_us"]),
-            segments=segments,
-            blocks=blocks,
+            segments=[Copied(**_read(one, segment)) for one in found["segments"]],
+            blocks=[CopiedBlock(**_read(one, block)) for one in found.get("blocks", ())],
             location=str(found.get("location", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(path, 0, f"it cannot be read ({error})") from error
+
+
+def _read(record: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
+    return {name: kind(record[name]) for name, kind in kinds.items()}
 
 
 def _plain(name: object) -> str:
@@ -204,22 +198,22 @@ def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest
     # in between, what is durable also says with which of them the journal begins.
     oldest = _oldest_segment(disk, layout)
     published = layouts.read_published(disk, layout)
-    with contextlib.closing(_open_journal(disk, layout)) as journal:
-        if journal.segments[0].segment != oldest:
-            raise _SegmentGoneError
-        seq, sizes = _check(disk, layout, journal, published)
-        progress = _Bytes(settings.progress, sum(sizes.values()))
-        copies = []
-        for header in journal.segments:
-            if header.segment in sizes:
-                size, source = sizes[header.segment], journal.path(header.segment)
-                copy = frames.segment_path(target, header.segment)
-                try:
-                    _, crc = _copy(disk, source, copy, size, progress.add)
-                except FileNotFoundError as error:
-                    raise _SegmentGoneError from error
-                _check_same(disk, source, header)
-                copies.append(Copied(segment=header.segment, size=size, crc=crc))
+    copies = []
+    try:
+        with contextlib.closing(Journal(disk, layout.journal)) as journal:
+            if journal.segments[0].segment != oldest:
+                raise _SegmentGoneError
+            seq, sizes = _check(disk, layout, journal, published)
+            progress = _adding(settings.progress, sum(sizes.values()))
+            for header in journal.segments:
+                if header.segment in sizes:
+                    size, source = sizes[header.segment], journal.path(header.segment)
+                    copy = frames.segment_path(target, header.segment)
+                    _, crc = _copy(disk, source, copy, size, progress)
+                    _check_same(disk, source, header)
+                    copies.append(Copied(segment=header.segment, size=size, crc=crc))
+    except FileNotFoundError as error:
+        raise _SegmentGoneError from error
     manifest = Manifest(
         version=_VERSION,
         seq=seq,
@@ -283,8 +277,6 @@ def _check(
             if located.frame.first_seq > seq:
                 break
             sizes[located.segment] = located.end
-    except FileNotFoundError as error:
-        raise _SegmentGoneError from error
     except CorruptionError:
         for header in journal.segments:
             _check_same(disk, journal.path(header.segment), header)
@@ -295,13 +287,6 @@ def _check(
 def _oldest_segment(disk: Disk, layout: Layout) -> int | None:
     found = [frames.segment_number(name) for name in disk.names(layout.journal)]
     return min((number for number in found if number is not None), default=None)
-
-
-def _open_journal(disk: Disk, layout: Layout) -> Journal:
-    try:
-        return Journal(disk, layout.journal)
-    except FileNotFoundError as error:
-        raise _SegmentGoneError from error
 
 
 def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]) -> int:
@@ -316,13 +301,9 @@ def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[
 
 def _check_same(disk: Disk, path: str, header: SegmentHeader) -> None:
     """A file that is recycled under a copy has another header by now, or another name."""
-    try:
-        with contextlib.closing(disk.open(path)) as file:
-            is_same = file.read(0, frames.SEGMENT_HEADER_BYTES) == header.encode()
-    except FileNotFoundError:
-        is_same = False
-    if not is_same:
-        raise _SegmentGoneError
+    with contextlib.closing(disk.open(path)) as file:
+        if file.read(0, frames.SEGMENT_HEADER_BYTES) != header.encode():
+            raise _SegmentGoneError
 
 
 def _copy(
@@ -356,14 +337,13 @@ def _make_empty(disk: Disk, path: str) -> None:
     disk.make_directory(path)
 
 
-class _Bytes:
-    """Counts for a progress bar."""
+def _adding(progress: Progress, total: int) -> Callable[[int], None]:
+    """Returns what counts bytes for a progress bar."""
+    done = 0
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
+    def add(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
 
-    def add(self, size: int) -> None:
-        self._done += size
-        self._progress(self._done, self._total)
+    return add

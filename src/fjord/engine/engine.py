@@ -33,7 +33,7 @@ from fjord.engine.group import (
     write_progress,
 )
 from fjord.engine.layout import Parts, Published, Status
-from fjord.engine.memory import Memory
+from fjord.engine.memory import NO_JOBS, Memory
 from fjord.engine.news import NO_NEWS, News, Watched
 from fjord.engine.packing import Packer
 from fjord.engine.scan import Past, look
@@ -178,8 +178,17 @@ class Engine:
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal alone, up to what is durable."""
         self.check_usable()
-        known = (self.tables, self.durable_seq, *self.sealing.cold, self._takeovers)
-        return look(Past(self.journal, *known, bool(self.sealing.location)), command)
+        sealing = self.sealing
+        past = Past(
+            self.journal,
+            self.tables,
+            self.durable_seq,
+            sealing.cold_seqs,
+            sealing.cold_lasts,
+            self._takeovers,
+            bool(sealing.location),
+        )
+        return look(past, command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
         """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
@@ -195,9 +204,12 @@ class Engine:
         try:
             if self._status is Status.OPEN and self._process == os.getpid():
                 self.sync()
-                self._close_writer()
+                self.writer.close()
                 self._index.sync()
                 self._leave_clean_mark()
+        except DurabilityError:
+            self._fail()
+            raise
         except OSError as error:
             # Everything is durable.  A full disk costs the next start a recovery, no more.
             if not disks.is_full(error):
@@ -248,9 +260,10 @@ class Engine:
     def attach_blocks(self, given: str = "") -> str:
         """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
         disk, layout = self._parts.disk, self._parts.layout
-        location = self.memory.location = layouts.blocks_location(disk, layout, given)
+        location = layouts.blocks_location(disk, layout, given)
+        self.memory.location = self.sealing.location = location
         self.sealing.shared_seq = layouts.shared_seq(disk, layout, location)
-        self.sealing.attach(location)
+        self.sealing.look()
         return location
 
     def first_date_us(self, table: str, after_us: int) -> int | None:
@@ -265,11 +278,17 @@ class Engine:
 
     def job_counts(self) -> dict[str, JobCounts]:
         """Returns how many jobs each jobs table has."""
-        return self.memory.counts_of(self.tables)
+        counts = self.memory.counts
+        return {
+            name: counts.get(table.id, NO_JOBS)
+            for name, table in self.tables.items()
+            if table.kind is kinds.Kind.JOBS
+        }
 
     def job_deaths(self) -> dict[str, int]:
         """Returns how many jobs of each table died since the start."""
-        return self.memory.deaths_of(self.tables)
+        deaths = self.memory.deaths
+        return {name: deaths[one.id] for name, one in self.tables.items() if one.id in deaths}
 
     def upkeep(self) -> bool:
         """Does one bounded step of what is due; says whether there is more to do at once."""
@@ -525,13 +544,6 @@ class Engine:
         """Nothing is acknowledged any more, and the next start does not trust the index."""
         self._status = Status.FAILED
         self._published.write_failed()
-
-    def _close_writer(self) -> None:
-        try:
-            self.writer.close()
-        except DurabilityError:
-            self._fail()
-            raise
 
     def _publish(self, durable_seq: int) -> None:
         if durable_seq > self._published_seq:

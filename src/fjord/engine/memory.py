@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
-from fjord import kinds, limits
+from fjord import limits
 from fjord.index import Transaction
 from fjord.ops import Op
 from fjord.tables.generations import Generations
@@ -242,17 +242,6 @@ class Memory:
             "snapshots": len(self.snapshots),
             **job_stats(self.counts),
         }
-
-    def counts_of(self, tables: Tables) -> dict[str, JobCounts]:
-        return {
-            name: self.counts.get(table.id, NO_JOBS)
-            for name, table in tables.items()
-            if table.kind is kinds.Kind.JOBS
-        }
-
-    def deaths_of(self, tables: Tables) -> dict[str, int]:
-        deaths = self.deaths
-        return {name: deaths[table.id] for name, table in tables.items() if table.id in deaths}
 
 
 # -- index writes that are gathered in memory, to be written later in one go, or not at all -------

@@ -166,7 +166,7 @@ class Rounds:
     def _write(self, plan: SealPlan) -> None:
         if self._is_stopped:
             raise ClosedError
-        blocks = self._shelf.write(self._plans.journal_directory, plan)
+        blocks = self._shelf.write(self._engine.journal.directory, plan)
         self._turn(lambda: self._plans.finish_seal(plan, blocks))
         self.blocks += len(blocks)
 
@@ -174,6 +174,6 @@ class Rounds:
         """Removes what need not be kept; says whether there was something."""
         blocks = in_turn(self._turn, self._plans.plan_retirement)
         if blocks:
-            self._shelf.remove(blocks, wipes=self._plans.is_secure)
+            self._shelf.remove(blocks, wipes=self._engine.memory.is_secure)
             self._turn(lambda: self._plans.finish_retirement(blocks))
         return bool(blocks)

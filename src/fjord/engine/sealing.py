@@ -33,7 +33,7 @@ class Sealing:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._memory, self._clock = engine.memory, engine.clock
-        self._journal, self._writer = engine.journal, engine.writer
+        self._journal = engine.journal
         self._began_seq = engine.applied_seq  # what is older may be of any table
         self._ended_seq = engine.applied_seq  # of the last frame
         # A seq before which a table has nothing, by table; of older ones that is not known.
@@ -57,30 +57,6 @@ class Sealing:
         items = history.all_items(engine.scan_index)
         self.cold_lasts = {block.table: block.last for block, _ in items}
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
-
-    @property
-    def is_secure(self) -> bool:
-        """Says that the files of blocks are overwritten before they go."""
-        return self._memory.is_secure
-
-    @property
-    def shard(self) -> bytes:
-        """UUID of the journal."""
-        return self._writer.header.shard
-
-    @property
-    def journal_directory(self) -> str:
-        return self._journal.directory
-
-    @property
-    def cold(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """The first and the last seq that is in a block, by table."""
-        return self.cold_seqs, self.cold_lasts
-
-    def attach(self, location: str) -> None:
-        """From now on somebody asks for plans, and writes blocks there."""
-        self.location = location
-        self.look()
 
     def look(self) -> None:
         """Reads how far each table is, and finds out when the next round is due."""
@@ -179,7 +155,7 @@ class Sealing:
         if not ranges:
             self.look()
             return None
-        return SealPlan(self.shard, ranges)
+        return SealPlan(self._engine.writer.header.shard, ranges)
 
     def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
         """Takes note of the blocks of a plan; the caller syncs."""

@@ -301,7 +301,10 @@ class Writer:
                 self._spare.extend()
                 if not self._could_rotate(body_bytes, claim):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
-            before, self.header = self.header, self._next_header(created_us, lease_us)
+            before = self.header
+            self.header = SegmentHeader(
+                before.segment + 1, self.next_seq, before.shard, created_us, lease_us
+            )
             size = self._size_for(body_bytes)
             try:
                 is_part = 0 < self._spare.bytes < self._segment_bytes
@@ -312,7 +315,10 @@ class Writer:
                     self._spare.drop_following()
                 raise
             if self._spare.following_bytes:
-                self._promote_following()
+                try:
+                    self._spare.promote_following()
+                except OSError as error:
+                    raise self._fail(error) from error
             with contextlib.closing(old):
                 if position < capacity - capacity // _UNUSED_SHARE:
                     self._cut_unused(old, position)
@@ -342,13 +348,13 @@ class Writer:
             self._file.close()
             self._file = None
 
-    def _begin(self, body: bytes, *, size: int, least: int | None = None) -> None:
+    def _begin(self, body: bytes, *, size: int, least: int) -> None:
         """Makes the segment of `header` and goes on in it; `least` is a size that will do."""
         path = frames.segment_path(self._directory, self.segment)
         source = self._source(path, is_empty=not body)
         file = self._disk.open(source, writable=True, create=True)
         try:
-            capacity = _allocate(file, size, size if least is None else least)
+            capacity = _allocate(file, size, least)
             file.write(0, self.header.encode() + body + _NO_FRAME)
         except OSError:
             self._give_back(file, source)
@@ -365,15 +371,6 @@ class Writer:
         self._file, self._capacity = file, capacity
         self.position = self.synced_position = frames.SEGMENT_HEADER_BYTES + len(body)
         self.committed_seq = self.durable_seq = self.next_seq - 1
-
-    def _next_header(self, created_us: int, lease_us: int) -> SegmentHeader:
-        return SegmentHeader(
-            segment=self.segment + 1,
-            first_seq=self.next_seq,
-            shard=self.header.shard,
-            created_us=created_us,
-            lease_us=lease_us,
-        )
 
     def _size_for(self, body_bytes: int) -> int:
         """Returns the size of a segment that has room for a frame, and for urgent ones."""
@@ -402,12 +399,6 @@ class Writer:
                 file.truncate(self._spare.bytes)
             else:
                 self._disk.remove(source)
-
-    def _promote_following(self) -> None:
-        try:
-            self._spare.promote_following()
-        except OSError as error:
-            raise self._fail(error) from error
 
     def _open_file(self) -> disks.File:
         if self._failed is not None:

@@ -57,7 +57,7 @@ class Shore:
                 return answer
 
     def write(self, engine: Engine, plan: SealPlan) -> list[Block]:
-        directory = engine.sealing.journal_directory
+        directory = engine.journal.directory
         return write_blocks(directory, plan, self.store, disk=self._disk)
 
     def seal(self, engine: Engine, table: str = "") -> list[Block]:

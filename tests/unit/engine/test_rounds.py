@@ -44,7 +44,8 @@ class World:
         }
         self.master = b"m" * 16
         self.durable_seq = 100
-        self.journal_directory = "journal"
+        self.journal = self.memory = self
+        self.directory = "journal"
         self.is_secure = False
         self.due: int | None = 0
         self.sealing = self
@@ -71,7 +72,7 @@ class World:
         self.steps.append("retired")
 
     def write(self, journal: str, plan: SealPlan) -> list[Block]:
-        assert journal == self.journal_directory
+        assert journal == self.directory
         self.steps.append("write")
         if self.failure is not None:
             raise self.failure

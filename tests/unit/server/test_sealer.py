@@ -33,7 +33,7 @@ class Source:
     """An engine of which the world knows everything."""
 
     def __init__(self, world: World) -> None:
-        self.sealing = world
+        self.sealing = self.journal = self.memory = world
         self.tables: dict[str, Any] = {}
         self.master = bytes(16)
         self.durable_seq = 1
@@ -45,7 +45,7 @@ class World:
     def __init__(self) -> None:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
-        self.journal_directory = "journal"
+        self.directory = "journal"
         self.is_secure = False
         self.due: int | None = None
         self.written = 0
