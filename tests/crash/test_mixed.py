@@ -160,7 +160,7 @@ def test_a_call_that_is_interrupted_in_a_commit_counts_as_a_crash(
     world.play(engine, make_script(1, 5))
     target, name = {
         "append": (engine.writer, "confirm"),
-        "commit": (engine, "_append"),
+        "commit": (engine.writer, "append"),
         "rotate": (engine.journal, "add"),
     }[where]
 

@@ -191,7 +191,7 @@ class Embedded:
     def _due_us(self) -> int:
         now_us = self._clock.wall_us()
         looks = [self._waits.look_us(now_us), self._listeners.look_us(now_us)]
-        if self._rounds is not None and not self._is_sealing():
+        if self._rounds is not None and self._round is None:
             looks.append(self._rounds.due_us())
         return min([self._engine.upkeep_due_us(), *(one for one in looks if one is not None)])
 
@@ -251,13 +251,10 @@ class Embedded:
 
     def _begin_round(self, now_us: int) -> None:
         """Begins to seal what is due, on a thread of its own."""
-        due_us = None if self._rounds is None or self._is_sealing() else self._rounds.due_us()
+        due_us = self._rounds.due_us() if self._rounds and self._round is None else None
         if due_us is not None and due_us <= now_us:
             self._round = threading.Thread(target=self._seal, name="fjord-seal", daemon=True)
             self._round.start()
-
-    def _is_sealing(self) -> bool:
-        return self._round is not None
 
     def _seal(self) -> None:
         assert self._rounds is not None

@@ -18,6 +18,7 @@ whether or not these were given out again.  Nothing was written at seq 0, so it 
 from __future__ import annotations
 
 import bisect
+import math
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -150,6 +151,8 @@ class _Batch:
         self._table = table.id
         self._opcodes = SHOWN if table.kind is kinds.Kind.KV else HISTORIC
         self._command = command
+        self._rows_max = command.rows_max or math.inf
+        self._bytes_max = command.bytes_max or math.inf
         self._seq = self.examined = command.after
         self._rows = self._size = self._wall_us = 0
         self.examined_bytes = 0
@@ -158,10 +161,13 @@ class _Batch:
     def add(self, located: Located) -> bool:
         """Takes a commit; False when the batch ends before it."""
         command, frame = self._command, located.frame
-        if (command.before_us and frame.wall_us >= command.before_us) or self._is_full():
+        if command.before_us and frame.wall_us >= command.before_us:
+            return False
+        if self._rows >= self._rows_max or self._size >= self._bytes_max:
             return False
         rows, size = self._count(located.body, frame.first_seq)
-        if rows and self._rows and not self._fits(rows, size):
+        is_more = self._rows + rows > self._rows_max or self._size + size > self._bytes_max
+        if rows and self._rows and is_more:
             return False
         self.examined_bytes += frame.length
         self.examined = frame.last_seq
@@ -170,17 +176,6 @@ class _Batch:
             self._size += size
             self._seq, self._wall_us = frame.last_seq, frame.wall_us
         return True
-
-    def _is_full(self) -> bool:
-        rows_max, bytes_max = self._command.rows_max, self._command.bytes_max
-        return bool(
-            (rows_max and self._rows >= rows_max) or (bytes_max and self._size >= bytes_max)
-        )
-
-    def _fits(self, rows: int, size: int) -> bool:
-        rows_max, bytes_max = self._command.rows_max, self._command.bytes_max
-        has_room = not rows_max or self._rows + rows <= rows_max
-        return has_room and (not bytes_max or self._size + size <= bytes_max)
 
     def _count(self, body: bytes, seq: int) -> tuple[int, int]:
         """Returns how many rows of the table a commit has behind `after`, and their ops' bytes."""
