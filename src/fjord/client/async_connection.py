@@ -22,13 +22,7 @@ from fjord.client.address import parse_url
 from fjord.client.connection import keep_alive
 from fjord.client.retry import Client, InFlight, Locks
 from fjord.commands import Changed, Command, Hello, Refusal, Reply
-from fjord.errors import (
-    ClosedError,
-    Code,
-    FjordError,
-    LocalProtocolError,
-    RemoteProtocolError,
-)
+from fjord.errors import ClosedError, Code, FjordError, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link
 
 # One timer for all requests, since a timer for each costs more than the request.

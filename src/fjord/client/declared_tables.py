@@ -13,13 +13,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 from fjord import jobs
+from fjord.client import table_settings
 from fjord.client.calls import Call, Steps, done
-from fjord.client.table_settings import (
-    JobSettings,
-    StreamSettings,
-    encode_job_settings,
-    encode_stream_settings,
-)
+from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo, table_call, tables_call
 from fjord.commands import CreateTable
 from fjord.declared import declaration
@@ -54,9 +50,11 @@ _SETTINGS: Final[dict[str, list[str]]] = {
 _JOBS: Final = JobSettings.__optional_keys__ - _APART
 _STREAM: Final = StreamSettings.__optional_keys__ - _APART
 _MODELS: Final[dict[str, _Model]] = {
-    Kind.JOBS: _Model(Kind.JOBS, _JOBS, encode_job_settings),
-    "queue": _Model(Kind.JOBS, _JOBS - {"merge"}, encode_job_settings, (("merge", False),)),
-    Kind.STREAM: _Model(Kind.STREAM, _STREAM, encode_stream_settings),
+    Kind.JOBS: _Model(Kind.JOBS, _JOBS, table_settings.encode_job_settings),
+    "queue": _Model(
+        Kind.JOBS, _JOBS - {"merge"}, table_settings.encode_job_settings, (("merge", False),)
+    ),
+    Kind.STREAM: _Model(Kind.STREAM, _STREAM, table_settings.encode_stream_settings),
     Kind.KV: _Model(Kind.KV),
 }
 

@@ -11,31 +11,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
-from fjord import limits
-from fjord.client import arrow
+from fjord import commands, limits
+from fjord.client import arrow, entries
 from fjord.client.calls import Call, Steps, ask, check_names, check_whole, done, expect, not_a
-from fjord.client.entries import (
-    Key,
-    date,
-    date_or_none,
-    decode_key,
-    encode_key,
-    microseconds,
-    moment_us,
-)
+from fjord.client.entries import Key
 from fjord.client.subscribers import check_seq
-from fjord.commands import (
-    BlockList,
-    ListBlocks,
-    ReplaceBlocks,
-    Reply,
-    Scan,
-    Scanned,
-    ScannedArrow,
-    SealNow,
-    Span,
-    Spanned,
-)
+from fjord.commands import BlockList, Reply, Scan, Scanned, ScannedArrow, Span, Spanned
 from fjord.errors import Code, RemoteProtocolError
 from fjord.ops import Opcode
 
@@ -48,7 +29,9 @@ class ScanWalk(Generic[Piece]):
     """Asks for one piece after the other."""
 
     def __init__(
-        self, command: Scan, read: Callable[[Scan, Scanned | ScannedArrow], Piece]
+        self,
+        command: Scan,
+        read: Callable[[Scan, Scanned | ScannedArrow], Piece],
     ) -> None:
         self._next: Scan | None = command
         self._read = read
@@ -80,7 +63,7 @@ def scan_of(
         start_seq=start_seq,
         end_seq=end_seq,
         opcodes=_opcodes(ops),
-        key_prefix=encode_key(key_prefix),
+        key_prefix=entries.encode_key(key_prefix),
     )
 
 
@@ -179,7 +162,7 @@ def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
         until=check_seq("until", bounds.get("until", 0)),
         rows_max=_bound("rows_max", bounds.get("rows_max", 0)),
         bytes_max=_bound("bytes_max", bounds.get("bytes_max", 0)),
-        before_us=moment_us(bounds.get("before"), "before"),
+        before_us=entries.moment_us(bounds.get("before"), "before"),
         epoch=_epoch(bounds.get("epoch", "")),
     )
 
@@ -203,7 +186,7 @@ def spanned(command: Span) -> Steps[SpanInfo]:
         seq=found.seq,
         rows=found.rows,
         bytes=found.size,
-        at=date_or_none(found.wall_us),
+        at=entries.date_or_none(found.wall_us),
         durable_seq=last.durable_seq,
         first_seq=last.first_seq,
         epoch="" if found.epoch == _NO_EPOCH else found.epoch.hex(),
@@ -276,7 +259,7 @@ def blocks(table: str) -> Steps[list[BlockInfo]]:
     found: list[BlockInfo] = []
     after = 0
     while True:
-        command = ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
+        command = commands.ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
         page: BlockList = yield ask(command, BlockList)
         found += _blocks(page)
         if not page.next_after:
@@ -290,28 +273,36 @@ def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]
     """Returns the call that puts a block in the place of others."""
     if isinstance(names, str | bytes):
         raise not_a("names", "a list of names of blocks", names)
-    command = ReplaceBlocks(
+    command = commands.ReplaceBlocks(
         table=table,
         names=list(names),
         name=new.name,
         rows=new.rows,
         size=new.bytes,
-        min_us=microseconds(new.min_at),
-        max_us=microseconds(new.max_at),
+        min_us=entries.microseconds(new.min_at),
+        max_us=entries.microseconds(new.max_at),
         crc=new.crc,
     )
     return Call(command, done)
 
 
 def seal_call(table: str) -> Call[None]:
-    return Call(SealNow(table=table), done)
+    return Call(commands.SealNow(table=table), done)
 
 
 def _blocks(page: BlockList) -> list[BlockInfo]:
     numbers = zip(*(getattr(page, name) for name in BlockList.NUMBERS), strict=True)
     return [
         BlockInfo(
-            decode_key(name), page.location, first, last, rows, size, date(low), date(high), crc
+            entries.decode_key(name),
+            page.location,
+            first,
+            last,
+            rows,
+            size,
+            entries.date(low),
+            entries.date(high),
+            crc,
         )
         for name, (first, last, rows, size, low, high, crc) in zip(
             page.names.rows(), numbers, strict=True

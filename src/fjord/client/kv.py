@@ -11,41 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 from fjord import commands, limits, values
+from fjord.client import entries
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, check_names, done, expect, expect_rows, nothing_to_do
-from fjord.client.entries import (
-    AnyKey,
-    Change,
-    Entry,
-    Key,
-    Seconds,
-    change_reader,
-    decode_value,
-    decode_values,
-    duration_us,
-    encode_key,
-    encode_keys,
-    microseconds,
-    read_entry,
-    read_values,
-)
+from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds
 from fjord.client.pages import Row, Span, Walk, read_entries, read_items, read_keys
 from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Delete,
-    Entries,
-    Get,
-    Listen,
-    Lock,
-    Modify,
-    Rename,
-    Reply,
-    Set,
-    Touch,
-    Unlock,
-)
+from fjord.commands import Entries, Reply
 from fjord.errors import Code, LocalProtocolError, UnavailableError
 from fjord.values import Type, Value
 
@@ -75,8 +49,8 @@ class KvCalls:
     def __init__(self, table: str, stamps: Stamps, schemas: Schemas | None = None) -> None:
         self.table = table
         self._stamps = stamps
-        self._decode = schemas.decode if schemas else decode_value
-        self._decode_all = schemas.decode_all if schemas else decode_values
+        self._decode = schemas.decode if schemas else entries.decode_value
+        self._decode_all = schemas.decode_all if schemas else entries.decode_values
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -94,9 +68,9 @@ class KvCalls:
         also: Iterable[Key] | None = None,
     ) -> Call[None]:
         encoded = list(map(values.encode, items.values()))
-        command = Set(
+        command = commands.Set(
             table=self.table,
-            keys=Strings.of(encode_keys(items)),
+            keys=Strings.of(entries.encode_keys(items)),
             types=bytes([type_ for type_, _ in encoded]),
             values=Strings.of([data for _, data in encoded]),
             timestamps_us=repeat(self._stamps.next_us(), len(encoded)),
@@ -106,10 +80,10 @@ class KvCalls:
         return Call(command, done)
 
     def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> Call[None]:
-        encoded = encode_keys(_listed(keys))
+        encoded = entries.encode_keys(_listed(keys))
         if not encoded:
             return nothing_to_do(None)
-        command = Delete(
+        command = commands.Delete(
             table=self.table,
             keys=Strings.of(encoded),
             timestamp_us=self._stamps.next_us(),
@@ -133,9 +107,9 @@ class KvCalls:
     def _modify(
         self, key: Key, change: commands.Change, operand: bytes = b"", type_: int = Type.INTEGER
     ) -> Call[Value]:
-        command = Modify(
+        command = commands.Modify(
             table=self.table,
-            key=encode_key(key),
+            key=entries.encode_key(key),
             change=change,
             operand=operand,
             operand_type=type_,
@@ -144,10 +118,10 @@ class KvCalls:
         return Call(command, _first_value)
 
     def rename(self, key: Key, to: Key, *, overwrite: bool = False) -> Call[None]:
-        command = Rename(
+        command = commands.Rename(
             table=self.table,
-            key=encode_key(key),
-            to=encode_key(to),
+            key=entries.encode_key(key),
+            to=entries.encode_key(to),
             timestamp_us=self._stamps.next_us(),
             overwrite=overwrite,
         )
@@ -161,25 +135,25 @@ class KvCalls:
         wanted = _listed(keys)
         if not wanted:
             return nothing_to_do({})
-        command = Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
+        command = commands.Get(table=self.table, keys=self._keys(wanted), skip_worked=skip_worked)
         return Call(
             command,
-            lambda reply: read_values(wanted, _entries(reply, len(wanted)), self._decode),
+            lambda reply: entries.read_values(wanted, _entries(reply, len(wanted)), self._decode),
         )
 
     def entry(self, key: Key) -> Call[Entry | None]:
-        command = Get(table=self.table, keys=self._keys([key]))
+        command = commands.Get(table=self.table, keys=self._keys([key]))
 
         def read(reply: Reply) -> Entry | None:
             found = _entries(reply, 1)
             if found.types[0] == Entries.MISSING:
                 return None
-            return read_entry(found, 0, self._decode)
+            return entries.read_entry(found, 0, self._decode)
 
         return Call(command, read)
 
     def exists(self, key: Key) -> Call[bool]:
-        command = Get(table=self.table, keys=self._keys([key]), with_data=False)
+        command = commands.Get(table=self.table, keys=self._keys([key]), with_data=False)
         return Call(command, lambda reply: _entries(reply, 1).types[0] != Entries.MISSING)
 
     def touch_many(
@@ -189,13 +163,13 @@ class KvCalls:
         ttl: Seconds | None = None,
         expires_at: datetime | None = None,
     ) -> Call[dict[AnyKey, Value]]:
-        until_us = microseconds(expires_at)
+        until_us = entries.microseconds(expires_at)
         if ttl is not None:
-            until_us = max(until_us, self._stamps.next_us() + duration_us(ttl))
+            until_us = max(until_us, self._stamps.next_us() + entries.duration_us(ttl))
         return self._touch(_listed(keys), extend=True, expires_at_us=until_us)
 
     def take_many(self, keys: Iterable[AnyKey], *, seconds: Seconds) -> Call[dict[AnyKey, Value]]:
-        until_us = self._stamps.next_us() + duration_us(seconds)
+        until_us = self._stamps.next_us() + entries.duration_us(seconds)
         return self._touch(_listed(keys), worked_until_us=until_us)
 
     def _touch(
@@ -208,14 +182,16 @@ class KvCalls:
     ) -> Call[dict[AnyKey, Value]]:
         if not wanted:
             return nothing_to_do({})
-        command = Touch(
+        command = commands.Touch(
             table=self.table,
             keys=self._keys(wanted),
             extend=extend,
             expires_at_us=expires_at_us,
             worked_until_us=worked_until_us,
         )
-        return Call(command, lambda reply: read_values(wanted, _entries(reply, len(wanted))))
+        return Call(
+            command, lambda reply: entries.read_values(wanted, _entries(reply, len(wanted)))
+        )
 
     # -- pages ------------------------------------------------------------------------------------
 
@@ -231,24 +207,24 @@ class KvCalls:
     # -- locks and listening ----------------------------------------------------------------------
 
     def lock(self, keys: Iterable[Key]) -> Call[None]:
-        return Call(Lock(table=self.table, keys=self._keys(_some(keys))), done)
+        return Call(commands.Lock(table=self.table, keys=self._keys(_some(keys))), done)
 
     def unlock(self, keys: Iterable[Key]) -> Call[None]:
-        return Call(Unlock(table=self.table, keys=self._keys(_some(keys))), done)
+        return Call(commands.Unlock(table=self.table, keys=self._keys(_some(keys))), done)
 
-    def listen(self, keys: Iterable[Key]) -> Listen:
-        return Listen(table=self.table, keys=self._keys(_some(keys)))
+    def listen(self, keys: Iterable[Key]) -> commands.Listen:
+        return commands.Listen(table=self.table, keys=self._keys(_some(keys)))
 
     def _keys(self, keys: Iterable[Key]) -> Strings:
-        return Strings.of(encode_keys(keys))
+        return Strings.of(entries.encode_keys(keys))
 
 
 def _set_fields(options: SetOptions) -> dict[str, Any]:
     """Returns options as the fields of a command."""
     check_names("set", options, SetOptions.__optional_keys__)
     return {
-        "expires_at_us": microseconds(options.get("expires_at")),
-        "ttl_us": duration_us(options.get("ttl")),
+        "expires_at_us": entries.microseconds(options.get("expires_at")),
+        "ttl_us": entries.duration_us(options.get("ttl")),
         "overwrite": options.get("overwrite", True),
         "persist": options.get("persist", True),
     }
@@ -281,7 +257,7 @@ def _entries(reply: Reply, rows: int) -> Entries:
 
 def _first_value(reply: Reply) -> Value:
     found = _entries(reply, 1)
-    return decode_value(found.types[0], found.values[0])
+    return entries.decode_value(found.types[0], found.values[0])
 
 
 # -- the shell ------------------------------------------------------------------------------------
@@ -556,7 +532,7 @@ class AsyncKv(AsyncKeyedTable):
         Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
         It has a connection of its own.
         """
-        return self._runner.listen(self._calls.listen(keys), change_reader(keys))
+        return self._runner.listen(self._calls.listen(keys), entries.change_reader(keys))
 
     # -- like a dict, in the blocking shell -------------------------------------------------------
 

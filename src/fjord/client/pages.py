@@ -11,17 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from fjord import limits
+from fjord.client import entries
 from fjord.client.calls import Call, expect
-from fjord.client.entries import (
-    AnyKey,
-    Decode,
-    DecodeAll,
-    Entry,
-    Key,
-    decode_key,
-    encode_key,
-    read_entry,
-)
+from fjord.client.entries import AnyKey, Decode, DecodeAll, Entry, Key
 from fjord.commands import JobPage, Page, Peek, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
@@ -44,7 +36,7 @@ class Span(Generic[AnyKey]):
         start, stop = _encoded(self.start), _encoded(self.stop)
         if self.prefix is None:
             return start, stop
-        prefix = encode_key(self.prefix)
+        prefix = entries.encode_key(self.prefix)
         end = successor(prefix)
         return max(start, prefix), min(stop, end) if stop and end else stop or end
 
@@ -52,7 +44,7 @@ class Span(Generic[AnyKey]):
         given = (self.start, self.stop, self.prefix, self.match)
         if any(isinstance(one, bytes | bytearray | memoryview) for one in given):
             return cast(list[AnyKey], keys)
-        return cast(list[AnyKey], [decode_key(key) for key in keys])
+        return cast(list[AnyKey], [entries.decode_key(key) for key in keys])
 
 
 class PageWalk(Generic[Row]):
@@ -155,7 +147,9 @@ def read_entries(
 ) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
     def read(page: Page) -> list[tuple[AnyKey, Entry]]:
         keys = span.decode_keys(page.keys.rows())
-        return [(key, read_entry(page.entries, row, decode)) for row, key in enumerate(keys)]
+        return [
+            (key, entries.read_entry(page.entries, row, decode)) for row, key in enumerate(keys)
+        ]
 
     return read
 
@@ -171,4 +165,4 @@ def successor(prefix: bytes) -> bytes:
 
 
 def _encoded(key: Key | None) -> bytes:
-    return b"" if key is None else encode_key(key)
+    return b"" if key is None else entries.encode_key(key)

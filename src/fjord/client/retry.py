@@ -15,16 +15,7 @@ from typing import Any, Final
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import (
-    Command,
-    Fail,
-    Next,
-    Refusal,
-    Reply,
-    Retry,
-    SealNow,
-    Taken,
-)
+from fjord.commands import Command, Fail, Next, Refusal, Reply, Retry, SealNow, Taken
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 

@@ -18,13 +18,7 @@ from fjord.client.tables import TableInfo, table_call
 from fjord.declared import rows as declared_rows
 from fjord.declared.rows import Rows
 from fjord.declared.schema import Schema
-from fjord.errors import (
-    Code,
-    FjordError,
-    LocalProtocolError,
-    NotFoundError,
-    StaleSchemaError,
-)
+from fjord.errors import Code, FjordError, LocalProtocolError, NotFoundError, StaleSchemaError
 
 Row = Mapping[str, Any]  # a value of each column, by name
 Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name

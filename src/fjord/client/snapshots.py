@@ -16,16 +16,7 @@ from fjord.client.pages import Span
 from fjord.client.schemas import Schemas, SchemasOf
 from fjord.client.subscribers import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
-from fjord.commands import (
-    AsOf,
-    CloseSnapshot,
-    ListTables,
-    Nop,
-    Opened,
-    OpenSnapshot,
-    Replies,
-    Reply,
-)
+from fjord.commands import Opened, Reply
 from fjord.streams import decode_settings
 from fjord.values import Value
 
@@ -42,24 +33,24 @@ def open_call(lifetime: Seconds | None) -> Call[Opened]:
     lifetime_us = delay_us(lifetime, "lifetime")
     if lifetime is not None and not lifetime_us:
         raise ValueError("lifetime is more than 0 seconds; leave it out for the longest there is")
-    return ask(OpenSnapshot(lifetime_us=lifetime_us), Opened)
+    return ask(commands.OpenSnapshot(lifetime_us=lifetime_us), Opened)
 
 
 def close_call(snapshot: int) -> Call[None]:
-    return Call(CloseSnapshot(snapshot=snapshot), done)
+    return Call(commands.CloseSnapshot(snapshot=snapshot), done)
 
 
 def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:
     """Returns a call that reads the same, as it was when the snapshot was opened."""
-    if isinstance(call.command, Nop | ListTables):
+    if isinstance(call.command, commands.Nop | commands.ListTables):
         return call  # get_many of nothing; columns, which are kept for as long as there are rows
 
     def read(reply: Reply) -> Result:
-        found = expect(reply, Replies).replies
+        found = expect(reply, commands.Replies).replies
         expect_rows(len(found), 1)
         return call.result(found[0])
 
-    return Call(AsOf(snapshot=snapshot, commands=[call.command]), read)
+    return Call(commands.AsOf(snapshot=snapshot, commands=[call.command]), read)
 
 
 # -- snapshots for asyncio: the same as `fjord.Snapshot`, awaited ---------------------------------

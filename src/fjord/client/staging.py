@@ -15,17 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fjord.client.calls import Call, Steps, ask, check_name, expect
 from fjord.columns import Strings
-from fjord.commands import (
-    Append,
-    AskWriter,
-    CommitStages,
-    Committed,
-    Done,
-    Push,
-    Reply,
-    Set,
-    Stage,
-)
+from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Reply, Set, Stage
 from fjord.errors import Code, RemoteProtocolError
 
 if TYPE_CHECKING:

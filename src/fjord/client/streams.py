@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from fjord import kinds
+from fjord import commands, kinds
 from fjord.client import history
 from fjord.client.calls import (
     Call,
@@ -30,12 +30,7 @@ from fjord.client.kv import AsyncKeyedTable, KvCalls
 from fjord.client.messages import MessageBatch
 from fjord.client.pages import Span
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
-from fjord.client.stream_append import (
-    append_all,
-    append_one,
-    append_parts,
-    listed,
-)
+from fjord.client.stream_append import append_all, append_one, append_parts, listed
 from fjord.client.subscribers import (
     COUNT,
     AsyncReader,
@@ -51,17 +46,7 @@ from fjord.client.subscribers import (
 from fjord.client.table_settings import StreamSettings, encode_stream_settings
 from fjord.client.tables import stats_call
 from fjord.columns import Strings
-from fjord.commands import (
-    CreateTable,
-    Done,
-    Erase,
-    ListSubscribers,
-    Position,
-    Reply,
-    Subscribe,
-    Subscribers,
-    Unsubscribe,
-)
+from fjord.commands import Reply
 from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
 from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
@@ -86,7 +71,9 @@ class StreamCalls:
 
     def declare(self, settings: StreamSettings) -> ExpectedTable:
         encoded = encode_stream_settings(settings)
-        command = CreateTable(name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded)
+        command = commands.CreateTable(
+            name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded
+        )
         return ExpectedTable(command, settings.keys())
 
     # -- writes -----------------------------------------------------------------------------------
@@ -157,8 +144,8 @@ class StreamCalls:
 
         return Call(self._erase(wanted), read)
 
-    def _erase(self, keys: Iterable[Key]) -> Erase:
-        return Erase(table=self.table, keys=Strings.of(encode_keys(keys)))
+    def _erase(self, keys: Iterable[Key]) -> commands.Erase:
+        return commands.Erase(table=self.table, keys=Strings.of(encode_keys(keys)))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -190,9 +177,9 @@ class StreamCalls:
     def _locate(self, at_us: int) -> Steps[int]:
         """Only a subscriber begins at a moment, so there is one for as long as it takes."""
         name = f"reader-{uuid.uuid4().hex}"
-        command = Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
-        position: Position = yield ask(command, Position)
-        yield Call(Unsubscribe(table=self.table, name=name), done)
+        command = commands.Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
+        position: commands.Position = yield ask(command, commands.Position)
+        yield Call(commands.Unsubscribe(table=self.table, name=name), done)
         return position.seq
 
     # -- subscribers and blocks -------------------------------------------------------------------
@@ -201,8 +188,8 @@ class StreamCalls:
         found: list[SubscriberInfo] = []
         start = ""
         while True:
-            command = ListSubscribers(table=self.table, start=start)
-            page: Subscribers = yield ask(command, Subscribers)
+            command = commands.ListSubscribers(table=self.table, start=start)
+            page: commands.Subscribers = yield ask(command, commands.Subscribers)
             found += read_subscribers(page)
             if not page.next_name:
                 return found
@@ -215,7 +202,7 @@ class StreamCalls:
 
 
 def _seq(reply: Reply) -> int:
-    return expect(reply, Done).seq
+    return expect(reply, commands.Done).seq
 
 
 # -- a stream for asyncio: the same calls as `fjord.Stream`, awaited ------------------------------

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.client.calls import (
     Call,
     Steps,
@@ -32,20 +32,7 @@ from fjord.client.calls import (
 from fjord.client.entries import Seconds, date, decode_key, moment_us, wait_us
 from fjord.client.messages import Message, MessageBatch, ReadBy
 from fjord.client.schemas import Schemas
-from fjord.commands import (
-    Acknowledge,
-    Lag,
-    ListSubscribers,
-    Messages,
-    Position,
-    Read,
-    Reply,
-    Rest,
-    Seek,
-    Subscribe,
-    Subscribers,
-    Unsubscribe,
-)
+from fjord.commands import Position, Reply
 from fjord.errors import Code, RefusedError, RemoteProtocolError, StaleError
 from fjord.streams import Start, decode_settings
 
@@ -62,7 +49,7 @@ def subscribe(
 ) -> Call[SubscriberCalls]:
     """Returns the call that makes a subscriber, or finds the one that is there."""
     where, at = start_of(start)
-    command = Subscribe(table=table, name=check_name(name), start=where, at=at)
+    command = commands.Subscribe(table=table, name=check_name(name), start=where, at=at)
     return Call(
         command, lambda reply: SubscriberCalls(table, name, expect(reply, Position), schemas)
     )
@@ -78,7 +65,7 @@ class SubscriberInfo(NamedTuple):
     is_asleep: bool
 
 
-def read_subscribers(page: Subscribers) -> list[SubscriberInfo]:
+def read_subscribers(page: commands.Subscribers) -> list[SubscriberInfo]:
     """Returns the subscribers of a page."""
     expect_rows(len(page.names), len(page.seqs))
     return [
@@ -195,7 +182,7 @@ class SubscriberCalls:
         epoch = self._epoch
         if isinstance(processed, MessageBatch) and processed.read_by is not None:
             epoch = processed.read_by.epoch
-        command = Acknowledge(
+        command = commands.Acknowledge(
             table=self.table,
             name=self.name,
             seq=self._seq_of(processed),
@@ -232,14 +219,14 @@ class SubscriberCalls:
             self._cursor.after, self._cursor.until = position.seq, 0
             self._is_lost = False
 
-        return Call(Seek(table=self.table, name=self.name, start=where, at=at), read)
+        return Call(commands.Seek(table=self.table, name=self.name, start=where, at=at), read)
 
     # -- what else the server knows ---------------------------------------------------------------
 
     def position(self) -> Steps[SubscriberInfo]:
-        command = ListSubscribers(table=self.table, start=self.name, count=1)
+        command = commands.ListSubscribers(table=self.table, start=self.name, count=1)
         found: list[SubscriberInfo] = yield Call(
-            command, lambda reply: read_subscribers(expect(reply, Subscribers))
+            command, lambda reply: read_subscribers(expect(reply, commands.Subscribers))
         )
         if not found or found[0].name != self.name:
             text = f"stream {self.table} has no subscriber {self.name} any more"
@@ -248,7 +235,8 @@ class SubscriberCalls:
 
     def lag(self) -> Call[int]:
         return Call(
-            Lag(table=self.table, name=self.name), lambda reply: read_number(reply, "messages")
+            commands.Lag(table=self.table, name=self.name),
+            lambda reply: read_number(reply, "messages"),
         )
 
     def rest(self, *, asleep: bool) -> Call[None]:
@@ -256,10 +244,10 @@ class SubscriberCalls:
             expect(reply, Position)
             self._is_asleep = asleep
 
-        return Call(Rest(table=self.table, name=self.name, asleep=asleep), read)
+        return Call(commands.Rest(table=self.table, name=self.name, asleep=asleep), read)
 
     def delete(self) -> Call[None]:
-        return Call(Unsubscribe(table=self.table, name=self.name), done)
+        return Call(commands.Unsubscribe(table=self.table, name=self.name), done)
 
 
 def first_of(batch: MessageBatch) -> Message | None:
@@ -352,7 +340,7 @@ class Cursor:
 
         `once`: it begins no snapshot, since what is read next may be long in coming.
         """
-        command = Read(
+        command = commands.Read(
             table=self.table,
             after=self.after,
             until=self.until,
@@ -363,7 +351,7 @@ class Cursor:
         )
 
         def read(reply: Reply) -> MessageBatch:
-            found = expect(reply, Messages)
+            found = expect(reply, commands.Messages)
             _check(command, found)
             self.after = found.after
             is_begun = not once or found.until == command.until
@@ -402,7 +390,7 @@ def read_on(
             return batch
 
 
-def _check(command: Read, found: Messages) -> None:
+def _check(command: commands.Read, found: commands.Messages) -> None:
     """Makes sure that a reader gets on."""
     if found.rows > command.count:
         text = f"{found.rows} messages, not {command.count} at most"

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 from fjord import kinds
 from fjord.client.calls import Call, done, expect, expect_rows
-from fjord.commands import (
-    DropTable,
-    ListTables,
-    Nop,
-    Numbers,
-    Reply,
-    Stats,
-    TableList,
-)
+from fjord.commands import DropTable, ListTables, Nop, Numbers, Reply, Stats, TableList
 from fjord.errors import Code, RemoteProtocolError
 
 

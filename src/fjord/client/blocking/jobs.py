@@ -19,20 +19,7 @@ from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
 from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
-from fjord.client.jobs.records import (
-    Counts,
-    DeadJob,
-    Discarded,
-    Found,
-    Generation,
-    JobBatch,
-    JobInfo,
-    JobWalk,
-    Moment,
-    Redriven,
-    TakenJob,
-    read_moment,
-)
+from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
 from fjord.client.schemas import Row
@@ -342,11 +329,11 @@ class Jobs:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    def count(self) -> Counts:
+    def count(self) -> records.Counts:
         """Returns how many jobs wait, are taken and are dead."""
         return self._run(self._calls.count())
 
-    def generations(self) -> list[Generation]:
+    def generations(self) -> list[records.Generation]:
         """Returns the generations of a table with a period, the current one last."""
         return self._run(records.generations(self._calls.table))
 
@@ -382,7 +369,7 @@ class Jobs:
 
     # -- dead jobs --------------------------------------------------------------------------------
 
-    def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
+    def redrive(self, **options: Unpack[RedriveOptions]) -> records.Redriven:
         """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
 
         One that has expired, or whose key waits again meanwhile, is dropped instead; the result
@@ -398,7 +385,7 @@ class Jobs:
         """
         return self._follow(dead.redrive(self._calls, options))
 
-    def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
+    def discard(self, **options: Unpack[DiscardOptions]) -> records.Discarded:
         """Throws dead jobs away, for good.
 
         Args:
@@ -425,14 +412,14 @@ class Jobs:
 
     # -- listening --------------------------------------------------------------------------------
 
-    def listen(self) -> Changes[Moment]:
+    def listen(self) -> Changes[records.Moment]:
         """Tells when jobs arrive, and when their process dates are reached.
 
         It does so from now on.
         Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.
         It has a connection of its own.
         """
-        return self._runner.listen(self._calls.listen(), read_moment)
+        return self._runner.listen(self._calls.listen(), records.read_moment)
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -10,17 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack, cast, overload
 
+from fjord.client import entries
 from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result
-from fjord.client.entries import (
-    AnyKey,
-    Change,
-    Entry,
-    Key,
-    Seconds,
-    change_reader,
-)
+from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds
 from fjord.client.kv import Default, KvCalls, SetOneOptions, SetOptions
 from fjord.client.listening import Changes
 from fjord.client.pages import Row, Span, Walk
@@ -285,7 +279,7 @@ class Kv(KeyedTable):
         Iterate over it, or `wait` with a timeout; `close` it, or use it in a `with` block.
         It has a connection of its own.
         """
-        return self._runner.listen(self._calls.listen(keys), change_reader(keys))
+        return self._runner.listen(self._calls.listen(keys), entries.change_reader(keys))
 
     # -- like a dict -------------------------------------------------------------------------------
 

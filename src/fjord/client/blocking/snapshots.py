@@ -21,9 +21,7 @@ from fjord.client.pages import Span
 from fjord.client.schemas import Schemas, SchemasOf
 from fjord.client.subscribers import COUNT, Cursor, check_seq, read_on
 from fjord.clock import Stamps
-from fjord.commands import (
-    Opened,
-)
+from fjord.commands import Opened
 from fjord.streams import decode_settings
 from fjord.values import Value
 

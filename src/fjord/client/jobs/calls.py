@@ -10,7 +10,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
-from fjord import kinds, limits, values
+from fjord import commands, kinds, limits, values
+from fjord.client import entries
 from fjord.client.calls import (
     Call,
     check_names,
@@ -23,19 +24,7 @@ from fjord.client.calls import (
     read_number,
 )
 from fjord.client.declared_tables import ExpectedTable
-from fjord.client.entries import (
-    AnyKey,
-    Key,
-    Seconds,
-    date_or_none,
-    delay_us,
-    encode_domain,
-    encode_key,
-    encode_keys,
-    lease_us,
-    several_keys,
-    wait_us,
-)
+from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs.push import (
     PushColumns,
     PushOptions,
@@ -58,28 +47,7 @@ from fjord.client.schemas import Row, Schemas, SchemasOf
 from fjord.client.table_settings import JobSettings, encode_job_settings
 from fjord.clock import Stamps
 from fjord.columns import Strings
-from fjord.commands import (
-    Acted,
-    Bury,
-    Cancel,
-    Command,
-    CountJobs,
-    CreateTable,
-    Discard,
-    Extend,
-    Fail,
-    Find,
-    Finish,
-    JobPage,
-    ListenJobs,
-    Next,
-    Nop,
-    Push,
-    Reply,
-    Reschedule,
-    Revive,
-    Taken,
-)
+from fjord.commands import Command, Reply
 from fjord.errors import Code, RefusedError, RemoteProtocolError
 from fjord.jobs import How, State, decode_settings
 from fjord.values import Value
@@ -132,7 +100,9 @@ class JobCalls:
 
     def declare(self, settings: JobSettings) -> ExpectedTable:
         encoded = encode_job_settings(settings)
-        command = CreateTable(name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded)
+        command = commands.CreateTable(
+            name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded
+        )
         return ExpectedTable(command, settings.keys())
 
     # -- pushing ----------------------------------------------------------------------------------
@@ -165,14 +135,14 @@ class JobCalls:
         self, rows: Iterable[Mapping[str, Any]] | None, **columns: Unpack[PushColumns]
     ) -> Call[None]:
         now_us = self._stamps.next_us()
-        command: Push | None
+        command: commands.Push | None
         if rows is None:
             command = push_columns(self.table, columns, now_us, self.schemas)
         elif columns:
             raise TypeError("push_many takes a list of dicts, or columns, not both")
         else:
             command = push_rows(self.table, rows, now_us, self.schemas)
-        return Call(command or Nop(), done)
+        return Call(command or commands.Nop(), done)
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -184,17 +154,17 @@ class JobCalls:
     ) -> Call[JobBatch[AnyJob]]:
         if check_whole("count", count) < 1:
             raise ValueError(f"count is 1 or more, not {count}")
-        command = Next(
+        command = commands.Next(
             table=self.table,
             count=count,
-            domain=encode_domain(options.get("domain")),
-            lease_us=lease_us(options.get("lease")),
-            wait_us=wait_us(options.get("wait")),
+            domain=entries.encode_domain(options.get("domain")),
+            lease_us=entries.lease_us(options.get("lease")),
+            wait_us=entries.wait_us(options.get("wait")),
             done=options.get("done", False),
         )
 
         def read(reply: Reply) -> JobBatch[AnyJob]:
-            taken = expect(reply, Taken)
+            taken = expect(reply, commands.Taken)
             if len(taken.types) > count:
                 text = f"{len(taken.types)} jobs, not {count} at most"
                 raise RemoteProtocolError(Code.BAD_BATCH, text)
@@ -206,29 +176,29 @@ class JobCalls:
         return Call(command, read)
 
     def done_one(self, job: TakenJob) -> Call[None]:
-        return self._one(job, Finish(table=self.table, xids=self._xids_of(job)), _DONE.one)
+        return self._one(job, commands.Finish(table=self.table, xids=self._xids_of(job)), _DONE.one)
 
     def done_many(self, jobs: Iterable[Given], *, strict: bool = False) -> Call[list[Given]]:
         return self._settle(
             jobs,
-            lambda xids: Finish(table=self.table, xids=xids, strict=strict),
+            lambda xids: commands.Finish(table=self.table, xids=xids, strict=strict),
             _DONE,
         )
 
     def touch_one(self, job: TakenJob, lease: Seconds | None) -> Call[None]:
-        given_us = lease_us(lease)
-        command = Extend(table=self.table, xids=self._xids_of(job), lease_us=given_us)
+        given_us = entries.lease_us(lease)
+        command = commands.Extend(table=self.table, xids=self._xids_of(job), lease_us=given_us)
         return self._one(job, command, lambda job: job.extend(self._stamps.next_us(), given_us))
 
     def touch_many(self, jobs: Iterable[Given], lease: Seconds | None) -> Call[list[Given]]:
-        given_us = lease_us(lease)
+        given_us = entries.lease_us(lease)
 
         note = _Note(
             lambda job: job.extend(self._stamps.next_us(), given_us),
             lambda batch, late: batch.extend_all(self._stamps.next_us(), given_us, late),
         )
         return self._settle(
-            jobs, lambda xids: Extend(table=self.table, xids=xids, lease_us=given_us), note
+            jobs, lambda xids: commands.Extend(table=self.table, xids=xids, lease_us=given_us), note
         )
 
     def fail_one(self, job: TakenJob, **options: Unpack[FailOptions]) -> Call[None]:
@@ -240,12 +210,12 @@ class JobCalls:
         note = _FAILED if command.counts else _GIVEN_BACK
         return self._settle(jobs, lambda xids: replace(command, xids=xids), note)
 
-    def _failure(self, xids: Sequence[int], options: FailOptions) -> Fail:
+    def _failure(self, xids: Sequence[int], options: FailOptions) -> commands.Fail:
         check_names("fail", options, FailOptions.__optional_keys__)
-        return Fail(
+        return commands.Fail(
             table=self.table,
             xids=xids,
-            delay_us=delay_us(options.get("delay")),
+            delay_us=entries.delay_us(options.get("delay")),
             counts=options.get("count", True),
             buries=options.get("bury", False),
             reason=encode_reason(options.get("reason", "")),
@@ -328,16 +298,16 @@ class JobCalls:
 
     def get(self, key: Key) -> Call[JobInfo | None]:
         def read(reply: Reply) -> JobInfo | None:
-            found = read_jobs(expect(reply, JobPage), State.WAITING, self.schemas)
+            found = read_jobs(expect(reply, commands.JobPage), State.WAITING, self.schemas)
             return found[0] if found else None
 
-        return Call(Find(table=self.table, keys=_key(key)), read)
+        return Call(commands.Find(table=self.table, keys=_key(key)), read)
 
     def cancel(self, key: Key) -> Call[bool]:
-        return Call(Cancel(table=self.table, keys=_key(key)), _was_there)
+        return Call(commands.Cancel(table=self.table, keys=_key(key)), _was_there)
 
     def cancel_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
-        wanted = several_keys(keys)
+        wanted = entries.several_keys(keys)
         if not wanted:
             return nothing_to_do([])
 
@@ -345,7 +315,9 @@ class JobCalls:
             missing = set(missing_rows(reply, len(wanted)))
             return [key for place, key in enumerate(wanted) if place not in missing]
 
-        return Call(Cancel(table=self.table, keys=Strings.of(encode_keys(wanted))), read)
+        return Call(
+            commands.Cancel(table=self.table, keys=Strings.of(entries.encode_keys(wanted))), read
+        )
 
     def reschedule(
         self,
@@ -359,7 +331,7 @@ class JobCalls:
         if priority is None and not has_date:
             raise ValueError("give a priority, a delay or process_at")
         date_us, is_relative = due_us(delay, process_at)
-        command = Reschedule(
+        command = commands.Reschedule(
             table=self.table,
             keys=_key(key),
             priority=None if priority is None else check_priority(priority),
@@ -369,11 +341,11 @@ class JobCalls:
         return Call(command, _was_there)
 
     def kick(self, key: Key) -> Call[bool]:
-        command = Reschedule(table=self.table, keys=_key(key), process_at_us=0)
+        command = commands.Reschedule(table=self.table, keys=_key(key), process_at_us=0)
         return Call(command, _was_there)
 
     def bury(self, key: Key, reason: str) -> Call[bool]:
-        command = Bury(table=self.table, keys=_key(key), reason=encode_reason(reason))
+        command = commands.Bury(table=self.table, keys=_key(key), reason=encode_reason(reason))
         return Call(command, _was_there)
 
     # -- looking ----------------------------------------------------------------------------------
@@ -382,11 +354,11 @@ class JobCalls:
         def read(reply: Reply) -> Counts:
             return Counts(*(read_number(reply, name) for name in Counts._fields))
 
-        return Call(CountJobs(table=self.table), read)
+        return Call(commands.CountJobs(table=self.table), read)
 
     def next_at(self, domain: Key | None) -> Call[datetime | None]:
-        command = CountJobs(table=self.table, domain=encode_domain(domain))
-        return Call(command, lambda reply: date_or_none(read_number(reply, "next_at_us")))
+        command = commands.CountJobs(table=self.table, domain=entries.encode_domain(domain))
+        return Call(command, lambda reply: entries.date_or_none(read_number(reply, "next_at_us")))
 
     def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
         return self._walk(State.WAITING, count, domain)
@@ -406,15 +378,15 @@ class JobCalls:
     # -- dead jobs, by row ------------------------------------------------------------------------
 
     def revive(self, rows: Sequence[int], delay: Seconds | None) -> Call[DeadCounts]:
-        command = Revive(table=self.table, rows=rows, delay_us=delay_us(delay))
+        command = commands.Revive(table=self.table, rows=rows, delay_us=entries.delay_us(delay))
         return Call(command, lambda reply: _dead_counts(reply, len(rows)))
 
     def discard(self, rows: Sequence[int]) -> Call[DeadCounts]:
-        command = Discard(table=self.table, rows=rows)
+        command = commands.Discard(table=self.table, rows=rows)
         return Call(command, lambda reply: _dead_counts(reply, len(rows)))
 
-    def listen(self) -> ListenJobs:
-        return ListenJobs(table=self.table)
+    def listen(self) -> commands.ListenJobs:
+        return commands.ListenJobs(table=self.table)
 
 
 # -- what commands carry --------------------------------------------------------------------------
@@ -435,7 +407,7 @@ def encode_reason(reason: str) -> bytes:
 
 
 def _key(key: Key) -> Strings:
-    return Strings.of([encode_key(key)])
+    return Strings.of([entries.encode_key(key)])
 
 
 def _listed(jobs: Iterable[Given]) -> list[Given]:
@@ -455,7 +427,7 @@ def _xid(given: TakenJob | int) -> int:
 
 
 def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
-    missing, dropped = missing_rows(reply, rows), expect(reply, Acted).dropped
+    missing, dropped = missing_rows(reply, rows), expect(reply, commands.Acted).dropped
     done = rows - len(missing) - len(dropped)
     if done < 0 or (dropped and max(dropped) >= rows):
         text = f"of {rows} rows, {len(missing)} are missing and {len(dropped)} were dropped"

@@ -11,21 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
+from fjord.client import entries
 from fjord.client.calls import check_names, not_a
-from fjord.client.entries import (
-    BLANK,
-    Encoded,
-    Key,
-    Seconds,
-    blank_column,
-    delay_us,
-    encode_domain,
-    encode_key,
-    encode_keys,
-    key_column,
-    moment_us,
-    value_column,
-)
+from fjord.client.entries import Encoded, Key, Seconds
 from fjord.client.schemas import Columns, Row, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
@@ -81,7 +69,7 @@ def push_one(
         ValueError: if an option cannot be meant.
         LocalProtocolError: if the key or the value is nothing that can be sent.
     """
-    domains, priorities = BLANK, _USUAL
+    domains, priorities = entries.BLANK, _USUAL
     process_at_us, is_relative, expires_at_us = 0, True, 0
     if options:
         if not options.keys() <= _OPTIONS:
@@ -89,12 +77,12 @@ def push_one(
         if "priority" in options:
             priorities = _priorities(options["priority"], 1)
         if (domain := options.get("domain")) is not None:
-            domains = Strings.of([encode_domain(domain)])
+            domains = Strings.of([entries.encode_domain(domain)])
         if "delay" in options or "process_at" in options:
             process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
         if "expires_at" in options:
-            expires_at_us = moment_us(options["expires_at"], "expires_at")
-    name = encode_key(key)
+            expires_at_us = entries.moment_us(options["expires_at"], "expires_at")
+    name = entries.encode_key(key)
     type_, data = value
     return Push(
         table=table,
@@ -169,7 +157,7 @@ def push_columns(
     process_at_us, is_relative = _process_dates(columns, count, timestamp_us)
     return Push(
         table=table,
-        keys=blank_column(count) if keys is None else Strings.of(key_column(keys)),
+        keys=entries.blank_column(count) if keys is None else Strings.of(entries.key_column(keys)),
         domains=_domains(columns.get("domain"), count),
         types=types,
         values=data,
@@ -227,9 +215,9 @@ def _with_rows(columns: PushColumns, rows: Encoded, keys: Encoded) -> PushColumn
 
 def _values(given: Any, count: int) -> tuple[bytes, Strings]:
     if given is None:
-        return bytes(count), blank_column(count)
+        return bytes(count), entries.blank_column(count)
     _check_count("values", len(given), count)
-    types, data = value_column(given)
+    types, data = entries.value_column(given)
     return types, Strings.of(data)
 
 
@@ -285,39 +273,39 @@ def _due_us(delay: Seconds | None, date_us: int, now_us: int) -> int:
         return date_us
     if date_us:
         raise ValueError(_EITHER)
-    return now_us + delay_us(delay)
+    return now_us + entries.delay_us(delay)
 
 
 def due_us(delay: Seconds | None, process_at: datetime | None) -> tuple[int, bool]:
     """Returns the process date of one job, and whether it is a delay from now on."""
     if process_at is None:
-        return delay_us(delay), True
+        return entries.delay_us(delay), True
     if delay is not None:
         raise ValueError(_EITHER)
-    return moment_us(process_at, "process_at"), False
+    return entries.moment_us(process_at, "process_at"), False
 
 
 def _delays(given: Seconds | Sequence[Seconds | None] | None, count: int) -> Sequence[int]:
     if given is None or isinstance(given, int | float | timedelta):
-        return repeat(delay_us(given), count)
-    return array("Q", map(delay_us, _each("delay", given, count)))
+        return repeat(entries.delay_us(given), count)
+    return array("Q", map(entries.delay_us, _each("delay", given, count)))
 
 
 def _dates(
     name: str, given: datetime | Sequence[datetime | None] | None, count: int
 ) -> Sequence[int]:
     if given is None or isinstance(given, datetime):
-        return repeat(moment_us(given, name), count)
-    return array("Q", [moment_us(one, name) for one in _each(name, given, count)])
+        return repeat(entries.moment_us(given, name), count)
+    return array("Q", [entries.moment_us(one, name) for one in _each(name, given, count)])
 
 
 def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:
     if given is None:
-        return blank_column(count)
+        return entries.blank_column(count)
     if isinstance(given, str | bytes):
-        return Strings.of([encode_domain(given)] * count)
+        return Strings.of([entries.encode_domain(given)] * count)
     each = _each("domain", given, count)
-    return Strings.of(encode_keys([b"" if one is None else one for one in each], "domain"))
+    return Strings.of(entries.encode_keys([b"" if one is None else one for one in each], "domain"))
 
 
 def _each(name: str, given: Sequence[Each], count: int) -> Sequence[Each]:

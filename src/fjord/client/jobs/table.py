@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -24,20 +17,7 @@ from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
 from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
-from fjord.client.jobs.records import (
-    Counts,
-    DeadJob,
-    Discarded,
-    Found,
-    Generation,
-    JobBatch,
-    JobInfo,
-    JobWalk,
-    Moment,
-    Redriven,
-    TakenJob,
-    read_moment,
-)
+from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.runner import AsyncRunner
 from fjord.client.schemas import Row
@@ -348,11 +328,11 @@ class AsyncJobs:
 
     # -- looking ----------------------------------------------------------------------------------
 
-    async def count(self) -> Counts:
+    async def count(self) -> records.Counts:
         """Returns how many jobs wait, are taken and are dead."""
         return await self._run(self._calls.count())
 
-    async def generations(self) -> list[Generation]:
+    async def generations(self) -> list[records.Generation]:
         """Returns the generations of a table with a period, the current one last."""
         return await self._run(records.generations(self._calls.table))
 
@@ -389,7 +369,7 @@ class AsyncJobs:
 
     # -- dead jobs --------------------------------------------------------------------------------
 
-    async def redrive(self, **options: Unpack[RedriveOptions]) -> Redriven:
+    async def redrive(self, **options: Unpack[RedriveOptions]) -> records.Redriven:
         """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
 
         One that has expired, or whose key waits again meanwhile, is dropped instead; the result
@@ -405,7 +385,7 @@ class AsyncJobs:
         """
         return await self._follow(dead.redrive(self._calls, options))
 
-    async def discard(self, **options: Unpack[DiscardOptions]) -> Discarded:
+    async def discard(self, **options: Unpack[DiscardOptions]) -> records.Discarded:
         """Throws dead jobs away, for good.
 
         Args:
@@ -432,14 +412,14 @@ class AsyncJobs:
 
     # -- listening --------------------------------------------------------------------------------
 
-    def listen(self) -> AsyncChanges[Moment]:
+    def listen(self) -> AsyncChanges[records.Moment]:
         """Tells when jobs arrive, and when their process dates are reached.
 
         It does so from the first `async for`, `async with` or `wait` on.
         Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
         It has a connection of its own.
         """
-        return self._runner.listen(self._calls.listen(), read_moment)
+        return self._runner.listen(self._calls.listen(), records.read_moment)
 
     # -- inside -----------------------------------------------------------------------------------
 

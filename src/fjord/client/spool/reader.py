@@ -18,18 +18,7 @@ from typing import Final
 
 from fjord import limits
 from fjord.client.spool import files, records, survey
-from fjord.client.spool.files import (
-    ASIDE,
-    BLANK,
-    CHUNK_BYTES,
-    HEADER_BYTES,
-    LINE_BYTES_MAX,
-    Fate,
-    Header,
-    Lines,
-    Piece,
-    SpoolFile,
-)
+from fjord.client.spool.files import ASIDE, Fate, Header, Lines, Piece, SpoolFile
 from fjord.client.spool.records import ROWS_MAX, Gathering
 from fjord.client.spool.survey import WatchedFile
 from fjord.clock import Clock
@@ -101,7 +90,7 @@ class FileReader:
     def renew(self, now_us: int) -> None:
         """Makes it a file that the daemon does not know."""
         self._header = renew(self.file, now_us)
-        self.done = HEADER_BYTES
+        self.done = files.HEADER_BYTES
         self._largest = 0
 
     # -- where the daemon is ----------------------------------------------------------------------
@@ -156,7 +145,7 @@ class FileReader:
 
     def oldest_us(self) -> int:
         """Returns when the first record that waits was written; 0 if that cannot be said."""
-        found = files.parse(self.file.read(self.done, CHUNK_BYTES), self.done)
+        found = files.parse(self.file.read(self.done, files.CHUNK_BYTES), self.done)
         return records.stamp_of(found.records[0]) if found.records else 0
 
     def waiting_bytes(self) -> int:
@@ -211,7 +200,7 @@ class FileReader:
         """
         if self._unerased is None or self.known is None:
             return
-        self.done, self._unerased = HEADER_BYTES, None
+        self.done, self._unerased = files.HEADER_BYTES, None
         self.align(self.known)
         if self._unerased is not None:
             raise self._unerased
@@ -281,9 +270,11 @@ def renew(file: SpoolFile, now_us: int) -> Header:
     Where the file was cut to nothing, records are in the place of the header.  They are moved to a
     file of their own first; whoever is killed in between moves them twice.
     """
-    found = files.parse(file.read(0, LINE_BYTES_MAX), 0)
+    found = files.parse(file.read(0, files.LINE_BYTES_MAX), 0)
     moved = [
-        (at, end) for at, end in zip(found.starts, found.ends, strict=True) if at < HEADER_BYTES
+        (at, end)
+        for at, end in zip(found.starts, found.ends, strict=True)
+        if at < files.HEADER_BYTES
     ]
     if moved:
         other = files.new_header(now_us)
@@ -292,18 +283,18 @@ def renew(file: SpoolFile, now_us: int) -> Header:
     header = files.new_header(now_us)
     file.put_header(header)
     if moved:
-        file.erase(HEADER_BYTES, moved[-1][1])
+        file.erase(files.HEADER_BYTES, moved[-1][1])
     file.sync()
     return header
 
 
 def _skip_erased(file: SpoolFile) -> int:
     """Returns where the first thing is that is not erased, or the end."""
-    at = HEADER_BYTES
+    at = files.HEADER_BYTES
     while True:
         at = file.next_data(at)
-        data = file.read(at, CHUNK_BYTES)
-        left = len(data.lstrip(BLANK))
+        data = file.read(at, files.CHUNK_BYTES)
+        left = len(data.lstrip(files.BLANK))
         at += len(data) - left
         if left or not data:
             return at

@@ -18,17 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NoReturn, Self, Unpack
 
-from fjord import commands, limits, values
+from fjord import commands, errors, limits, values
+from fjord.client import entries
 from fjord.client.calls import check_name, check_names
-from fjord.client.entries import (
-    AnyKey,
-    Key,
-    duration_us,
-    encode_domain,
-    encode_key,
-    microseconds,
-    moment_us,
-)
+from fjord.client.entries import AnyKey, Key
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.jobs.push import PushColumns, PushOptions, check_priority, due_us
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
@@ -42,14 +35,6 @@ from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
 from fjord.commands import Append, Command, Delete, Nop, Push, Set
 from fjord.disk import is_full
-from fjord.errors import (
-    ClosedError,
-    Code,
-    DiskFullError,
-    DurabilityError,
-    FjordError,
-    LocalProtocolError,
-)
 from fjord.jobs import PRIORITY_MAX, Priority
 from fjord.values import Value
 from fjord.wire import wakeups
@@ -180,9 +165,11 @@ class Spool:
     def _turn(self, now_us: int) -> Appender:
         """Goes on to the file of the moment."""
         if self._is_closed:
-            raise ClosedError("this spool is closed; open it again")
+            raise errors.ClosedError("this spool is closed; open it again")
         if self._problem:
-            raise DurabilityError(f"{self._problem}; look after the disk, and open the spool again")
+            raise errors.DurabilityError(
+                f"{self._problem}; look after the disk, and open the spool again"
+            )
         self._drop()
         flags = os.O_DSYNC if self._sync is Sync.EACH else 0
         try:
@@ -230,13 +217,13 @@ class Spool:
         self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
         self._checked_us = 0
 
-    def _lost(self) -> DurabilityError:
-        return DurabilityError(f"{self._problem}; the record may or may not be kept")
+    def _lost(self) -> errors.DurabilityError:
+        return errors.DurabilityError(f"{self._problem}; the record may or may not be kept")
 
-    def _failed(self, error: OSError, what: str) -> FjordError:
+    def _failed(self, error: OSError, what: str) -> errors.FjordError:
         if is_full(error):
             return _full(self.path)
-        return DurabilityError(
+        return errors.DurabilityError(
             f"the spool {self.path} cannot be written to ({error.strerror}); {what}"
         )
 
@@ -249,9 +236,9 @@ class Spool:
         self._bell.renew()
 
 
-def _full(path: str) -> DiskFullError:
-    return DiskFullError(
-        Code.DISK_FULL,
+def _full(path: str) -> errors.DiskFullError:
+    return errors.DiskFullError(
+        errors.Code.DISK_FULL,
         f"the disk of the spool {path} is full; this record was not accepted, and all that were "
         "will be sent: free space, and write it again",
     )
@@ -414,8 +401,8 @@ class SpoolJobs(_Table):
         """
         try:
             type_, data = values.encode(value)
-            name = encode_key(key)
-        except LocalProtocolError as error:
+            name = entries.encode_key(key)
+        except errors.LocalProtocolError as error:
             raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.JOB_KEY_BYTES_MAX)
@@ -455,8 +442,8 @@ class SpoolStream(_Table):
         """
         try:
             type_, data = values.encode(value)
-            name = encode_key(key) if key else b""
-        except LocalProtocolError as error:
+            name = entries.encode_key(key) if key else b""
+        except errors.LocalProtocolError as error:
             raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
@@ -493,7 +480,7 @@ class SpoolKv(_Table):
             self._write_set(self._calls().set(key, value, **options).command)
             return
         type_, data = values.encode(value)
-        name = encode_key(key)
+        name = entries.encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -509,7 +496,7 @@ class SpoolKv(_Table):
 
     def delete(self, key: Key) -> None:
         """Takes the value of `key` away; see `Kv.delete`."""
-        name = encode_key(key)
+        name = entries.encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX:
             raise _too_large(name, b"", limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -548,20 +535,22 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
     key_bytes_max = limits.JOB_KEY_BYTES_MAX if is_push else limits.KV_KEY_BYTES_MAX
     lengths = keys.lengths()
     if isinstance(command, Set | Delete) and not min(lengths):
-        raise LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
+        raise errors.LocalProtocolError(errors.Code.EMPTY_KEY, _EMPTY)
     if max(lengths) > key_bytes_max:
-        raise LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
+        raise errors.LocalProtocolError(
+            errors.Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes"
+        )
     if not isinstance(command, Delete):
         size += len(command.values.data)
         if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
-            raise LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
+            raise errors.LocalProtocolError(errors.Code.VALUE_TOO_LARGE, _VALUE)
     if isinstance(command, Push):
         size += len(command.domains.data)
     elif isinstance(command, Set) and command.also is not None:
         size += len(command.also.data)
     if len(keys) > limits.BATCH_ROWS_MAX or size > limits.BATCH_BYTES_MAX:
-        raise LocalProtocolError(
-            Code.TOO_LARGE,
+        raise errors.LocalProtocolError(
+            errors.Code.TOO_LARGE,
             f"one call has at most {limits.BATCH_ROWS_MAX} rows and {limits.BATCH_BYTES_MAX} bytes "
             "of keys and values; use smaller ones",
         )
@@ -581,12 +570,12 @@ def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, byt
         if due and is_relative:
             due += stamp_us
     if (expires_at := options.get("expires_at")) is not None:
-        expires_us = moment_us(expires_at, "expires_at")
+        expires_us = entries.moment_us(expires_at, "expires_at")
     if (given := options.get("domain")) is not None:
-        domain = encode_domain(given)
+        domain = entries.encode_domain(given)
         if len(domain) > limits.DOMAIN_BYTES_MAX:
-            raise LocalProtocolError(
-                Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
+            raise errors.LocalProtocolError(
+                errors.Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
             )
     return priority, due, expires_us, domain
 
@@ -594,15 +583,17 @@ def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, byt
 def _life(options: SetOneOptions, stamp_us: int) -> tuple[int, int]:
     """Returns TTL and expiry of a value that has options."""
     _check_options(options)
-    ttl_us = duration_us(options.get("ttl"))
-    return ttl_us, _expiry(ttl_us, microseconds(options.get("expires_at")), stamp_us)
+    ttl_us = entries.duration_us(options.get("ttl"))
+    return ttl_us, _expiry(ttl_us, entries.microseconds(options.get("expires_at")), stamp_us)
 
 
 def _expiry(ttl_us: int, expires_us: int, stamp_us: int) -> int:
     """Returns when a value expires that was written at a moment; 0 = never."""
     latest_us = stamp_us + limits.EXPIRY_AHEAD_US_MAX
     if ttl_us > limits.EXPIRY_AHEAD_US_MAX or expires_us > latest_us:
-        raise LocalProtocolError(Code.BAD_TIMEOUT, "a value expires at most 30 days from now")
+        raise errors.LocalProtocolError(
+            errors.Code.BAD_TIMEOUT, "a value expires at most 30 days from now"
+        )
     if expires_us or not ttl_us:
         return expires_us
     exact_us = stamp_us + ttl_us
@@ -618,9 +609,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
         raise ValueError("what is in a spool is kept on disk: persist is True")
 
 
-def _too_large(key: bytes, value: bytes, key_bytes_max: int) -> LocalProtocolError:
+def _too_large(key: bytes, value: bytes, key_bytes_max: int) -> errors.LocalProtocolError:
     if len(value) > limits.VALUE_BYTES_MAX:
-        return LocalProtocolError(Code.VALUE_TOO_LARGE, _VALUE)
+        return errors.LocalProtocolError(errors.Code.VALUE_TOO_LARGE, _VALUE)
     if len(key) > key_bytes_max:
-        return LocalProtocolError(Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes")
-    return LocalProtocolError(Code.EMPTY_KEY, _EMPTY)
+        return errors.LocalProtocolError(
+            errors.Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes"
+        )
+    return errors.LocalProtocolError(errors.Code.EMPTY_KEY, _EMPTY)

@@ -112,7 +112,7 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in (1, 50, 97, 200):
-        monkeypatch.setattr(reader, "CHUNK_BYTES", size)
+        monkeypatch.setattr(files, "CHUNK_BYTES", size)
         torn = line_of(RECORDS[0])[:30]
         source = make(tmp_path, LINES + torn + b" " * 300 + LINES)
         assert drained(source) == RECORDS + RECORDS
@@ -292,7 +292,7 @@ def test_a_power_cut_in_the_middle_of_an_erase_does_no_harm(
 
 def test_a_long_file_is_aligned_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (1, 60, 90, 1000):
-        monkeypatch.setattr(reader, "CHUNK_BYTES", size)
+        monkeypatch.setattr(files, "CHUNK_BYTES", size)
         aside = ASIDE + line_of(RECORDS[0])[1:]
         source = make(tmp_path, LINES + aside + 5 * LINES)
         source.align(HEADER_BYTES + len(LINES + aside + 4 * LINES))

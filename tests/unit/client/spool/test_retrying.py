@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, reader, survey
+from fjord.client.spool import files, survey
 from fjord.client.spool.files import Header, SpoolFile, line_of
 from fjord.client.spool.reader import FileReader
 from fjord.client.spool.records import HEAD, RecordKind
@@ -109,7 +109,7 @@ def test_a_disk_that_fails_to_read_is_told_of(
 def test_any_number_of_records_is_changed_stretch_by_stretch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 100)
     keys = [b"key %d" % number for number in range(200)]
     data = b"".join(aside(line_of(record(key))) + DAMAGED for key in keys)
     path = tmp_path / files.aside_name(OLD.identity)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord.client.spool import files, reader, survey
+from fjord.client.spool import files, survey
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,
@@ -109,7 +109,7 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
 def test_a_long_file_is_looked_at_in_stretches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK_BYTES", size)
+    monkeypatch.setattr(files, "CHUNK_BYTES", size)
     found = report(tmp_path, 5 * LINES + b"#" + 5 * LINES + line_of(b"half")[:-1])
     assert found.waiting == 30
     assert found.fates == {Fate.DAMAGED: 1}
@@ -119,8 +119,8 @@ def test_a_long_file_is_looked_at_in_stretches(
 def test_what_is_longer_than_any_line_does_not_stop_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK_BYTES", 50)
-    monkeypatch.setattr(reader, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(files, "LINE_BYTES_MAX", 100)
     found = report(tmp_path, b"#" * 130 + LINES)
     assert found.waiting == 3
     assert set(found.fates) == {Fate.DAMAGED}
