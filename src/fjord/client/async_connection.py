@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from typing import Final, cast
 
 from fjord import limits
-from fjord.client import retry
+from fjord.client import calls
 from fjord.client.address import parse_url
+from fjord.client.calls import Client, InFlight, Locks
 from fjord.client.connection import keep_alive
-from fjord.client.retry import Client, InFlight, Locks
 from fjord.commands import Changed, Command, Hello, Refusal, Reply
 from fjord.errors import ClosedError, Code, FjordError, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link
@@ -64,11 +64,11 @@ class AsyncConnection:
         try:
             self._channel = await self._new_channel()
         except OSError as error:
-            raise retry.nobody(self.name, error) from error
+            raise calls.nobody(self.name, error) from error
 
     async def execute(self, command: Command) -> Reply:
         deadline = self._loop.time() + self.timeout
-        wait_seconds = retry.wait_seconds(command)
+        wait_seconds = calls.wait_seconds(command)
         if wait_seconds:
             deadline += wait_seconds
             await self._take_places()
@@ -81,7 +81,7 @@ class AsyncConnection:
         try:
             if self._closed or self._untold is not None or not self._places.free:
                 self._check_usable(deadline)
-            request = self._client.request(command)
+            request = InFlight(self._client, command)
             pending = Pending(request, self._loop.create_future(), deadline)
             if wait_seconds:
                 pending.waits = True
@@ -138,7 +138,7 @@ class AsyncConnection:
             error, self._untold = self._untold, None
             raise error
         if self._loop.time() > deadline:
-            raise retry.too_late(self.name, self.timeout, "too many requests are in flight")
+            raise calls.too_late(self.name, self.timeout, "too many requests are in flight")
 
     def _send(self, pending: Pending) -> None:
         if self._channel is not None:
@@ -152,7 +152,7 @@ class AsyncConnection:
         self._pauses = None
         if not pending.request.can_repeat:
             self._locks.note(pending.request.command, reply)
-        if type(reply) is Refusal and retry.is_busy(reply) and self._rest(pending):
+        if type(reply) is Refusal and reply.code is Code.BUSY and self._rest(pending):
             return
         self._give_back(pending)
         if pending.future.done():
@@ -162,7 +162,7 @@ class AsyncConnection:
 
     def _undo(self, pending: Pending, reply: Reply) -> None:
         """Nobody waits for this reply any more: jobs that it hands out are given back."""
-        command = retry.undoing(pending.request.command, reply)
+        command = calls.undoing(pending.request.command, reply)
         if command is not None:
             task = self._loop.create_task(self.execute(command))
             self._undoing.add(task)
@@ -185,7 +185,7 @@ class AsyncConnection:
     def _wake(self, pending: Pending) -> None:
         if pending in self._resting:
             self._resting.discard(pending)
-            self._client.was_busy(pending.request)
+            pending.request.was_busy()
             self._shorten_wait(pending)
             self._send(pending)
 
@@ -208,14 +208,14 @@ class AsyncConnection:
         channel.waiting.clear()
         locks_lost = self._locks.lose()
         if locks_lost and not waiting:
-            self._untold = retry.broken(self.name, error, locks_lost=True)
+            self._untold = calls.broken(self.name, error, locks_lost=True)
         for pending in waiting:
             if pending.future.done():
                 self._give_back(pending)
-            elif isinstance(error, FjordError) and retry.is_final(error):
+            elif isinstance(error, FjordError) and calls.is_final(error):
                 self._fail(pending, error)
             elif locks_lost or not pending.request.can_repeat:
-                self._fail(pending, retry.broken(self.name, error, locks_lost=locks_lost))
+                self._fail(pending, calls.broken(self.name, error, locks_lost=locks_lost))
             else:
                 pending.request.is_unsure = True
                 self._queue.append(pending)
@@ -230,7 +230,7 @@ class AsyncConnection:
                 try:
                     channel = await self._new_channel()
                 except (OSError, RemoteProtocolError) as error:
-                    if isinstance(error, RemoteProtocolError) and retry.is_final(error):
+                    if isinstance(error, RemoteProtocolError) and calls.is_final(error):
                         self._fail_all(error)
                     self._reason = error
                     continue
@@ -241,7 +241,7 @@ class AsyncConnection:
 
     async def _pause(self) -> None:
         if self._pauses is None:
-            self._pauses = retry.pauses()  # the first try is made at once
+            self._pauses = calls.pauses()  # the first try is made at once
         else:
             await asyncio.sleep(next(self._pauses))
 
@@ -284,13 +284,13 @@ class AsyncConnection:
         """Fails what is overdue; a connection that is overdue with an answer is given up."""
         self._watch = None
         now = self._loop.time()
-        late = retry.too_late(self.name, self.timeout, self._reason)
+        late = calls.too_late(self.name, self.timeout, self._reason)
         for pending in [one for one in self._queue if one.deadline < now]:
             self._queue.remove(pending)
             self._fail(pending, late)
         channel = self._channel
         if channel is not None:
-            silent = retry.too_late(self.name, self.timeout, "no answer")
+            silent = calls.too_late(self.name, self.timeout, "no answer")
             overdue = [one for one in channel.waiting.values() if one.deadline < now]
             for pending in overdue:
                 pending.fail(silent)  # its place is given back when the channel ends
@@ -377,7 +377,7 @@ class Channel(asyncio.Protocol):
         self._owner.lost(self, error)
 
     def _welcome(self, reply: Reply) -> None:
-        retry.check_welcome(reply)
+        calls.check_welcome(reply)
         if not self.greeted.done():
             self.greeted.set_result(None)
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Generic, Self
 
 from fjord import commands, limits
-from fjord.client import retry
+from fjord.client import calls
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.listening import Told
 from fjord.commands import Changed, Refusal
@@ -56,7 +56,7 @@ class AsyncChanges(Generic[Told]):
                     await self._connect()
             except OSError as error:
                 self.close()
-                raise retry.nobody(self._name, error) from error
+                raise calls.nobody(self._name, error) from error
             except BaseException:
                 self.close()
                 raise
@@ -128,7 +128,7 @@ class AsyncChanges(Generic[Told]):
         except (OSError, RemoteProtocolError) as error:
             if self._is_closed:
                 raise ClosedError("this listener is closed") from error
-            raise retry.deaf(self._name, error) from error
+            raise calls.deaf(self._name, error) from error
 
     async def _data(self) -> bytes:
         assert self._reader is not None

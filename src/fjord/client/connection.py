@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from fjord import commands, limits
-from fjord.client import retry
+from fjord.client import calls
 from fjord.client.address import parse_url
 from fjord.client.blocking.database import Database
-from fjord.client.retry import Client, Deadline, InFlight, Locks
+from fjord.client.calls import Client, Deadline, InFlight, Locks
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Buffer
 from fjord.commands import Changed, Command, Refusal, Reply
-from fjord.errors import ClosedError, FjordError, LocalProtocolError, RemoteProtocolError
+from fjord.errors import ClosedError, Code, FjordError, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link
 
 _LOOK_SECONDS: Final = 0.001  # a wait of 0 seconds still looks for what is there
@@ -75,11 +75,10 @@ class Connection:
         try:
             self._line.connect(self._deadline())
         except OSError as error:
-            raise retry.nobody(self.name, error) from error
+            raise calls.nobody(self.name, error) from error
 
     def execute(self, command: Command) -> Reply:
-        seconds = retry.wait_seconds(command)
-        if seconds:
+        if type(command) in calls.WAITING and (seconds := calls.wait_seconds(command)):
             return self._execute_waiting(command, self._deadline(seconds))
         deadline = Deadline(self._clock, self._timeout)
         if not self._guard.acquire(blocking=False):
@@ -87,7 +86,7 @@ class Connection:
         try:
             if self._closing.is_set() or self._process != os.getpid():
                 self._check_usable()
-            return self._line.run(self._client.request(command), deadline)
+            return self._line.run(InFlight(self._client, command), deadline)
         finally:
             self._guard.release()
 
@@ -98,12 +97,12 @@ class Connection:
         try:
             duplex = Duplex(self._address, self._clock, deadline)
         except OSError as error:
-            raise retry.nobody(self.name, error) from error
+            raise calls.nobody(self.name, error) from error
         try:
             return SocketListening(duplex, command, deadline, self.name)
         except OSError as error:
             duplex.close()
-            raise retry.broken(self.name, error) from error
+            raise calls.broken(self.name, error) from error
         except BaseException:
             duplex.close()
             raise
@@ -125,7 +124,7 @@ class Connection:
 
     def _wait_for_others(self, deadline: Deadline) -> None:
         if not self._guard.acquire(timeout=self._timeout):
-            raise retry.too_late(self.name, self._timeout, "other threads use the connection")
+            raise calls.too_late(self.name, self._timeout, "other threads use the connection")
         deadline.left_seconds()
 
     def _execute_waiting(self, command: Command, deadline: Deadline) -> Reply:
@@ -134,7 +133,7 @@ class Connection:
             line = self._spare.pop() if self._spare else self._new_line()
             self._waiting.add(line)
         try:
-            return line.run(self._client.request(command), deadline)
+            return line.run(InFlight(self._client, command), deadline)
         finally:
             with self._lending:
                 self._waiting.discard(line)
@@ -194,7 +193,7 @@ class SocketListening:
             except (OSError, RemoteProtocolError) as error:
                 if self._closed.is_set():
                     raise ClosedError("this listener is closed") from error
-                raise retry.deaf(self._name, error) from error
+                raise calls.deaf(self._name, error) from error
         return changes.popleft()
 
     def close(self) -> None:
@@ -243,11 +242,11 @@ class Line:
                 raise
             if not request.can_repeat:
                 self._locks.note(request.command, reply)
-            if type(reply) is not Refusal or not retry.is_busy(reply):
+            if type(reply) is not Refusal or reply.code is not Code.BUSY:
                 return reply
             if not self._pause(request, deadline):
                 return reply
-            self._client.was_busy(request)
+            request.was_busy()
 
     def connect(self, deadline: Deadline) -> Duplex:
         """Makes a connection.
@@ -283,7 +282,7 @@ class Line:
         if duplex.is_over():
             self.disconnect()
             if self._locks.lose():
-                raise retry.broken(self._name, "the server closed it", locks_lost=True)
+                raise calls.broken(self._name, "the server closed it", locks_lost=True)
             return self.connect(deadline)
         return duplex
 
@@ -293,13 +292,13 @@ class Line:
         request.is_unsure = request.is_unsure or sent
         reason = "no answer in time" if isinstance(error, BlockingIOError) else error
         if self._locks.lose():
-            raise retry.broken(self._name, reason, locks_lost=True) from error
-        if retry.is_final(error):
+            raise calls.broken(self._name, reason, locks_lost=True) from error
+        if calls.is_final(error):
             raise error
         if sent and not request.can_repeat:
-            raise retry.broken(self._name, reason) from error
+            raise calls.broken(self._name, reason) from error
         if not self._pause(request, deadline, at_once=sent):
-            raise retry.too_late(self._name, deadline.seconds, reason) from error
+            raise calls.too_late(self._name, deadline.seconds, reason) from error
 
     def _pause(self, request: InFlight, deadline: Deadline, *, at_once: bool = False) -> bool:
         """Waits, and says whether there is time for another try."""
@@ -342,7 +341,7 @@ class Duplex:
         self.changes: deque[Changed] = deque()
         try:
             if hello is not None:
-                retry.check_welcome(self.exchange(hello, greeted))
+                calls.check_welcome(self.exchange(hello, greeted))
         except BaseException:
             self.close()
             raise

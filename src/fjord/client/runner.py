@@ -9,7 +9,7 @@ from fjord.client.calls import Call, Result, Steps
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Told
 from fjord.client.snapshots import as_of
-from fjord.commands import Changed, Listen, ListenJobs
+from fjord.commands import Changed, Listen, ListenJobs, Refusal
 from fjord.errors import FjordError
 
 
@@ -21,7 +21,10 @@ class AsyncRunner:
         self.name = name  # of the database: its address, or its directory
 
     async def run(self, call: Call[Result]) -> Result:
-        return call.result(await self.executor.execute(call.command))
+        reply = await self.executor.execute(call.command)
+        if isinstance(reply, Refusal):
+            raise reply.error()
+        return call.read(reply)
 
     async def follow(self, steps: Steps[Result]) -> Result:
         """Runs the calls of some steps one after the other; returns what they come to."""
@@ -71,4 +74,4 @@ class AsyncDeclaringRunner(AsyncRunner):
         if self._table is not None:
             await self._runner.follow(self._table.steps())
             self._table = None
-        return call.result(await self.executor.execute(call.command))
+        return await super().run(call)

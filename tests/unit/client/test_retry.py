@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 
 from fjord import commands, limits
-from fjord.client import retry
-from fjord.client.retry import Client, Deadline, Locks
+from fjord.client import calls
+from fjord.client.calls import Client, Deadline, InFlight, Locks
 from fjord.columns import Strings, repeat
 from fjord.commands import (
     Batch,
@@ -131,7 +131,7 @@ SAMPLES: list[tuple[Command, Retry]] = [
 
 @pytest.mark.parametrize(("command", "expected"), SAMPLES)
 def test_what_may_be_sent_again(command: Command, expected: Retry) -> None:
-    request = Client(IDENTITY).request(command)
+    request = InFlight(Client(IDENTITY), command)
     assert request.command is command
     assert request.can_repeat == (expected is not Retry.NEVER)
     assert request.number == (expected is Retry.NUMBERED)
@@ -152,41 +152,41 @@ def test_whatever_is_numbered_has_room_for_a_number(command: Command, expected: 
 def test_each_call_has_a_number_of_its_own() -> None:
     client = Client(IDENTITY)
     found = [ADD, set_of(overwrite=True), set_of(overwrite=False), Batch(commands=[ADD, ADD])]
-    assert [client.request(command).number for command in found] == [1, 0, 2, 3]
+    assert [InFlight(client, command).number for command in found] == [1, 0, 2, 3]
 
 
 def test_after_a_busy_server_a_call_gets_a_new_number_unless_it_may_have_been_applied() -> None:
     client = Client(IDENTITY)
-    request = client.request(ADD)
-    client.was_busy(request)
+    request = InFlight(client, ADD)
+    request.was_busy()
     assert request.number == 2
     request.is_unsure = True
-    client.was_busy(request)
+    request.was_busy()
     assert request.number == 2
-    other = client.request(set_of(overwrite=True))
-    client.was_busy(other)
+    other = InFlight(client, set_of(overwrite=True))
+    other.was_busy()
     assert other.number == 0
 
 
 def test_a_batch_that_says_where_its_writer_is_never_gets_a_number() -> None:
     client = Client(IDENTITY)
-    request = client.request(Batch(commands=[ADD, ADVANCE]))
+    request = InFlight(client, Batch(commands=[ADD, ADVANCE]))
     assert request.number == 0
-    client.was_busy(request)
+    request.was_busy()
     assert request.number == 0
 
 
 def test_pauses_double_up_to_a_bound() -> None:
-    found = list(islice(retry.pauses(), 8))
+    found = list(islice(calls.pauses(), 8))
     assert found[:3] == [0.05, 0.1, 0.2]
     assert found[-1] == limits.RECONNECT_SECONDS_MAX
     assert max(found) == limits.RECONNECT_SECONDS_MAX
 
 
 def test_only_the_second_try_comes_at_once() -> None:
-    request = Client(IDENTITY).request(ADD)
+    request = InFlight(Client(IDENTITY), ADD)
     assert [request.pause_seconds(at_once=True) for _ in range(3)] == [0.0, 0.05, 0.1]
-    assert Client(IDENTITY).request(ADD).pause_seconds() == 0.05
+    assert InFlight(Client(IDENTITY), ADD).pause_seconds() == 0.05
 
 
 def test_locks_are_known_until_they_are_given_free_or_lost() -> None:
@@ -222,16 +222,16 @@ def test_a_lock_that_was_refused_is_not_held() -> None:
     ],
 )
 def test_some_errors_would_come_again(error: Exception, expected: bool) -> None:
-    assert retry.is_final(error) is expected
+    assert calls.is_final(error) is expected
 
 
 def test_only_a_server_says_welcome() -> None:
-    retry.check_welcome(commands.Welcome(client=IDENTITY, master=IDENTITY, version="1"))
+    calls.check_welcome(commands.Welcome(client=IDENTITY, master=IDENTITY, version="1"))
     with pytest.raises(RemoteProtocolError, match="later") as caught:
-        retry.check_welcome(BUSY)
+        calls.check_welcome(BUSY)
     assert caught.value.code is Code.BUSY
     with pytest.raises(RemoteProtocolError, match="HELLO"):
-        retry.check_welcome(TOKEN)
+        calls.check_welcome(TOKEN)
 
 
 def test_a_deadline_comes_nearer() -> None:
@@ -246,26 +246,26 @@ def test_a_deadline_comes_nearer() -> None:
 
 
 def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
-    assert "may or may not" in str(retry.broken("fjord://x", "cut"))
-    assert "locks that it held are lost" in str(retry.broken("x", "cut", locks_lost=True))
-    assert "within 1.5 s" in str(retry.too_late("fjord://x", 1.5, "cut"))
-    assert "fjord serve" in str(retry.nobody("fjord://x", "cut"))
-    assert "listen again" in str(retry.deaf("fjord://x", "cut"))
+    assert "may or may not" in str(calls.broken("fjord://x", "cut"))
+    assert "locks that it held are lost" in str(calls.broken("x", "cut", locks_lost=True))
+    assert "within 1.5 s" in str(calls.too_late("fjord://x", 1.5, "cut"))
+    assert "fjord serve" in str(calls.nobody("fjord://x", "cut"))
+    assert "listen again" in str(calls.deaf("fjord://x", "cut"))
 
 
 # -- commands that let the server wait ------------------------------------------------------------
 
 
 def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
-    assert retry.wait_seconds(NEXT) == retry.wait_seconds(READ) == 30
-    assert retry.wait_seconds(Read(table="t", after=5)) == 0
-    assert retry.wait_seconds(commands.SealNow()) == 3600
-    assert retry.wait_seconds(Next(table="t")) == 0
-    assert retry.wait_seconds(ADD) == 0
+    assert calls.wait_seconds(NEXT) == calls.wait_seconds(READ) == 30
+    assert calls.wait_seconds(Read(table="t", after=5)) == 0
+    assert calls.wait_seconds(commands.SealNow()) == 3600
+    assert calls.wait_seconds(Next(table="t")) == 0
+    assert calls.wait_seconds(ADD) == 0
 
 
 def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
-    request = Client(IDENTITY).request(NEXT)
+    request = InFlight(Client(IDENTITY), NEXT)
     request.wait_at_most(40)
     assert request.command == NEXT
     request.wait_at_most(12.5)
@@ -273,18 +273,18 @@ def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
     request.wait_at_most(-1)
     assert request.command == Next(table="t", count=5)
     assert NEXT.wait_us == 30_000_000
-    read = Client(IDENTITY).request(READ)
+    read = InFlight(Client(IDENTITY), READ)
     read.wait_at_most(1)
     assert read.command == Read(table="t", after=5, wait_us=1_000_000)
-    other = Client(IDENTITY).request(ADD)
+    other = InFlight(Client(IDENTITY), ADD)
     other.wait_at_most(-1)
     assert other.command is ADD
 
 
 def test_jobs_that_nobody_waits_for_are_given_back_uncounted() -> None:
-    undoing = retry.undoing(NEXT, taken_of(b"a", b"b"))
+    undoing = calls.undoing(NEXT, taken_of(b"a", b"b"))
     assert undoing == commands.Fail(table="t", xids=range(70, 72), counts=False)
-    assert retry.undoing(NEXT, taken_of()) is None
-    assert retry.undoing(NEXT, taken_of(b"a", first_xid=0)) is None
-    assert retry.undoing(NEXT, BUSY) is None
-    assert retry.undoing(ADD, TOKEN) is None
+    assert calls.undoing(NEXT, taken_of()) is None
+    assert calls.undoing(NEXT, taken_of(b"a", first_xid=0)) is None
+    assert calls.undoing(NEXT, BUSY) is None
+    assert calls.undoing(ADD, TOKEN) is None

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from fjord import limits
+from fjord.client.calls import Deadline
 from fjord.client.connection import Duplex
-from fjord.client.retry import Deadline
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import Changed, Entries, Get, Listen

@@ -11,8 +11,8 @@ import uuid
 import pytest
 
 from fjord.client.address import parse_url
+from fjord.client.calls import Client, Deadline, InFlight
 from fjord.client.connection import Line
-from fjord.client.retry import Client, Deadline
 from fjord.clock import SystemClock
 from fjord.errors import ClosedError
 from tests.unit.client.scripted import TOKEN, Scripted
@@ -33,7 +33,7 @@ def test_a_line_connects_when_it_is_first_used() -> None:
         line.interrupt()  # there is nothing to interrupt
         line.disconnect()
         assert server.clients == []
-        request = Client(b"c" * 16).request(SET)
+        request = InFlight(Client(b"c" * 16), SET)
         assert line.run(request, soon()) == TOKEN
         assert len(server.clients) == 1
         line.disconnect()
@@ -46,7 +46,7 @@ def test_a_line_that_is_interrupted_goes_on_unless_it_is_closed() -> None:
     closing = threading.Event()
     with Scripted() as server:
         line = line_to(server, closing)
-        request = Client(b"c" * 16).request(SET)
+        request = InFlight(Client(b"c" * 16), SET)
         assert line.run(request, soon()) == TOKEN
         line.interrupt()
         assert line.run(request, soon()) == TOKEN
@@ -62,5 +62,5 @@ def test_no_connection_is_made_for_a_line_that_is_closed() -> None:
     with Scripted() as server:
         line = line_to(server, closing)
         with pytest.raises(ClosedError):
-            line.run(Client(b"c" * 16).request(SET), soon())
+            line.run(InFlight(Client(b"c" * 16), SET), soon())
         assert server.commands == []

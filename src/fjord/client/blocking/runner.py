@@ -11,7 +11,7 @@ from fjord.client.calls import Call, Result, Steps
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Changes, Executor, Told
 from fjord.client.snapshots import as_of
-from fjord.commands import Changed, Listen, ListenJobs
+from fjord.commands import Changed, Listen, ListenJobs, Refusal
 from fjord.errors import FjordError
 
 
@@ -23,7 +23,10 @@ class Runner:
         self.name = name  # of the database: its address, or its directory
 
     def run(self, call: Call[Result]) -> Result:
-        return call.result(self.executor.execute(call.command))
+        reply = self.executor.execute(call.command)
+        if isinstance(reply, Refusal):
+            raise reply.error()
+        return call.read(reply)
 
     def follow(self, steps: Steps[Result]) -> Result:
         """Runs the calls of some steps one after the other; returns what they come to."""
@@ -73,4 +76,4 @@ class DeclaringRunner(Runner):
         if self._table is not None:
             self._runner.follow(self._table.steps())
             self._table = None
-        return call.result(self.executor.execute(call.command))
+        return super().run(call)
