@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from fjord.client.jobs.push import PushColumns, push_columns, push_one, push_rows
+from fjord.client.jobs.push import PushColumns, push_columns, push_rows
 from fjord.client.schemas import NoSchemas
 from fjord.columns import Strings
 from fjord.commands import Push
 from fjord.errors import Code, LocalProtocolError
 from fjord.jobs import Priority, decode_settings
 from fjord.values import Type
-from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, push_of
+from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, make_calls, push_of
 from tests.unit.client.scripted import NOW_US
 
-VALUE = (Type.BUFFER, b"v")
 PLAIN = NoSchemas("t", decode_settings)
 
 
@@ -38,8 +37,14 @@ def rows(*given: Any) -> Push:
 # -- one ------------------------------------------------------------------------------------------
 
 
+def one_job(options: Any) -> Push:
+    command = make_calls().push("k", b"v", **options).command
+    assert isinstance(command, Push)
+    return command
+
+
 def test_one_job_is_as_it_is_among_many() -> None:
-    one = push_one("t", "k", VALUE, {"priority": 5, "process_at": NOW + MINUTE}, NOW_US)
+    one = one_job({"priority": 5, "process_at": NOW + MINUTE})
     assert one == pushed(keys=["k"], values=[b"v"], priority=5, process_at=NOW + MINUTE)
     assert one.process_at_us == (NOW_US + MINUTE_US,)
     assert not one.relative
@@ -48,7 +53,7 @@ def test_one_job_is_as_it_is_among_many() -> None:
 @pytest.mark.parametrize("priority", [-1, 256, 1.5, "5", None, True, False])
 def test_a_priority_is_one_byte(priority: Any) -> None:
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", VALUE, {"priority": priority}, NOW_US),
+        lambda: one_job({"priority": priority}),
         lambda: pushed(keys=["k"], priority=priority),
         lambda: pushed(keys=["k", "l"], priority=[5, priority]),
         lambda: rows({"key": "k", "priority": priority}),
@@ -60,14 +65,14 @@ def test_a_priority_is_one_byte(priority: Any) -> None:
 
 @pytest.mark.parametrize(("priority", "found"), [(0, b"\0"), (Priority.SLOW, b"\xc8")])
 def test_named_priorities_are_numbers(priority: int, found: bytes) -> None:
-    assert push_one("t", "k", VALUE, {"priority": priority}, NOW_US).priorities == found
+    assert one_job({"priority": priority}).priorities == found
     assert pushed(keys=["k"], priority=priority).priorities == found
 
 
 def test_a_job_has_a_delay_or_a_date() -> None:
     both: Any = {"delay": 5, "process_at": NOW}
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", VALUE, both, NOW_US),
+        lambda: one_job(both),
         lambda: pushed(keys=["k"], **both),
         lambda: rows({"key": "k", **both}),
     ]
@@ -87,7 +92,7 @@ def test_a_job_has_a_delay_or_a_date() -> None:
 )
 def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", VALUE, option, NOW_US),
+        lambda: one_job(option),
         lambda: pushed(keys=["k"], **option),
         lambda: pushed(keys=["k"], **{name: [value] for name, value in option.items()}),
         lambda: rows({"key": "k", **option}),
@@ -100,7 +105,7 @@ def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
 def test_a_domain_is_not_called_a_key() -> None:
     wrong: Any = {"domain": 5}
     with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
-        push_one("t", "k", VALUE, wrong, NOW_US)
+        one_job(wrong)
     with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
         rows({"key": "k", **wrong})
     with pytest.raises(TypeError, match="domain is str or bytes, or a list of one each, not int"):
@@ -110,7 +115,7 @@ def test_a_domain_is_not_called_a_key() -> None:
 def test_unknown_options_are_named() -> None:
     unknown: Any = {"prioritty": 5}
     refusals: list[Callable[[], object]] = [
-        lambda: push_one("t", "k", VALUE, unknown, NOW_US),
+        lambda: one_job(unknown),
         lambda: pushed(keys=["k"], **unknown),
         lambda: rows({"key": "k"}, {"key": "l", **unknown}),
     ]

@@ -24,14 +24,13 @@ from fjord.client.calls import (
     read_number,
 )
 from fjord.client.declared_tables import ExpectedTable
-from fjord.client.entries import AnyKey, Key, Seconds
+from fjord.client.entries import BLANK, AnyKey, Key, Seconds
 from fjord.client.jobs.push import (
     PushColumns,
     PushOptions,
     check_priority,
     due_us,
     push_columns,
-    push_one,
     push_rows,
 )
 from fjord.client.jobs.records import (
@@ -49,10 +48,13 @@ from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Command, Reply
 from fjord.errors import Code, RefusedError, RemoteProtocolError
-from fjord.jobs import How, State, decode_settings
+from fjord.jobs import PRIORITY_MAX, How, Priority, State, decode_settings
 from fjord.values import Value
 
+_OPTIONS: Final = PushOptions.__optional_keys__
 Given = TypeVar("Given", bound=TakenJob | int)  # a job, or the xid of one
+
+_Settling = commands.Finish | commands.Extend | commands.Fail
 
 
 class NextOptions(TypedDict, total=False):
@@ -73,18 +75,45 @@ class FailOptions(TypedDict, total=False):
     bury: bool  # True: to the dead letters at once
 
 
+class JobFields(NamedTuple):
+    """What `push` says of one job besides its key and value."""
+
+    priority: int = int(Priority.DEFAULT)
+    process_at_us: int = 0
+    is_relative: bool = True  # `process_at_us` is a delay from now on
+    expires_at_us: int = 0
+    domain: bytes = b""
+
+
+_USUAL: Final = JobFields()
+
+
+def job_fields(options: PushOptions) -> JobFields:
+    """Returns the options of one job as a command has them.
+
+    Raises:
+        ValueError, TypeError: if an option cannot be meant, or there is no such option.
+    """
+    if not options.keys() <= _OPTIONS:
+        check_names("push", options, _OPTIONS)
+    priority = options.get("priority", _USUAL.priority)
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        priority = check_priority(priority)
+    process_at_us, is_relative, expires_at_us, domain = 0, True, 0, b""
+    if "delay" in options or "process_at" in options:
+        process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
+    if "expires_at" in options:
+        expires_at_us = entries.moment_us(options["expires_at"], "expires_at")
+    if (given := options.get("domain")) is not None:
+        domain = entries.encode_domain(given)
+    return JobFields(priority, process_at_us, is_relative, expires_at_us, domain)
+
+
 class DeadCounts(NamedTuple):
     """Of how many dead jobs it is done, and how many were dropped instead."""
 
     done: int
     dropped: int
-
-
-class _Note(NamedTuple):
-    """How jobs are told what became of them: one of them, or a batch without those too late."""
-
-    one: Callable[[TakenJob], None]
-    batch: Callable[[JobBatch[Any], Sequence[int]], None]
 
 
 class JobCalls:
@@ -110,14 +139,27 @@ class JobCalls:
     def push(
         self, key: Key | Row, value: Value | Row, **options: Unpack[PushOptions]
     ) -> Call[None]:
-        found: Any = key
         if type(key) in values.PLAIN_TYPES and type(value) in values.PLAIN_TYPES:
-            encoded = values.encode(value)  # type: ignore[arg-type]
+            name = entries.encode_key(key)  # type: ignore[arg-type]
+            type_, data = values.encode(value)  # type: ignore[arg-type]
         else:
-            found, encoded = self._encoded(key, value)
-        return Call(push_one(self.table, found, encoded, options, self._stamps.next_us()), done)
+            name, (type_, data) = self._encoded(key, value)
+        fields = job_fields(options) if options else _USUAL
+        command = commands.Push(
+            table=self.table,
+            keys=Strings((0, len(name)), name),
+            domains=Strings((0, len(fields.domain)), fields.domain) if fields.domain else BLANK,
+            types=bytes((type_,)),
+            values=Strings((0, len(data)), data),
+            priorities=bytes((fields.priority,)),
+            process_at_us=(fields.process_at_us,),
+            expires_at_us=(fields.expires_at_us,),
+            timestamps_us=(self._stamps.next_us(),),
+            relative=fields.is_relative,
+        )
+        return Call(command, done)
 
-    def _encoded(self, key: Key | Row, value: Value | Row) -> tuple[Key, tuple[int, bytes]]:
+    def _encoded(self, key: Key | Row, value: Value | Row) -> tuple[bytes, tuple[int, bytes]]:
         """Returns the key of a job, and its value as a type and bytes."""
         if isinstance(key, Mapping):
             if value is not None:
@@ -128,8 +170,8 @@ class JobCalls:
             (data,), keys = self.schemas.encode([value])
             if keys:
                 raise TypeError("the key is made of columns of the row; push the row alone")
-            return key, (values.ROW, data)
-        return key, values.encode(value)
+            return entries.encode_key(key), (values.ROW, data)
+        return entries.encode_key(key), values.encode(value)
 
     def push_many(
         self, rows: Iterable[Mapping[str, Any]] | None, **columns: Unpack[PushColumns]
@@ -176,39 +218,31 @@ class JobCalls:
         return Call(command, read)
 
     def done_one(self, job: TakenJob) -> Call[None]:
-        return self._one(job, commands.Finish(table=self.table, xids=self._xids_of(job)), _DONE.one)
+        command = commands.Finish(table=self.table, xids=self._xids_of(job))
+        return self._one(job, command, How.DONE)
 
     def done_many(self, jobs: Iterable[Given], *, strict: bool = False) -> Call[list[Given]]:
         return self._settle(
-            jobs,
-            lambda xids: commands.Finish(table=self.table, xids=xids, strict=strict),
-            _DONE,
+            jobs, commands.Finish(table=self.table, xids=(), strict=strict), How.DONE
         )
 
     def touch_one(self, job: TakenJob, lease: Seconds | None) -> Call[None]:
-        given_us = entries.lease_us(lease)
-        command = commands.Extend(table=self.table, xids=self._xids_of(job), lease_us=given_us)
-        return self._one(job, command, lambda job: job.extend(self._stamps.next_us(), given_us))
+        lease_us = entries.lease_us(lease)
+        command = commands.Extend(table=self.table, xids=self._xids_of(job), lease_us=lease_us)
+        return self._one(job, command, lease_us)
 
     def touch_many(self, jobs: Iterable[Given], lease: Seconds | None) -> Call[list[Given]]:
-        given_us = entries.lease_us(lease)
-
-        note = _Note(
-            lambda job: job.extend(self._stamps.next_us(), given_us),
-            lambda batch, late: batch.extend_all(self._stamps.next_us(), given_us, late),
-        )
-        return self._settle(
-            jobs, lambda xids: commands.Extend(table=self.table, xids=xids, lease_us=given_us), note
-        )
+        lease_us = entries.lease_us(lease)
+        command = commands.Extend(table=self.table, xids=(), lease_us=lease_us)
+        return self._settle(jobs, command, lease_us)
 
     def fail_one(self, job: TakenJob, **options: Unpack[FailOptions]) -> Call[None]:
         command = self._failure(self._xids_of(job), options)
-        return self._one(job, command, (_FAILED if command.counts else _GIVEN_BACK).one)
+        return self._one(job, command, How.FAIL if command.counts else How.GIVEN_BACK)
 
     def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> Call[list[Given]]:
         command = self._failure((), options)
-        note = _FAILED if command.counts else _GIVEN_BACK
-        return self._settle(jobs, lambda xids: replace(command, xids=xids), note)
+        return self._settle(jobs, command, How.FAIL if command.counts else How.GIVEN_BACK)
 
     def _failure(self, xids: Sequence[int], options: FailOptions) -> commands.Fail:
         check_names("fail", options, FailOptions.__optional_keys__)
@@ -222,14 +256,14 @@ class JobCalls:
         )
 
     def _settle(
-        self,
-        jobs: Iterable[Given],
-        command_of: Callable[[Sequence[int]], Command],
-        note: _Note,
+        self, jobs: Iterable[Given], command: _Settling, outcome: How | int
     ) -> Call[list[Given]]:
-        """Returns a call that gives those jobs whose leases were over, and notes the others."""
+        """Returns a call that gives those jobs whose leases were over, and notes the others.
+
+        `outcome` is what becomes of the others: done or failed, or a lease of so many microseconds.
+        """
         if isinstance(jobs, JobBatch):
-            return self._settle_batch(jobs, command_of, note)
+            return self._settle_batch(jobs, command, outcome)
         given = _listed(jobs)
         if not given:
             return nothing_to_do([])
@@ -241,16 +275,16 @@ class JobCalls:
 
         def read(reply: Reply) -> list[Given]:
             late = [xids[place] for place in missing_rows(reply, len(xids))]
-            _tell(given, set(late), note)
+            lost = set(late)
+            for job in given:
+                if isinstance(job, TakenJob):
+                    self._note(job, None if job.xid in lost else outcome)
             return [firsts[xid] for xid in late]
 
-        return Call(command_of(xids), read)
+        return Call(replace(command, xids=xids), read)
 
     def _settle_batch(
-        self,
-        batch: JobBatch[Any],
-        command_of: Callable[[Sequence[int]], Command],
-        note: _Note,
+        self, batch: JobBatch[Any], command: _Settling, outcome: How | int
     ) -> Call[list[Any]]:
         """Does the same for what `next` returned, without an object for each job."""
         if not batch:
@@ -258,10 +292,22 @@ class JobCalls:
 
         def read(reply: Reply) -> list[Any]:
             late = missing_rows(reply, len(batch))
-            note.batch(batch, late)
+            if isinstance(outcome, How):
+                batch.settle_all(outcome, late)
+            else:
+                batch.extend_all(self._stamps.next_us(), outcome, late)
             return [batch[place] for place in late]
 
-        return Call(command_of(self._checked({batch.table}, batch.xids)), read)
+        return Call(replace(command, xids=self._checked({batch.table}, batch.xids)), read)
+
+    def _note(self, job: TakenJob, outcome: How | int | None) -> None:
+        """Lets a job know what became of it; None: it was too late, and is with others by now."""
+        if outcome is None:
+            job.lose()
+        elif isinstance(outcome, How):
+            job.outcome = outcome
+        else:
+            job.extend(self._stamps.next_us(), outcome)
 
     def _checked(self, tables: set[str], found: Sequence[int]) -> Sequence[int]:
         """Returns xids that can be those of this table's leases."""
@@ -280,17 +326,16 @@ class JobCalls:
             self._checked({job.table}, [xid])
         return [xid]
 
-    def _one(self, job: TakenJob, command: Command, note: Callable[[TakenJob], None]) -> Call[None]:
+    def _one(self, job: TakenJob, command: Command, outcome: How | int) -> Call[None]:
         def read(reply: Reply) -> None:
-            if not missing_rows(reply, 1):
-                note(job)
-                return
-            job.lose()
-            text = (
-                f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
-                "already; others may have it by now"
-            )
-            raise RefusedError.of(Code.STALE_XID, text)
+            is_late = bool(missing_rows(reply, 1))
+            self._note(job, None if is_late else outcome)
+            if is_late:
+                text = (
+                    f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
+                    "already; others may have it by now"
+                )
+                raise RefusedError.of(Code.STALE_XID, text)
 
         return Call(command, read)
 
@@ -437,25 +482,3 @@ def _dead_counts(reply: Reply, rows: int) -> DeadCounts:
 
 def _was_there(reply: Reply) -> bool:
     return not missing_rows(reply, 1)
-
-
-def _settled_as(how: How) -> _Note:
-    def note(job: TakenJob) -> None:
-        job.outcome = how
-
-    return _Note(note, lambda batch, late: batch.settle_all(how, late))
-
-
-_DONE: Final = _settled_as(How.DONE)
-_FAILED: Final = _settled_as(How.FAIL)
-_GIVEN_BACK: Final = _settled_as(How.GIVEN_BACK)
-
-
-def _tell(given: Iterable[TakenJob | int], late: set[int], note: _Note) -> None:
-    """Lets jobs know what became of them; one that was too late is with others by now."""
-    for job in given:
-        if isinstance(job, TakenJob):
-            if job.xid in late:
-                job.lose()
-            else:
-                note.one(job)

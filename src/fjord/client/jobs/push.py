@@ -57,45 +57,6 @@ _COLUMNS: Final = PushColumns.__optional_keys__
 _FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
 _PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
-_USUAL: Final = bytes((Priority.DEFAULT,))
-
-
-def push_one(
-    table: str, key: Key, value: tuple[int, bytes], options: PushOptions, timestamp_us: int
-) -> Push:
-    """Returns the command that pushes one job, whose value is a type and its bytes.
-
-    Raises:
-        ValueError: if an option cannot be meant.
-        LocalProtocolError: if the key or the value is nothing that can be sent.
-    """
-    domains, priorities = entries.BLANK, _USUAL
-    process_at_us, is_relative, expires_at_us = 0, True, 0
-    if options:
-        if not options.keys() <= _OPTIONS:
-            check_names("push", options, _OPTIONS)
-        if "priority" in options:
-            priorities = _priorities(options["priority"], 1)
-        if (domain := options.get("domain")) is not None:
-            domains = Strings.of([entries.encode_domain(domain)])
-        if "delay" in options or "process_at" in options:
-            process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
-        if "expires_at" in options:
-            expires_at_us = entries.moment_us(options["expires_at"], "expires_at")
-    name = entries.encode_key(key)
-    type_, data = value
-    return Push(
-        table=table,
-        keys=Strings((0, len(name)), name),
-        domains=domains,
-        types=bytes((type_,)),
-        values=Strings((0, len(data)), data),
-        priorities=priorities,
-        process_at_us=(process_at_us,),
-        expires_at_us=(expires_at_us,),
-        timestamps_us=(timestamp_us,),
-        relative=is_relative,
-    )
 
 
 def push_rows(

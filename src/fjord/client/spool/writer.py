@@ -22,8 +22,8 @@ from fjord import commands, errors, limits, values
 from fjord.client import entries
 from fjord.client.calls import check_name, check_names
 from fjord.client.entries import AnyKey, Key
-from fjord.client.jobs.calls import JobCalls
-from fjord.client.jobs.push import PushColumns, PushOptions, check_priority, due_us
+from fjord.client.jobs.calls import JobCalls, job_fields
+from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
@@ -35,7 +35,7 @@ from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
 from fjord.commands import Append, Command, Delete, Nop, Push, Set
 from fjord.disk import is_full
-from fjord.jobs import PRIORITY_MAX, Priority
+from fjord.jobs import Priority
 from fjord.values import Value
 from fjord.wire import wakeups
 from fjord.wire.wakeups import Address
@@ -357,7 +357,6 @@ def _locked(directory: str) -> Iterator[None]:
 
 Write = Callable[[bytes, int], None]  # a record, and when it was written
 
-_PUSH_OPTIONS: Final = PushOptions.__optional_keys__
 _SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_keys__
 _EMPTY: Final = "a key has at least one byte"
 _VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
@@ -559,24 +558,12 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
 
 def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, bytes]:
     """Returns priority, process date, expiry and domain of a job that has options."""
-    if not options.keys() <= _PUSH_OPTIONS:
-        check_names("push", options, _PUSH_OPTIONS)
-    priority, due, expires_us, domain = options.get("priority", _PRIORITY), 0, 0, b""
-    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
-        priority = check_priority(priority)
-    delay, process_at = options.get("delay"), options.get("process_at")
-    if delay is not None or process_at is not None:
-        due, is_relative = due_us(delay, process_at)
-        if due and is_relative:
-            due += stamp_us
-    if (expires_at := options.get("expires_at")) is not None:
-        expires_us = entries.moment_us(expires_at, "expires_at")
-    if (given := options.get("domain")) is not None:
-        domain = entries.encode_domain(given)
-        if len(domain) > limits.DOMAIN_BYTES_MAX:
-            raise errors.LocalProtocolError(
-                errors.Code.BAD_DOMAIN, f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
-            )
+    priority, due, is_relative, expires_us, domain = job_fields(options)
+    if due and is_relative:
+        due += stamp_us
+    if len(domain) > limits.DOMAIN_BYTES_MAX:
+        text = f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
+        raise errors.LocalProtocolError(errors.Code.BAD_DOMAIN, text)
     return priority, due, expires_us, domain
 
 
