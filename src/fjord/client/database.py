@@ -12,6 +12,7 @@ from fjord.client import tables as tables_
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_listening import AsyncExecutor
+from fjord.client.calls import Call, done
 from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
@@ -20,7 +21,7 @@ from fjord.client.jobs.table import AsyncJobs
 from fjord.client.kv import AsyncKv, KvCalls
 from fjord.client.runner import AsyncRunner, AsyncSnapshotRunner
 from fjord.client.snapshots import AsyncSnapshot
-from fjord.client.staging import AsyncStaging, StagingCalls
+from fjord.client.staging import AsyncStaging
 from fjord.client.streams import AsyncStream, StreamCalls
 from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo
@@ -191,15 +192,16 @@ class AsyncDatabase:
                 (SNAPSHOT_GONE).
         """
         opened = await self._run(snapshots.open_call(lifetime))
+        closing = Call(commands.CloseSnapshot(snapshot=opened.snapshot), done)
         try:
             runner = AsyncSnapshotRunner(self.runner, opened.snapshot)
             yield AsyncSnapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
             raise  # it is closed when its time is over
         except BaseException:
-            await self._run(snapshots.close_call(opened.snapshot))
+            await self._run(closing)
             raise
-        await self._run(snapshots.close_call(opened.snapshot))
+        await self._run(closing)
 
     async def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
@@ -219,7 +221,7 @@ class AsyncDatabase:
         Raises:
             NotFoundError: if there is no such table.
         """
-        await self._run(tables_.drop_call(name))
+        await self._run(Call(commands.DropTable(name=name), done))
 
     async def stats(self) -> dict[str, int]:
         """Returns the numbers by which a node is watched."""
@@ -228,7 +230,7 @@ class AsyncDatabase:
     async def ping(self) -> float:
         """Asks for an answer; returns how many seconds it took."""
         begun_us = self._clock.monotonic_us()
-        await self._run(tables_.ping_call())
+        await self._run(Call(commands.Nop(), done))
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
     # -- history ----------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ class AsyncDatabase:
 
     def staging(self, table: str) -> AsyncStaging:
         """Returns what stages rows of a table, and commits them exactly once."""
-        return AsyncStaging(self.runner, StagingCalls(table))
+        return AsyncStaging(self.runner, table)
 
     async def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks that the history of a table is in, in order.
@@ -337,7 +339,7 @@ class AsyncDatabase:
 
     async def seal(self, table: str = "") -> None:
         """Writes what is durable to cold blocks now: of one table, or of all that have history."""
-        await self._run(history.seal_call(table))
+        await self._run(Call(commands.SealNow(table=table), done))
 
     async def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
         """Puts one cold block in the place of some that follow each other.

@@ -286,10 +286,6 @@ def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]
     return Call(command, done)
 
 
-def seal_call(table: str) -> Call[None]:
-    return Call(commands.SealNow(table=table), done)
-
-
 def _blocks(page: BlockList) -> list[BlockInfo]:
     numbers = zip(*(getattr(page, name) for name in BlockList.NUMBERS), strict=True)
     return [

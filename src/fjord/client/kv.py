@@ -129,6 +129,17 @@ class KvCalls:
 
     # -- reads ------------------------------------------------------------------------------------
 
+    def get(self, key: Key, default: object, *, skip_worked: bool = False) -> Call[Any]:
+        name = entries.encode_key(key)
+        keys = Strings((0, len(name)), name)
+
+        def read(reply: Reply) -> Any:
+            found = _entries(reply, 1)
+            type_ = found.types[0]
+            return default if type_ == Entries.MISSING else self._decode(type_, found.values[0])
+
+        return Call(commands.Get(table=self.table, keys=keys, skip_worked=skip_worked), read)
+
     def get_many(
         self, keys: Iterable[AnyKey], *, skip_worked: bool = False
     ) -> Call[dict[AnyKey, Value]]:
@@ -251,7 +262,8 @@ def _some(keys: Iterable[Key]) -> list[Key]:
 
 def _entries(reply: Reply, rows: int) -> Entries:
     found = expect(reply, Entries)
-    expect_rows(len(found.types), rows)
+    if len(found.types) != rows:
+        expect_rows(len(found.types), rows)
     return found
 
 
@@ -283,8 +295,7 @@ class AsyncKeyedTable:
     async def get(self, key: Key, default: Default) -> Any | Default: ...
     async def get(self, key: Key, default: object = None) -> object:
         """Returns the value of a key, or `default` if there is none."""
-        found = await self._look(self._calls.get_many([key]))
-        return found.get(key, default)
+        return await self._look(self._calls.get(key, default))
 
     async def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """Returns the values of those keys that have one."""
@@ -402,8 +413,7 @@ class AsyncKv(AsyncKeyedTable):
     ) -> Value | Default: ...
     async def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
         """Returns the value of `key`, or `default` if there is none, or it is worked on."""
-        found = await self._run(self._calls.get_many([key], skip_worked=skip_worked))
-        return found.get(key, default)
+        return await self._run(self._calls.get(key, default, skip_worked=skip_worked))
 
     async def get_many(
         self, keys: Iterable[AnyKey], *, skip_worked: bool = False

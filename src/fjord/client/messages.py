@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, cast, overload
 from fjord import columns, ops, values
 from fjord.client import arrow
 from fjord.client.entries import date, decode_key, decode_value
-from fjord.client.schemas import Schemas
+from fjord.client.schemas import NO_COLUMNS, Schemas
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.declared.rows import Heads, Rows
@@ -91,17 +91,18 @@ class MessageBatch:
         A stream keeps the columns that it was made with, so one row tells of all; and where a
         message was none, the others are not looked at.
         """
-        if self._decoding.is_plain or not self.found.rows:
+        known = self._decoding.current
+        if not self.found.rows or (known is not None and not known.schema.columns):
             return False
         if _begins_plain(self.found):
-            self._decoding.meet_plain()
+            self._decoding.current = NO_COLUMNS
             return False
         for part in self.columns:
             place = part.types.find(ROW)
             if place >= 0:
                 return self._decoding.lacks(_ROW, [part.values[place]])
             if part.types.strip(_TOMBSTONE):
-                self._decoding.meet_plain()
+                self._decoding.current = NO_COLUMNS
                 return False
         return False
 

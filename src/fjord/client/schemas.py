@@ -25,7 +25,7 @@ Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name
 
 _ROW: Final = bytes((values.ROW,))
 _NUMBER_BYTES: Final = 2  # of the schema, in front of each row
-_NO_COLUMNS: Final = declared_rows.of(Schema())
+NO_COLUMNS: Final = declared_rows.of(Schema())
 # A database remembers the columns of so many tables; those that were not used for long are asked
 # for again.
 _TABLES_MAX: Final = 1024
@@ -50,13 +50,13 @@ class Schemas:
     def __init__(self, table: str, read_settings: ReadSettings) -> None:
         self._table = table
         self._read_settings = read_settings
-        self._current: Rows | None = None  # None: it was not asked yet
+        self.current: Rows | None = None  # None: it was not asked yet
         self._known: dict[bytes, Rows] = {}  # by the number that rows begin with
         self._id = 0  # of the table that had them; one that is made anew has another
 
     def forget(self) -> None:
         """Takes notice that the columns may be others by now."""
-        self._current = None
+        self.current = None
 
     # -- asking the server ------------------------------------------------------------------------
 
@@ -65,18 +65,18 @@ class Schemas:
         try:
             table: TableInfo = yield table_call(self._table)
         except NotFoundError:
-            self._current = _NO_COLUMNS
+            self.current = NO_COLUMNS
             return
         settings = self._read_settings(table.settings)
         if table.id != self._id:
             self._id, self._known = table.id, {}
-        self._current = declared_rows.of(settings.declared)
+        self.current = declared_rows.of(settings.declared)
         for schema in (*settings.earlier_declared, settings.declared):
             self._known[_beginning(schema.number)] = declared_rows.of(schema)
 
     def building(self, build: Callable[[], Result]) -> Steps[Result]:
         """Builds what may hold rows; `build` is called again when the columns are known."""
-        before = self._current
+        before = self.current
         try:
             return build()
         except UnknownSchemaError:
@@ -85,7 +85,7 @@ class Schemas:
             if before is None:
                 raise  # it had no columns to be wrong about
             yield from self.learning()
-            if self._current is before:
+            if self.current is before:
                 raise
         return build()
 
@@ -117,14 +117,14 @@ class Schemas:
         Raises:
             UnknownSchemaError: if the server is to be asked first.
         """
-        if self._current is None:
+        if self.current is None:
             raise UnknownSchemaError
-        return self._current.schema.names
+        return self.current.schema.names
 
     @property
     def has_key(self) -> bool:
         """Says whether keys are made of columns; not as long as nobody knows."""
-        return self._current is not None and bool(self._current.schema.key)
+        return self.current is not None and bool(self.current.schema.key)
 
     def encode(self, rows: Sequence[Row]) -> tuple[Encoded, Encoded]:
         """Returns rows as they are sent, and their keys, if the table has key columns.
@@ -150,24 +150,15 @@ class Schemas:
         return Encoded(found), Encoded(keys)
 
     def _rows(self) -> Rows:
-        if self._current is None:
+        if self.current is None:
             raise UnknownSchemaError
-        if not self._current.schema.columns:
+        if not self.current.schema.columns:
             self.forget()  # it may have some when it is made
             text = f"table {self._table} has no declared columns, so it takes no rows"
             raise LocalProtocolError(Code.BAD_TYPE, text)
-        return self._current
+        return self.current
 
     # -- reading ----------------------------------------------------------------------------------
-
-    @property
-    def is_plain(self) -> bool:
-        """Says whether values were met that are no rows, so that there are no columns."""
-        return self._current is not None and not self._current.schema.columns
-
-    def meet_plain(self) -> None:
-        """Takes notice of values that are no rows."""
-        self._current = _NO_COLUMNS
 
     def lacks(self, types: bytes, column: Sequence[bytes]) -> bool:
         """Says whether there are rows among some values that cannot be read without asking."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
-from fjord.client.calls import Call, Result, ask, done, expect, expect_rows
+from fjord.client.calls import Call, Result, ask, expect, expect_rows
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, date, delay_us
 from fjord.client.kv import AsyncKeyedTable, KvCalls
 from fjord.client.messages import MessageBatch
@@ -34,10 +34,6 @@ def open_call(lifetime: Seconds | None) -> Call[Opened]:
     if lifetime is not None and not lifetime_us:
         raise ValueError("lifetime is more than 0 seconds; leave it out for the longest there is")
     return ask(commands.OpenSnapshot(lifetime_us=lifetime_us), Opened)
-
-
-def close_call(snapshot: int) -> Call[None]:
-    return Call(commands.CloseSnapshot(snapshot=snapshot), done)
 
 
 def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:

@@ -22,36 +22,18 @@ if TYPE_CHECKING:
     from fjord.client.runner import AsyncRunner
 
 
-class StagingCalls:
-    """Builds the calls; shared by all shells."""
-
-    def __init__(self, table: str) -> None:
-        self.table = check_name(table)
-
-    def append(self, types: bytes, keys: Strings, values: Strings) -> Call[int]:
-        return _stage(Append(table=self.table, types=types, keys=keys, values=values))
-
-    def push(self, **columns: Any) -> Call[int]:
-        return _stage(Push(table=self.table, **columns))
-
-    def set(self, **columns: Any) -> Call[int]:
-        return _stage(Set(table=self.table, **columns))
-
-    def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Steps[Committed]:
-        """Asks until nothing is left to be written."""
-        command = CommitStages(table=self.table, writer=writer, batch=batch, stages=list(stages))
-        found: Committed = yield ask(command, Committed)
-        rows, is_new, left = found.rows, found.is_new, found.left
-        while left:
-            found = yield ask(command, Committed)
-            if found.left >= left:
-                raise RemoteProtocolError(Code.BAD_CURSOR, "the server does not come to an end")
-            rows, left = rows + found.rows, found.left
-            is_new = is_new or found.is_new
-        return replace(found, rows=rows, is_new=is_new)
-
-    def last_batch(self, writer: str) -> Call[int | None]:
-        return Call(AskWriter(table=self.table, writer=writer), _batch)
+def commit_steps(table: str, writer: str, batch: int, stages: Sequence[int]) -> Steps[Committed]:
+    """Asks until nothing is left to be written."""
+    command = CommitStages(table=table, writer=writer, batch=batch, stages=list(stages))
+    found: Committed = yield ask(command, Committed)
+    rows, is_new, left = found.rows, found.is_new, found.left
+    while left:
+        found = yield ask(command, Committed)
+        if found.left >= left:
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server does not come to an end")
+        rows, left = rows + found.rows, found.left
+        is_new = is_new or found.is_new
+    return replace(found, rows=rows, is_new=is_new)
 
 
 def _stage(rows: Append | Push | Set) -> Call[int]:
@@ -63,27 +45,25 @@ def _batch(reply: Reply) -> int | None:
     return None if found.batch < 0 else found.batch
 
 
-# -- staging for asyncio: the same as `client.staging`, awaited -----------------------------------
-
-
 class AsyncStaging:
     """Rows of one table that are staged and committed.  Columns are as commands have them."""
 
-    def __init__(self, runner: AsyncRunner, calls: StagingCalls) -> None:
+    def __init__(self, runner: AsyncRunner, table: str) -> None:
         self._runner = runner
-        self._calls = calls
+        self._table = check_name(table)
 
     async def append(self, types: bytes, keys: Strings, values: Strings) -> int:
         """Stages messages of a stream; returns the number of the stage."""
-        return await self._runner.run(self._calls.append(types, keys, values))
+        rows = Append(table=self._table, types=types, keys=keys, values=values)
+        return await self._runner.run(_stage(rows))
 
     async def push(self, **columns: Any) -> int:
         """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
-        return await self._runner.run(self._calls.push(**columns))
+        return await self._runner.run(_stage(Push(table=self._table, **columns)))
 
     async def set(self, **columns: Any) -> int:
         """Stages values, as the columns of `commands.Set`; returns the number of the stage."""
-        return await self._runner.run(self._calls.set(**columns))
+        return await self._runner.run(_stage(Set(table=self._table, **columns)))
 
     async def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
         """Makes stages visible as a batch of a writer.
@@ -102,8 +82,8 @@ class AsyncStaging:
         Raises:
             RefusedError: with STAGE_GONE, if a stage is not there any more.
         """
-        return await self._runner.follow(self._calls.commit(writer, batch, stages))
+        return await self._runner.follow(commit_steps(self._table, writer, batch, stages))
 
     async def last_batch(self, writer: str) -> int | None:
         """Returns the number of a writer's last batch, None if it has committed none."""
-        return await self._runner.run(self._calls.last_batch(writer))
+        return await self._runner.run(Call(AskWriter(table=self._table, writer=writer), _batch))

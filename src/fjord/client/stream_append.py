@@ -39,7 +39,7 @@ def append_all(table: str, given: Iterable[Value], keys: Iterable[Key] | None) -
         ValueError: if there are not as many keys as values.
         LocalProtocolError: if a key or a value is nothing that can be sent.
     """
-    types, data, named = _columns(listed("values", given), _listed_keys(keys))
+    types, data, named = _columns(given, keys)
     return _append(table, types, data, named) if types else None
 
 
@@ -50,7 +50,7 @@ def append_parts(
 
     What cannot be sent is found before the first one is made.
     """
-    types, data, named = _columns(listed("values", given), _listed_keys(keys))
+    types, data, named = _columns(given, keys)
     rows = len(types)
     if rows <= limits.BATCH_ROWS_MAX:
         whole = _append(table, types, data, named)
@@ -90,17 +90,15 @@ def _append(table: str, types: bytes, data: list[bytes], keys: list[bytes] | Non
 
 
 def _columns(
-    given: list[Any], keys: list[Any] | None
+    given: Iterable[Any], keys: Iterable[Key] | None
 ) -> tuple[bytes, list[bytes], list[bytes] | None]:
     """Returns types, values and keys, as bytes; None for keys that are all empty."""
-    if keys is not None and len(keys) != len(given):
-        raise ValueError(f"keys: {len(keys)} for {len(given)} values")
-    types, data = value_column(given)
-    return types, data, None if keys is None else key_column(keys)
-
-
-def _listed_keys(keys: Iterable[Key] | None) -> list[Any] | None:
-    return None if keys is None else listed("keys", keys)
+    messages = listed("values", given)
+    named = None if keys is None else listed("keys", keys)
+    if named is not None and len(named) != len(messages):
+        raise ValueError(f"keys: {len(named)} for {len(messages)} values")
+    types, data = value_column(messages)
+    return types, data, None if named is None else key_column(named)
 
 
 def listed(name: str, given: Iterable[Any]) -> list[Any]:
@@ -109,8 +107,8 @@ def listed(name: str, given: Iterable[Any]) -> list[Any]:
     Raises:
         TypeError: if it is a single one, which would be taken for one of each letter.
     """
-    if type(given) is list:
-        return given
+    if isinstance(given, list):
+        return given  # perhaps `Encoded` rows, which it stays
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
         raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
-    return given if isinstance(given, list) else list(given)
+    return list(given)

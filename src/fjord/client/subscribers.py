@@ -345,7 +345,7 @@ class Cursor:
             after=self.after,
             until=self.until,
             count=check_count(count),
-            wait_us=wait_us(wait),
+            wait_us=0 if wait is None else wait_us(wait),
             subscriber=self.subscriber,
             once=once,
         )

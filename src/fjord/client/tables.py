@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fjord import kinds
-from fjord.client.calls import Call, done, expect, expect_rows
-from fjord.commands import DropTable, ListTables, Nop, Numbers, Reply, Stats, TableList
+from fjord.client.calls import Call, expect, expect_rows
+from fjord.commands import ListTables, Numbers, Reply, Stats, TableList
 from fjord.errors import Code, RemoteProtocolError
 
 
@@ -20,20 +20,12 @@ class TableInfo:
     settings: bytes = b""
 
 
-def ping_call() -> Call[None]:
-    return Call(Nop(), done)
-
-
 def tables_call() -> Call[list[TableInfo]]:
     return Call(ListTables(), _tables)
 
 
 def table_call(name: str) -> Call[TableInfo]:
     return Call(ListTables(name=name), _one_table)
-
-
-def drop_call(name: str) -> Call[None]:
-    return Call(DropTable(name=name), done)
 
 
 def stats_call() -> Call[dict[str, int]]:

@@ -42,7 +42,7 @@ from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
 from fjord.client.jobs.calls import JobCalls
-from fjord.client.staging import StagingCalls
+from fjord.client.staging import commit_steps
 from fjord.client.streams import StreamCalls
 from fjord.client.tables import table_call
 from fjord.clock import Stamps, SystemClock
@@ -489,7 +489,7 @@ class Importer:
         target, outcome = plan.target, plan.outcome
         if target.batch != UNKNOWN:
             writer = writer_of(self._options.directory, outcome.queue, target.table)
-            commit = StagingCalls(target.table).commit(writer, target.batch, [])
+            commit = commit_steps(target.table, writer, target.batch, [])
             Runner(daemon).follow(commit)
         if done_of(target.at, UNKNOWN, target.crc) != outcome.before == outcome.items:
             self._note(target, outcome.items, daemon)

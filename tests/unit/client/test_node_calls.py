@@ -8,10 +8,10 @@ from fjord.client import tables as node_calls
 from fjord.client.calls import Call
 from fjord.client.tables import TableInfo
 from fjord.columns import Strings
-from fjord.commands import DropTable, ListTables, Nop, Numbers, Stats, TableList
+from fjord.commands import ListTables, Numbers, Stats, TableList
 from fjord.errors import RemoteProtocolError
 from fjord.kinds import Kind
-from tests.unit.client.scripted import TOKEN, entries
+from tests.unit.client.scripted import entries
 
 
 def tables(*names: bytes) -> TableList:
@@ -55,9 +55,7 @@ def test_one_table_is_asked_for_by_its_name() -> None:
     [
         node_calls.tables_call(),
         node_calls.table_call("a"),
-        node_calls.drop_call("a"),
         node_calls.stats_call(),
-        node_calls.ping_call(),
     ],
 )
 def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
@@ -87,9 +85,3 @@ def test_stats_are_numbers_by_name() -> None:
     assert call.command == Stats()
     reply = Numbers(names=Strings.of([b"a", b"b"]), values=[1, 2])
     assert call.result(reply) == {"a": 1, "b": 2}
-
-
-def test_dropping_and_asking_for_an_answer() -> None:
-    assert node_calls.drop_call("t").command == DropTable(name="t")
-    assert node_calls.ping_call().command == Nop()
-    node_calls.ping_call().result(TOKEN)

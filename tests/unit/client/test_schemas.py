@@ -10,7 +10,7 @@ import pytest
 from fjord import jobs, values
 from fjord.client.calls import Call, done
 from fjord.client.entries import Encoded, decode_value
-from fjord.client.schemas import NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.schemas import NO_COLUMNS, NoSchemas, Schemas, UnknownSchemaError, shared
 from fjord.client.table_settings import encode_job_settings
 from fjord.client.tables import TableInfo
 from fjord.commands import ListTables, Nop
@@ -90,7 +90,7 @@ def test_columns_are_asked_for_once() -> None:
 def test_what_needs_no_columns_asks_for_none() -> None:
     schemas = of()
     assert run(schemas.writing(lambda: Call(Nop(), done)), None) == ([SEND], None)
-    assert not schemas.is_plain
+    assert schemas.current is None
     with pytest.raises(UnknownSchemaError):
         schemas.names  # noqa: B018
 
@@ -141,10 +141,9 @@ def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
 
 def test_values_that_are_no_rows_tell_that_there_are_no_columns() -> None:
     schemas = of()
-    schemas.meet_plain()
-    assert schemas.is_plain
+    schemas.current = NO_COLUMNS
     assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
-    assert not schemas.is_plain
+    assert schemas.current is not NO_COLUMNS
 
 
 def test_what_is_read_is_asked_for_again() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from fjord.client import snapshots
-from fjord.commands import CloseSnapshot, OpenSnapshot
-from tests.unit.client.scripted import TOKEN
+from fjord.commands import OpenSnapshot
 from tests.unit.client.snapshot_samples import OPENED
 
 
@@ -25,9 +24,3 @@ def test_a_snapshot_lives_as_long_as_was_asked() -> None:
 def test_a_lifetime_is_more_than_nothing(lifetime: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="lifetime is"):
         snapshots.open_call(lifetime)
-
-
-def test_a_snapshot_is_closed_by_its_number() -> None:
-    call = snapshots.close_call(40)
-    assert call.command == CloseSnapshot(snapshot=40)
-    call.result(TOKEN)

@@ -16,7 +16,6 @@ from fjord.commands import (
     ListTables,
     Nop,
     Reply,
-    SealNow,
     Stats,
     Subscribe,
     Unsubscribe,
@@ -57,7 +56,6 @@ def test_a_stream_is_declared_with_its_settings() -> None:
     call = CALLS.create({"mode": "latest"})
     assert call.command == CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
     assert CALLS.create({}).command == CreateTable(name="t", kind=3)
-    assert history.seal_call("t").command == SealNow(table="t")
 
 
 def test_an_append_for_a_transaction_is_one_command() -> None:

@@ -19,13 +19,13 @@ from fjord.client.blocking.runner import Runner, SnapshotRunner
 from fjord.client.blocking.snapshots import Snapshot
 from fjord.client.blocking.staging import Staging
 from fjord.client.blocking.streams import Stream
+from fjord.client.calls import Call, done
 from fjord.client.declared_tables import Made
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.kv import KvCalls
 from fjord.client.listening import Executor
-from fjord.client.staging import StagingCalls
 from fjord.client.streams import StreamCalls
 from fjord.client.table_settings import JobSettings, StreamSettings
 from fjord.client.tables import TableInfo
@@ -179,15 +179,16 @@ class Database:
                 (SNAPSHOT_GONE).
         """
         opened = self._run(snapshots.open_call(lifetime))
+        closing = Call(commands.CloseSnapshot(snapshot=opened.snapshot), done)
         try:
             runner = SnapshotRunner(self.runner, opened.snapshot)
             yield Snapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
             raise  # it is closed when its time is over
         except BaseException:
-            self._run(snapshots.close_call(opened.snapshot))
+            self._run(closing)
             raise
-        self._run(snapshots.close_call(opened.snapshot))
+        self._run(closing)
 
     def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
@@ -207,7 +208,7 @@ class Database:
         Raises:
             NotFoundError: if there is no such table.
         """
-        self._run(tables_.drop_call(name))
+        self._run(Call(commands.DropTable(name=name), done))
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a node is watched."""
@@ -216,7 +217,7 @@ class Database:
     def ping(self) -> float:
         """Asks for an answer; returns how many seconds it took."""
         begun_us = self._clock.monotonic_us()
-        self._run(tables_.ping_call())
+        self._run(Call(commands.Nop(), done))
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
 
     # -- history ----------------------------------------------------------------------------------
@@ -313,7 +314,7 @@ class Database:
 
     def staging(self, table: str) -> Staging:
         """Returns what stages rows of a table, and commits them exactly once."""
-        return Staging(self.runner, StagingCalls(table))
+        return Staging(self.runner, table)
 
     def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks that the history of a table is in, in order.
@@ -325,7 +326,7 @@ class Database:
 
     def seal(self, table: str = "") -> None:
         """Writes what is durable to cold blocks now: of one table, or of all that have history."""
-        self._run(history.seal_call(table))
+        self._run(Call(commands.SealNow(table=table), done))
 
     def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
         """Puts one cold block in the place of some that follow each other.

@@ -39,8 +39,7 @@ class KeyedTable:
     def get(self, key: Key, default: Default) -> Any | Default: ...
     def get(self, key: Key, default: object = None) -> object:
         """Returns the value of a key, or `default` if there is none."""
-        found = self._look(self._calls.get_many([key]))
-        return found.get(key, default)
+        return self._look(self._calls.get(key, default))
 
     def get_many(self, keys: Iterable[AnyKey]) -> dict[AnyKey, Any]:
         """Returns the values of those keys that have one."""
@@ -155,8 +154,7 @@ class Kv(KeyedTable):
     def get(self, key: Key, default: Default, *, skip_worked: bool = False) -> Value | Default: ...
     def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
         """Returns the value of `key`, or `default` if there is none, or it is worked on."""
-        found = self._run(self._calls.get_many([key], skip_worked=skip_worked))
-        return found.get(key, default)
+        return self._run(self._calls.get(key, default, skip_worked=skip_worked))
 
     def get_many(self, keys: Iterable[AnyKey], *, skip_worked: bool = False) -> dict[AnyKey, Value]:
         """Returns the values of those keys that have one."""

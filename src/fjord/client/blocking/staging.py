@@ -9,29 +9,31 @@ from collections.abc import Sequence
 from typing import Any
 
 from fjord.client.blocking.runner import Runner
-from fjord.client.staging import StagingCalls
+from fjord.client.calls import Call, check_name
+from fjord.client.staging import _batch, _stage, commit_steps
 from fjord.columns import Strings
-from fjord.commands import Committed
+from fjord.commands import Append, AskWriter, Committed, Push, Set
 
 
 class Staging:
     """Rows of one table that are staged and committed.  Columns are as commands have them."""
 
-    def __init__(self, runner: Runner, calls: StagingCalls) -> None:
+    def __init__(self, runner: Runner, table: str) -> None:
         self._runner = runner
-        self._calls = calls
+        self._table = check_name(table)
 
     def append(self, types: bytes, keys: Strings, values: Strings) -> int:
         """Stages messages of a stream; returns the number of the stage."""
-        return self._runner.run(self._calls.append(types, keys, values))
+        rows = Append(table=self._table, types=types, keys=keys, values=values)
+        return self._runner.run(_stage(rows))
 
     def push(self, **columns: Any) -> int:
         """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
-        return self._runner.run(self._calls.push(**columns))
+        return self._runner.run(_stage(Push(table=self._table, **columns)))
 
     def set(self, **columns: Any) -> int:
         """Stages values, as the columns of `commands.Set`; returns the number of the stage."""
-        return self._runner.run(self._calls.set(**columns))
+        return self._runner.run(_stage(Set(table=self._table, **columns)))
 
     def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
         """Makes stages visible as a batch of a writer.
@@ -50,8 +52,8 @@ class Staging:
         Raises:
             RefusedError: with STAGE_GONE, if a stage is not there any more.
         """
-        return self._runner.follow(self._calls.commit(writer, batch, stages))
+        return self._runner.follow(commit_steps(self._table, writer, batch, stages))
 
     def last_batch(self, writer: str) -> int | None:
         """Returns the number of a writer's last batch, None if it has committed none."""
-        return self._runner.run(self._calls.last_batch(writer))
+        return self._runner.run(Call(AskWriter(table=self._table, writer=writer), _batch))
