@@ -39,6 +39,7 @@ class AsyncChanges(Generic[Told]):
         self._link = Link()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._is_answered = False  # the server has begun to tell
         self._is_closed = False
 
     async def begin(self) -> Self:
@@ -72,7 +73,7 @@ class AsyncChanges(Generic[Told]):
         try:
             async with asyncio.timeout(timeout):
                 while not self._found:
-                    await self._receive()
+                    await self._next()
         except TimeoutError:
             return None
         return self._read(self._found.popleft())
@@ -100,39 +101,35 @@ class AsyncChanges(Generic[Told]):
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    async def _connect(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection(
-            *self._address, limit=_RECEIVE_BYTES
-        )
-        identifier, message = self._link.send(self._command)
-        self._writer.write(message)
-        answered = False
-        while not answered:
-            found = self._link.receive(await self._data())
-            while found is not None:
-                number, event = found
-                if isinstance(event, Changed):
-                    self._found.append(event)
-                elif isinstance(event, Refusal):
-                    raise event.error()
-                answered = answered or number == identifier
-                found = self._link.receive()
-
-    async def _receive(self) -> None:
+    async def _next(self) -> None:
         try:
-            found = self._link.receive(await self._data())
-            while found is not None:
-                if isinstance(found[1], Changed):
-                    self._found.append(found[1])
-                found = self._link.receive()
+            await self._receive()
         except (OSError, RemoteProtocolError) as error:
             if self._is_closed:
                 raise ClosedError("this listener is closed") from error
             raise calls.deaf(self._name, error) from error
 
-    async def _data(self) -> bytes:
+    async def _connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(
+            *self._address, limit=_RECEIVE_BYTES
+        )
+        self._writer.write(self._link.send(self._command)[1])
+        while not self._is_answered:
+            await self._receive()
+
+    async def _receive(self) -> None:
+        """Takes what comes next: changes, and the answer to the command."""
         assert self._reader is not None
         data = await self._reader.read(_RECEIVE_BYTES)
         if not data:
             raise ConnectionResetError("the server closed it")
-        return data
+        found = self._link.receive(data)
+        while found is not None:
+            event = found[1]
+            if isinstance(event, Changed):
+                self._found.append(event)
+            elif isinstance(event, Refusal) and not self._is_answered:
+                raise event.error()
+            else:
+                self._is_answered = True
+            found = self._link.receive()

@@ -16,7 +16,6 @@ import struct
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from fjord import commands, limits
@@ -99,13 +98,16 @@ class Connection:
         except OSError as error:
             raise calls.nobody(self.name, error) from error
         try:
-            return SocketListening(duplex, command, deadline, self.name)
+            reply = duplex.exchange(command, deadline)
+            if isinstance(reply, Refusal):
+                raise reply.error()
         except OSError as error:
             duplex.close()
             raise calls.broken(self.name, error) from error
         except BaseException:
             duplex.close()
             raise
+        return SocketListening(duplex, self.name)
 
     def close(self) -> None:
         """Ends the connection; whoever waits for jobs is told so, all others are waited for."""
@@ -157,28 +159,10 @@ class Connection:
 class SocketListening:
     """Changes that come over a connection of their own."""
 
-    def __init__(
-        self,
-        duplex: Duplex,
-        command: commands.Listen | commands.ListenJobs,
-        deadline: Deadline,
-        name: str,
-    ) -> None:
+    def __init__(self, duplex: Duplex, name: str) -> None:
         self._duplex = duplex
-        self._name = name
+        self._name = name  # of the server
         self._closed = threading.Event()
-        reply = duplex.exchange(command, deadline)
-        if isinstance(reply, Refusal):
-            raise reply.error()
-
-    def __iter__(self) -> Iterator[Changed]:
-        while True:
-            try:
-                changed = self.wait(None)
-            except ClosedError:
-                return
-            assert changed is not None
-            yield changed
 
     def wait(self, timeout: float | None) -> Changed | None:
         deadline = None

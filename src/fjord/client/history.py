@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import commands, limits
-from fjord.client import arrow, entries
-from fjord.client.calls import Call, Steps, ask, check_names, check_whole, done, expect, not_a
+from fjord.client import arrow, calls, entries
+from fjord.client.calls import Call, Steps, ask, done, expect, not_a
 from fjord.client.entries import Key
 from fjord.client.subscribers import check_seq
 from fjord.commands import BlockList, Reply, Scan, Scanned, ScannedArrow, Span, Spanned
@@ -155,7 +155,7 @@ def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
     Raises:
         ValueError, TypeError: if something in it cannot be meant.
     """
-    check_names("a span", bounds, SpanBounds.__optional_keys__)
+    calls.check_names("a span", bounds, SpanBounds.__optional_keys__)
     return Span(
         table=table,
         after=check_seq("after", after),
@@ -219,7 +219,7 @@ def _joined(found: Spanned, further: Spanned) -> Spanned:
 
 
 def _bound(name: str, given: int) -> int:
-    found = check_whole(name, given)
+    found = calls.check_whole(name, given)
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is 0, which is no bound, or more, not {given}")
     return found

@@ -7,16 +7,13 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from fjord import commands
 from fjord.commands import Changed, Command, Reply
+from fjord.errors import ClosedError
 
 Told = TypeVar("Told")  # what a change of a table is for whoever listens
 
 
 class Listening(Protocol):
     """Changes of the keys, or of the table, that were asked for."""
-
-    def __iter__(self) -> Iterator[Changed]:
-        """Yields changes until it is closed."""
-        ...
 
     def wait(self, timeout: float | None) -> Changed | None:
         """Returns the next change, None if none came in `timeout` seconds.
@@ -56,13 +53,17 @@ class Changes(Generic[Told]):
     ) -> None:
         self._listening = executor.listen(command)
         self._read = read
-        self._iterator = iter(self._listening)
 
     def __iter__(self) -> Iterator[Told]:
         return self
 
     def __next__(self) -> Told:
-        return self._read(next(self._iterator))
+        try:
+            change = self.wait()
+        except ClosedError as error:
+            raise StopIteration from error
+        assert change is not None
+        return change
 
     def wait(self, timeout: float | None = None) -> Told | None:
         """Returns the next change, None if none comes within `timeout` seconds."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from fjord import commands, kinds
-from fjord.client import history
+from fjord.client import history, subscribers
 from fjord.client.calls import (
     Call,
     Result,
@@ -38,10 +38,6 @@ from fjord.client.subscribers import (
     Cursor,
     Starting,
     SubscriberInfo,
-    check_seq,
-    read_subscribers,
-    start_of,
-    subscribe,
 )
 from fjord.client.table_settings import StreamSettings, encode_stream_settings
 from fjord.client.tables import stats_call
@@ -153,7 +149,7 @@ class StreamCalls:
         self, count: int, after: int | MessageBatch, wait: Seconds | None = None
     ) -> Steps[MessageBatch]:
         if not isinstance(after, MessageBatch):
-            cursor = Cursor(self.table, check_seq("after", after), schemas=self.schemas)
+            cursor = Cursor(self.table, subscribers.check_seq("after", after), schemas=self.schemas)
         else:
             until = 0 if after.end_of_snapshot else after.found.until
             cursor = Cursor(self.table, after.last_seq, until, schemas=self.schemas)
@@ -164,7 +160,7 @@ class StreamCalls:
 
     def reader(self, start: Starting) -> Steps[Cursor]:
         """Finds out where a reader without a name begins."""
-        where, at = start_of(start)
+        where, at = subscribers.start_of(start)
         if where is Start.END:
             numbers: dict[str, int] = yield stats_call()
             after = numbers["applied_seq"]
@@ -190,7 +186,7 @@ class StreamCalls:
         while True:
             command = commands.ListSubscribers(table=self.table, start=start)
             page: commands.Subscribers = yield ask(command, commands.Subscribers)
-            found += read_subscribers(page)
+            found += subscribers.read_subscribers(page)
             if not page.next_name:
                 return found
             if page.next_name <= start:
@@ -219,13 +215,15 @@ class AsyncStream(AsyncKeyedTable):
     def __init__(
         self,
         runner: AsyncRunner,
-        calls: StreamCalls,
+        stream: StreamCalls,
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        super().__init__(runner.declaring(calls.declare(settings)) if settings else runner, entries)
+        super().__init__(
+            runner.declaring(stream.declare(settings)) if settings else runner, entries
+        )
         self._follow = self._runner.follow
-        self._stream = calls
+        self._stream = stream
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -284,8 +282,8 @@ class AsyncStream(AsyncKeyedTable):
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = await self._run(subscribe(self._stream.table, name, start, self._stream.schemas))
-        return AsyncSubscriber(self._runner, calls)
+        call = subscribers.subscribe(self._stream.table, name, start, self._stream.schemas)
+        return AsyncSubscriber(self._runner, await self._run(call))
 
     async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
         """Returns a reader that has no name, and of which nothing is kept."""

@@ -18,17 +18,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from fjord import commands, limits
-from fjord.client.calls import (
-    Call,
-    Steps,
-    check_name,
-    check_whole,
-    done,
-    expect,
-    expect_rows,
-    not_a,
-    read_number,
-)
+from fjord.client import calls
+from fjord.client.calls import Call, Steps, done, expect
 from fjord.client.entries import Seconds, date, decode_key, moment_us, wait_us
 from fjord.client.messages import Message, MessageBatch, ReadBy
 from fjord.client.schemas import Schemas
@@ -49,7 +40,7 @@ def subscribe(
 ) -> Call[SubscriberCalls]:
     """Returns the call that makes a subscriber, or finds the one that is there."""
     where, at = start_of(start)
-    command = commands.Subscribe(table=table, name=check_name(name), start=where, at=at)
+    command = commands.Subscribe(table=table, name=calls.check_name(name), start=where, at=at)
     return Call(
         command, lambda reply: SubscriberCalls(table, name, expect(reply, Position), schemas)
     )
@@ -67,7 +58,7 @@ class SubscriberInfo(NamedTuple):
 
 def read_subscribers(page: commands.Subscribers) -> list[SubscriberInfo]:
     """Returns the subscribers of a page."""
-    expect_rows(len(page.names), len(page.seqs))
+    calls.expect_rows(len(page.names), len(page.seqs))
     return [
         SubscriberInfo(decode_key(name), seq, epoch, date(moved_us), bool(asleep))
         for name, seq, epoch, moved_us, asleep in zip(
@@ -236,7 +227,7 @@ class SubscriberCalls:
     def lag(self) -> Call[int]:
         return Call(
             commands.Lag(table=self.table, name=self.name),
-            lambda reply: read_number(reply, "messages"),
+            lambda reply: calls.read_number(reply, "messages"),
         )
 
     def rest(self, *, asleep: bool) -> Call[None]:
@@ -285,7 +276,7 @@ def start_of(start: Starting, name: str = "start") -> tuple[Start, int]:
     if isinstance(given, datetime):
         return Start.TIME, moment_us(given, name)
     if isinstance(given, bool) or not hasattr(given, "__index__"):
-        raise not_a(name, '"beginning", "end", a seq or a datetime', given)
+        raise calls.not_a(name, '"beginning", "end", a seq or a datetime', given)
     return Start.SEQ, check_seq(name, given)
 
 
@@ -295,7 +286,7 @@ def check_seq(name: str, seq: int) -> int:
     Raises:
         ValueError: if it is negative, or has more than 63 bits.
     """
-    found = check_whole(name, seq)
+    found = calls.check_whole(name, seq)
     if not 0 <= found < 2**63:
         raise ValueError(f"{name} is a seq: 0 or more, not {seq}")
     return found
@@ -303,7 +294,7 @@ def check_seq(name: str, seq: int) -> int:
 
 def check_count(count: int) -> int:
     """Returns how many messages are asked for; a read returns no more than its bound."""
-    if check_whole("n", count) < 1:
+    if calls.check_whole("n", count) < 1:
         raise ValueError(f"n is 1 or more, not {count}")
     return min(count, limits.READ_COUNT_MAX)
 
@@ -450,10 +441,10 @@ class AsyncSubscriber:
     not share it.
     """
 
-    def __init__(self, runner: AsyncRunner, calls: SubscriberCalls) -> None:
+    def __init__(self, runner: AsyncRunner, subscriber: SubscriberCalls) -> None:
         self._run, self._follow = runner.run, runner.follow
         #: What a transaction needs to acknowledge for it.
-        self.calls = calls
+        self.calls = subscriber
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.calls.table!r}>"

@@ -143,8 +143,37 @@ class _Later(NamedTuple):
 _UNKNOWN: Final[Call[object]] = Call(Stats(), done)
 
 
-class TransactionKv:
+_NO_READING: Final = (
+    "a transaction only writes: read outside of it; inside it can append and delete, and say with "
+    "tx.ack(subscriber, batch) what was processed"
+)
+_NO_TAKING: Final = (
+    "a transaction only writes: take jobs and look at them outside of it; inside it can push, and "
+    "say of jobs that they are done, with done_many, touch_many and fail_many"
+)
+_WRITES_ONLY: Final = (
+    "a transaction only writes: read, lock and listen outside of it, or use add, flip, truncate "
+    "and rename, which change a value where it is"
+)
+
+
+class _Writes:
+    """The writes of a table; what else the table can do is refused."""
+
+    _table: type  # what it is like
+    _why: str  # it only writes
+
+    if not TYPE_CHECKING:  # for a type checker they are not there at all
+
+        def __getattr__(self, name: str) -> NoReturn:
+            known = hasattr(self._table, name) and not name.startswith("_")
+            raise AttributeError(self._why if known else f"a transaction has no {name}")
+
+
+class TransactionKv(_Writes):
     """The writes of a key/value table, for a transaction; like those of `fjord.Kv`."""
+
+    _table, _why = Kv, _WRITES_ONLY
 
     def __init__(self, add: Callable[[Call[object]], None], calls: KvCalls) -> None:
         self._add = add
@@ -180,11 +209,7 @@ class TransactionKv:
     def __delitem__(self, key: Key) -> None:
         self.delete(key)
 
-    if not TYPE_CHECKING:  # for a type checker they are not there at all
-
-        def __getattr__(self, name: str) -> NoReturn:
-            known = hasattr(Kv, name) and not name.startswith("_")
-            raise AttributeError(_WRITES_ONLY if known else f"a transaction has no {name}")
+    if not TYPE_CHECKING:
 
         def __getitem__(self, key: Key) -> NoReturn:
             raise TypeError(_WRITES_ONLY)
@@ -193,12 +218,14 @@ class TransactionKv:
             raise TypeError(_WRITES_ONLY)
 
 
-class TransactionJobs:
+class TransactionJobs(_Writes):
     """The writes of a jobs table, for a transaction; like those of `fjord.Jobs`.
 
     Where a job is to be done whose lease was over, the whole transaction is refused with a
     StaleError: what follows from a job is written once, by whoever still has it.
     """
+
+    _table, _why = Jobs, _NO_TAKING
 
     def __init__(self, transaction: Transaction, calls: JobCalls) -> None:
         self._write = partial(transaction.write, calls.schemas)
@@ -254,15 +281,16 @@ class TransactionJobs:
         def __getattr__(self, name: str) -> NoReturn:
             if name in ("done", "touch", "fail"):
                 raise AttributeError(f"a transaction has no {name}: use {name}_many([job])")
-            known = hasattr(Jobs, name) and not name.startswith("_")
-            raise AttributeError(_NO_TAKING if known else f"a transaction has no {name}")
+            super().__getattr__(name)
 
 
-class TransactionStream:
+class TransactionStream(_Writes):
     """The writes of a stream, for a transaction; like those of `fjord.Stream`.
 
     All of `append_many` is one commit, and has at most 100,000 messages and 8 MiB.
     """
+
+    _table, _why = Stream, _NO_READING
 
     def __init__(self, transaction: Transaction, calls: StreamCalls) -> None:
         self._write = partial(transaction.write, calls.schemas)
@@ -282,23 +310,3 @@ class TransactionStream:
 
     def delete_many(self, keys: Iterable[Key]) -> None:
         self._add(self._calls.delete_many(keys))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            known = hasattr(Stream, name) and not name.startswith("_")
-            raise AttributeError(_NO_READING if known else f"a transaction has no {name}")
-
-
-_NO_READING: Final = (
-    "a transaction only writes: read outside of it; inside it can append and delete, and say with "
-    "tx.ack(subscriber, batch) what was processed"
-)
-_NO_TAKING: Final = (
-    "a transaction only writes: take jobs and look at them outside of it; inside it can push, and "
-    "say of jobs that they are done, with done_many, touch_many and fail_many"
-)
-_WRITES_ONLY: Final = (
-    "a transaction only writes: read, lock and listen outside of it, or use add, flip, truncate "
-    "and rename, which change a value where it is"
-)

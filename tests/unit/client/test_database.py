@@ -224,7 +224,6 @@ def test_stats_and_ping() -> None:
 def test_listening_goes_to_the_executor() -> None:
     executor = Pieces()
     with Database(executor).kv("t").listen("k") as changes:
-        assert list(changes) == []
         assert changes.wait(0) is None
     assert executor.listened == [commands.Listen(table="t", keys=Strings.of([b"k"]))]
 

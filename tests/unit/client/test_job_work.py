@@ -214,16 +214,8 @@ def test_a_handler_that_settled_its_job_has_the_last_word() -> None:
     job.outcome = How.FAIL
     assert tally.finished(job) is None
     assert tally.failed(job, ValueError("no")) is None
-    assert tally.interrupted(job) is None
     tally.count(job)
     assert tally.done == 0
-
-
-def test_an_interrupted_job_is_given_back_uncounted() -> None:
-    (job,) = taken_batch(b"a")
-    call = Tally(make_calls(), None).interrupted(job)
-    assert call is not None
-    assert call.command == Fail(table="t", xids=[70], counts=False)
 
 
 def test_a_job_that_cannot_be_given_back_is_noted_on_what_ended_the_worker() -> None:

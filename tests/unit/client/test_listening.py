@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 import pytest
 
@@ -23,12 +22,8 @@ class Prepared:
         self._found = deque(Changed("t", b"k", 2, value, NOW_US, 0) for value in found)
         self.closed = 0
 
-    def __iter__(self) -> Iterator[Changed]:
-        while self._found:
-            yield self._found.popleft()
-
     def wait(self, timeout: float | None) -> Changed | None:
-        if self.closed:
+        if self.closed or (timeout is None and not self._found):
             raise ClosedError
         return self._found.popleft() if self._found else None
 
@@ -49,7 +44,7 @@ def test_changes_are_iterated_and_waited_for() -> None:
     assert second is not None
     assert second.value == "2"
     assert [change.value for change in changes] == ["3"]
-    assert changes.wait() is None
+    assert changes.wait(0) is None
 
 
 def test_leaving_the_block_closes_the_listening() -> None:

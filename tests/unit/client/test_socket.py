@@ -11,6 +11,7 @@ import pytest
 
 import fjord
 from fjord.client.connection import Connection
+from fjord.client.listening import Changes
 from fjord.clock import SystemClock
 from fjord.columns import Strings, repeat
 from fjord.commands import (
@@ -436,7 +437,7 @@ def test_changes_come_before_with_and_after_the_reply() -> None:
 
     with Scripted(script) as server:
         connection = Connection(server.url, timeout=20)
-        listening = connection.listen(LISTEN)
+        listening: Changes[Changed] = Changes(connection, LISTEN, lambda changed: changed)
         found = iter(listening)
         assert [next(found).value for _ in range(3)] == [b"1", b"2", b"3"]
         listening.close()
@@ -497,7 +498,7 @@ def test_listening_can_be_refused_or_cut() -> None:
 def test_closing_a_listener_wakes_the_thread_that_waits() -> None:
     with Scripted() as server:
         connection = Connection(server.url, timeout=20)
-        listening = connection.listen(LISTEN)
+        listening: Changes[Changed] = Changes(connection, LISTEN, lambda changed: changed)
         found: list[object] = []
         thread = threading.Thread(target=lambda: found.append(list(listening)))
         thread.start()

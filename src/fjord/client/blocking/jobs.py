@@ -272,7 +272,7 @@ class Jobs:
                 except Exception as error:  # noqa: BLE001 - whatever it is, the job has failed
                     call = tally.failed(job, error)
                 except BaseException as interruption:
-                    self._give_back(tally.interrupted(job), job, interruption)
+                    self._give_back(job, interruption)
                     raise
                 else:
                     call = tally.finished(job)
@@ -281,12 +281,10 @@ class Jobs:
                 tally.count(job)
         return tally.done
 
-    def _give_back(
-        self, call: Call[list[Job]] | None, job: Job, interruption: BaseException
-    ) -> None:
+    def _give_back(self, job: Job, interruption: BaseException) -> None:
         try:
-            if call is not None:
-                self._run(call)
+            if not job.is_settled:
+                self._run(self._calls.fail_many([job], count=False))
         except FjordError as error:
             work.lose(job, interruption, error)
 

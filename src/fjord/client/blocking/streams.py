@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, overload
 
-from fjord.client import history
+from fjord.client import history, subscribers
 from fjord.client.blocking.kv import KeyedTable
 from fjord.client.blocking.runner import Runner
 from fjord.client.blocking.subscribers import Reader, Subscriber
@@ -23,12 +23,7 @@ from fjord.client.messages import MessageBatch
 from fjord.client.pages import Span
 from fjord.client.schemas import Row
 from fjord.client.streams import Given, StreamCalls
-from fjord.client.subscribers import (
-    COUNT,
-    Starting,
-    SubscriberInfo,
-    subscribe,
-)
+from fjord.client.subscribers import COUNT, Starting, SubscriberInfo
 from fjord.client.table_settings import StreamSettings
 from fjord.values import PLAIN_TYPES, Value
 
@@ -44,13 +39,15 @@ class Stream(KeyedTable):
     def __init__(
         self,
         runner: Runner,
-        calls: StreamCalls,
+        stream: StreamCalls,
         entries: KvCalls,
         settings: StreamSettings | None = None,
     ) -> None:
-        super().__init__(runner.declaring(calls.declare(settings)) if settings else runner, entries)
+        super().__init__(
+            runner.declaring(stream.declare(settings)) if settings else runner, entries
+        )
         self._follow = self._runner.follow
-        self._stream = calls
+        self._stream = stream
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -109,8 +106,8 @@ class Stream(KeyedTable):
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
                 zone; one that is there stays where it is.
         """
-        calls = self._run(subscribe(self._stream.table, name, start, self._stream.schemas))
-        return Subscriber(self._runner, calls)
+        call = subscribers.subscribe(self._stream.table, name, start, self._stream.schemas)
+        return Subscriber(self._runner, self._run(call))
 
     def reader(self, *, start: Starting = "beginning") -> Reader:
         """Returns a reader that has no name, and of which nothing is kept."""

@@ -66,10 +66,10 @@ class Subscriber:
     not share it.
     """
 
-    def __init__(self, runner: Runner, calls: SubscriberCalls) -> None:
+    def __init__(self, runner: Runner, subscriber: SubscriberCalls) -> None:
         self._run, self._follow = runner.run, runner.follow
         #: What a transaction needs to acknowledge for it.
-        self.calls = calls
+        self.calls = subscriber
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} of {self.calls.table!r}>"

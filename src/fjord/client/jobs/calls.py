@@ -11,37 +11,13 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from fjord import commands, kinds, limits, values
-from fjord.client import entries
-from fjord.client.calls import (
-    Call,
-    check_names,
-    check_whole,
-    done,
-    expect,
-    missing_rows,
-    not_a,
-    nothing_to_do,
-    read_number,
-)
+from fjord.client import calls, entries
+from fjord.client.calls import Call, done, expect, missing_rows, nothing_to_do
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import BLANK, AnyKey, Key, Seconds
-from fjord.client.jobs.push import (
-    PushColumns,
-    PushOptions,
-    check_priority,
-    due_us,
-    push_columns,
-    push_rows,
-)
-from fjord.client.jobs.records import (
-    AnyJob,
-    Counts,
-    JobBatch,
-    JobInfo,
-    JobWalk,
-    TakenJob,
-    read_jobs,
-)
+from fjord.client.jobs import push, records
+from fjord.client.jobs.push import PushColumns, PushOptions
+from fjord.client.jobs.records import AnyJob, Counts, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.schemas import Row, Schemas, SchemasOf
 from fjord.client.table_settings import JobSettings, encode_job_settings
 from fjord.clock import Stamps
@@ -95,13 +71,13 @@ def job_fields(options: PushOptions) -> JobFields:
         ValueError, TypeError: if an option cannot be meant, or there is no such option.
     """
     if not options.keys() <= _OPTIONS:
-        check_names("push", options, _OPTIONS)
+        calls.check_names("push", options, _OPTIONS)
     priority = options.get("priority", _USUAL.priority)
     if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
-        priority = check_priority(priority)
+        priority = push.check_priority(priority)
     process_at_us, is_relative, expires_at_us, domain = 0, True, 0, b""
     if "delay" in options or "process_at" in options:
-        process_at_us, is_relative = due_us(options.get("delay"), options.get("process_at"))
+        process_at_us, is_relative = push.due_us(options.get("delay"), options.get("process_at"))
     if "expires_at" in options:
         expires_at_us = entries.moment_us(options["expires_at"], "expires_at")
     if (given := options.get("domain")) is not None:
@@ -179,11 +155,11 @@ class JobCalls:
         now_us = self._stamps.next_us()
         command: commands.Push | None
         if rows is None:
-            command = push_columns(self.table, columns, now_us, self.schemas)
+            command = push.push_columns(self.table, columns, now_us, self.schemas)
         elif columns:
             raise TypeError("push_many takes a list of dicts, or columns, not both")
         else:
-            command = push_rows(self.table, rows, now_us, self.schemas)
+            command = push.push_rows(self.table, rows, now_us, self.schemas)
         return Call(command or commands.Nop(), done)
 
     # -- taking -----------------------------------------------------------------------------------
@@ -194,7 +170,7 @@ class JobCalls:
         count: int,
         **options: Unpack[NextOptions],
     ) -> Call[JobBatch[AnyJob]]:
-        if check_whole("count", count) < 1:
+        if calls.check_whole("count", count) < 1:
             raise ValueError(f"count is 1 or more, not {count}")
         command = commands.Next(
             table=self.table,
@@ -245,7 +221,7 @@ class JobCalls:
         return self._settle(jobs, command, How.FAIL if command.counts else How.GIVEN_BACK)
 
     def _failure(self, xids: Sequence[int], options: FailOptions) -> commands.Fail:
-        check_names("fail", options, FailOptions.__optional_keys__)
+        calls.check_names("fail", options, FailOptions.__optional_keys__)
         return commands.Fail(
             table=self.table,
             xids=xids,
@@ -343,7 +319,7 @@ class JobCalls:
 
     def get(self, key: Key) -> Call[JobInfo | None]:
         def read(reply: Reply) -> JobInfo | None:
-            found = read_jobs(expect(reply, commands.JobPage), State.WAITING, self.schemas)
+            found = records.read_jobs(expect(reply, commands.JobPage), State.WAITING, self.schemas)
             return found[0] if found else None
 
         return Call(commands.Find(table=self.table, keys=_key(key)), read)
@@ -375,11 +351,11 @@ class JobCalls:
         has_date = delay is not None or process_at is not None
         if priority is None and not has_date:
             raise ValueError("give a priority, a delay or process_at")
-        date_us, is_relative = due_us(delay, process_at)
+        date_us, is_relative = push.due_us(delay, process_at)
         command = commands.Reschedule(
             table=self.table,
             keys=_key(key),
-            priority=None if priority is None else check_priority(priority),
+            priority=None if priority is None else push.check_priority(priority),
             process_at_us=date_us if has_date else None,
             relative=has_date and is_relative,
         )
@@ -397,13 +373,15 @@ class JobCalls:
 
     def count(self) -> Call[Counts]:
         def read(reply: Reply) -> Counts:
-            return Counts(*(read_number(reply, name) for name in Counts._fields))
+            return Counts(*(calls.read_number(reply, name) for name in Counts._fields))
 
         return Call(commands.CountJobs(table=self.table), read)
 
     def next_at(self, domain: Key | None) -> Call[datetime | None]:
         command = commands.CountJobs(table=self.table, domain=entries.encode_domain(domain))
-        return Call(command, lambda reply: entries.date_or_none(read_number(reply, "next_at_us")))
+        return Call(
+            command, lambda reply: entries.date_or_none(calls.read_number(reply, "next_at_us"))
+        )
 
     def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
         return self._walk(State.WAITING, count, domain)
@@ -415,7 +393,7 @@ class JobCalls:
         return JobWalk(
             self.table,
             state,
-            lambda page: read_jobs(page, state, self.schemas),
+            lambda page: records.read_jobs(page, state, self.schemas),
             limit=count,
             domain=domain,
         )
@@ -444,7 +422,7 @@ def encode_reason(reason: str) -> bytes:
         TypeError: if it is no text.
     """
     if not isinstance(reason, str):
-        raise not_a("reason", "text", reason)
+        raise calls.not_a("reason", "text", reason)
     data = reason.encode(errors="backslashreplace")
     if len(data) <= limits.REASON_BYTES_MAX:
         return data
@@ -458,14 +436,14 @@ def _key(key: Key) -> Strings:
 def _listed(jobs: Iterable[Given]) -> list[Given]:
     given: Any = jobs  # since users give what they like
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise not_a("jobs", "what next() returned, or a list of jobs or xids", given)
+        raise calls.not_a("jobs", "what next() returned, or a list of jobs or xids", given)
     return list(given)
 
 
 def _xid(given: TakenJob | int) -> int:
     if isinstance(given, TakenJob):
         return given.xid
-    return check_whole("a job of the list is a Job, or its xid, which", given)
+    return calls.check_whole("a job of the list is a Job, or its xid, which", given)
 
 
 # -- what replies say -----------------------------------------------------------------------------

@@ -271,7 +271,7 @@ class AsyncJobs:
                 except Exception as error:  # noqa: BLE001 - whatever it is, the job has failed
                     call = tally.failed(job, error)
                 except BaseException as interruption:
-                    await self._give_back(tally.interrupted(job), job, interruption)
+                    await self._give_back(job, interruption)
                     raise
                 else:
                     call = tally.finished(job)
@@ -280,12 +280,10 @@ class AsyncJobs:
                 tally.count(job)
         return tally.done
 
-    async def _give_back(
-        self, call: Call[list[AsyncJob]] | None, job: AsyncJob, interruption: BaseException
-    ) -> None:
+    async def _give_back(self, job: AsyncJob, interruption: BaseException) -> None:
         try:
-            if call is not None:
-                await self._run(call)
+            if not job.is_settled:
+                await self._run(self._calls.fail_many([job], count=False))
         except FjordError as error:
             work.lose(job, interruption, error)
 

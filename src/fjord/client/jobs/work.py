@@ -156,10 +156,6 @@ class Tally:
             delay = min(2**job.timeouts, _DELAY_SECONDS_MAX)
         return self._calls.fail_many([job], delay=delay, reason=repr(error)[:_REASON_CHARACTERS])
 
-    def interrupted(self, job: AnyJob) -> Call[list[AnyJob]] | None:
-        """Returns what is to be said of a job whose worker is told to end."""
-        return None if job.is_settled else self._calls.fail_many([job], count=False)
-
     def count(self, job: TakenJob) -> None:
         """Takes notice of what became of a job."""
         if job.outcome is How.DONE:

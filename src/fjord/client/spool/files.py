@@ -97,11 +97,6 @@ def aside_name(identity: bytes) -> str:
     return f"aside-{identity.hex()}.spool"
 
 
-def new_name(identity: bytes) -> str:
-    """Returns the name of a file that is being made."""
-    return f".new-{identity.hex()}"
-
-
 def old_name(identity: bytes) -> str:
     """Returns the name of a file that was begun before the machine was last started."""
     return f"old-{identity.hex()}.spool"
@@ -197,7 +192,7 @@ def lock_for_forwarder(directory: str) -> LocalLock:
 
 def prepare(directory: str, header: Header, data: bytes = b"") -> str:
     """Makes a file durably, under a name that is to be changed; returns its path."""
-    fresh = os.path.join(directory, new_name(header.identity))
+    fresh = os.path.join(directory, f".new-{header.identity.hex()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | COMMON, 0o600)
     try:
         data = encode_header(header) + data
@@ -379,7 +374,6 @@ LINE_BYTES_MAX: Final = 4 * limits.MESSAGE_BYTES_MAX // 3 + 64
 
 _NUMBERS: Final = struct.Struct(">II")  # the length and the checksum
 _LINE = re.compile(rb"@([0-9a-f]{8})([0-9a-f]{8})([A-Za-z0-9+/]*={0,2}\n)")
-_BLANK = re.compile(rb"[ \n\0]*")
 _PIECE = re.compile(rb"[^ \n\0][^@! \n\0]*")
 _BEGUN = re.compile(rb"@(?:[0-9a-f]{0,15}|[0-9a-f]{16}[A-Za-z0-9+/]*={0,2})")
 
@@ -490,21 +484,14 @@ def _decode(text: bytes) -> bytes | None:
 
 
 def _pieces(data: bytes, start: int, end: int, offset: int) -> Iterator[Piece]:
-    while (start := _skip(data, start, end)) < end:
-        match = _PIECE.match(data, start, end)
-        assert match is not None
+    while match := _PIECE.search(data, start, end):
         piece = match[0]
         if piece.startswith(ASIDE):
             fate = Fate.ASIDE
         else:
             fate = Fate.TORN if _is_torn(piece) else Fate.DAMAGED
-        yield Piece(offset + start, offset + match.end(), fate)
+        yield Piece(offset + match.start(), offset + match.end(), fate)
         start = match.end()
-
-
-def _skip(data: bytes, start: int, end: int) -> int:
-    match = _BLANK.match(data, start, end)
-    return match.end() if match else start
 
 
 def _is_torn(piece: bytes) -> bool:
