@@ -48,6 +48,7 @@ class KvCalls:
 
     def __init__(self, table: str, stamps: Stamps, schemas: Schemas | None = None) -> None:
         self.table = table
+        self.schemas = schemas  # of the rows that values may be; None: they are none
         self._stamps = stamps
         self._decode = schemas.decode if schemas else entries.decode_value
         self._decode_all = schemas.decode_all if schemas else entries.decode_values
@@ -325,12 +326,27 @@ class AsyncKeyedTable:
     # -- inside -----------------------------------------------------------------------------------
 
     async def _look(self, call: Call[Result]) -> Result:
-        return await self._run(call)
+        """Runs a call that may be answered with rows."""
+        if self._calls.schemas is None:
+            return await self._run(call)
+        return await self._runner.follow(self._calls.schemas.reading(call))
 
     async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
         while (call := walk.next_call()) is not None:
             for row in await self._look(call):
                 yield row
+
+
+class AsyncItems(AsyncKeyedTable):
+    """A table that is read in the order of its keys, too."""
+
+    @overload
+    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
+    @overload
+    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
+        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
+        return self._walk(self._calls.items(Span(prefix=prefix)))
 
 
 class AsyncKv(AsyncKeyedTable):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 from fjord import commands
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, ask, expect, expect_rows
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, date, delay_us
-from fjord.client.kv import AsyncKeyedTable, KvCalls
+from fjord.client.kv import AsyncItems, KvCalls
 from fjord.client.messages import MessageBatch
 from fjord.client.pages import Span
 from fjord.client.schemas import Schemas, SchemasOf
@@ -92,22 +92,14 @@ class AsyncSnapshot:
     def stream(self, table: str) -> AsyncSnapshotStream:
         """Returns a stream to read."""
         schemas = self._schemas_of(table, decode_settings)
-        return AsyncSnapshotStream(self._runner, KvCalls(table, self._stamps, schemas), schemas)
+        return AsyncSnapshotStream(self._runner, KvCalls(table, self._stamps, schemas))
 
 
-class AsyncSnapshotEntries(AsyncKeyedTable):
+class AsyncSnapshotEntries(AsyncItems):
     """Keys and values of a table, as of a snapshot."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}>"
-
-    @overload
-    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
-    @overload
-    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
-        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._calls.items(Span(prefix=prefix)))
 
 
 class AsyncSnapshotKv(AsyncSnapshotEntries):
@@ -137,10 +129,6 @@ class AsyncSnapshotKv(AsyncSnapshotEntries):
 class AsyncSnapshotStream(AsyncSnapshotEntries):
     """A stream as of a snapshot; its keys and values are there in mode latest."""
 
-    def __init__(self, runner: AsyncRunner, calls: KvCalls, schemas: Schemas) -> None:
-        super().__init__(runner, calls)
-        self._schemas = schemas
-
     async def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none."""
         return await self._runner.follow(read_on(self._cursor(after), n, None))
@@ -154,8 +142,5 @@ class AsyncSnapshotStream(AsyncSnapshotEntries):
             if len(batch):
                 yield batch
 
-    async def _look(self, call: Call[Result]) -> Result:
-        return await self._runner.follow(self._schemas.reading(call))
-
     def _cursor(self, after: int) -> Cursor:
-        return Cursor(self._calls.table, check_seq("after", after), schemas=self._schemas)
+        return Cursor(self._calls.table, check_seq("after", after), schemas=self._calls.schemas)

@@ -8,13 +8,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from fjord import commands, kinds
 from fjord.client import history, subscribers
 from fjord.client.calls import (
     Call,
-    Result,
     Steps,
     ask,
     check_name,
@@ -26,9 +25,8 @@ from fjord.client.calls import (
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys, several_keys
 from fjord.client.history import BlockInfo
-from fjord.client.kv import AsyncKeyedTable, KvCalls
+from fjord.client.kv import AsyncItems, KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Span
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
 from fjord.client.stream_append import append_all, append_one, append_parts, listed
 from fjord.client.subscribers import (
@@ -204,7 +202,7 @@ def _seq(reply: Reply) -> int:
 # -- a stream for asyncio: the same calls as `fjord.Stream`, awaited ------------------------------
 
 
-class AsyncStream(AsyncKeyedTable):
+class AsyncStream(AsyncItems):
     """Messages in order.  Every call returns when its effect is durable.
 
     In mode log it keeps every message; in mode latest the newest of each key, and is a map of
@@ -311,14 +309,6 @@ class AsyncStream(AsyncKeyedTable):
         """Returns the value of a key with its type and dates, None if there is none."""
         return await self._look(self._calls.entry(key))
 
-    @overload
-    def items(self) -> AsyncIterator[tuple[str, Any]]: ...
-    @overload
-    def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
-        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._calls.items(Span(prefix=prefix)))
-
     def values(self, prefix: Key = "") -> AsyncIterator[Any]:
         """Yields the values of keys that begin with `prefix`, in the order of the keys."""
         return (value async for _, value in self.items(prefix))
@@ -341,8 +331,3 @@ class AsyncStream(AsyncKeyedTable):
     async def blocks(self) -> list[BlockInfo]:
         """Returns the cold blocks that its history is in, in order."""
         return await self._follow(history.blocks(self._stream.table))
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    async def _look(self, call: Call[Result]) -> Result:
-        return await self._follow(self._stream.schemas.reading(call))

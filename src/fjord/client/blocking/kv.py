@@ -69,11 +69,26 @@ class KeyedTable:
     # -- inside -----------------------------------------------------------------------------------
 
     def _look(self, call: Call[Result]) -> Result:
-        return self._run(call)
+        """Runs a call that may be answered with rows."""
+        if self._calls.schemas is None:
+            return self._run(call)
+        return self._runner.follow(self._calls.schemas.reading(call))
 
     def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
         while (call := walk.next_call()) is not None:
             yield from self._look(call)
+
+
+class Items(KeyedTable):
+    """A table that is read in the order of its keys, too."""
+
+    @overload
+    def items(self) -> Iterator[tuple[str, Any]]: ...
+    @overload
+    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
+    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
+        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
+        return self._walk(self._calls.items(Span(prefix=prefix)))
 
 
 class Kv(KeyedTable):

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, overload
 
 from fjord import commands
 from fjord.client.address import shown_at
-from fjord.client.blocking.kv import KeyedTable
+from fjord.client.blocking.kv import Items
 from fjord.client.blocking.runner import Runner
-from fjord.client.calls import Call, Result
 from fjord.client.entries import AnyKey, Entry, Key, date
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
@@ -66,22 +64,14 @@ class Snapshot:
     def stream(self, table: str) -> SnapshotStream:
         """Returns a stream to read."""
         schemas = self._schemas_of(table, decode_settings)
-        return SnapshotStream(self._runner, KvCalls(table, self._stamps, schemas), schemas)
+        return SnapshotStream(self._runner, KvCalls(table, self._stamps, schemas))
 
 
-class SnapshotEntries(KeyedTable):
+class SnapshotEntries(Items):
     """Keys and values of a table, as of a snapshot."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._calls.table!r}>"
-
-    @overload
-    def items(self) -> Iterator[tuple[str, Any]]: ...
-    @overload
-    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
-        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._calls.items(Span(prefix=prefix)))
 
 
 class SnapshotKv(SnapshotEntries):
@@ -109,10 +99,6 @@ class SnapshotKv(SnapshotEntries):
 class SnapshotStream(SnapshotEntries):
     """A stream as of a snapshot; its keys and values are there in mode latest."""
 
-    def __init__(self, runner: Runner, calls: KvCalls, schemas: Schemas) -> None:
-        super().__init__(runner, calls)
-        self._schemas = schemas
-
     def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none."""
         return self._runner.follow(read_on(self._cursor(after), n, None))
@@ -126,8 +112,5 @@ class SnapshotStream(SnapshotEntries):
             if len(batch):
                 yield batch
 
-    def _look(self, call: Call[Result]) -> Result:
-        return self._runner.follow(self._schemas.reading(call))
-
     def _cursor(self, after: int) -> Cursor:
-        return Cursor(self._calls.table, check_seq("after", after), schemas=self._schemas)
+        return Cursor(self._calls.table, check_seq("after", after), schemas=self._calls.schemas)

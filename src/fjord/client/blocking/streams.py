@@ -6,21 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, overload
+from typing import Any
 
 from fjord.client import history, subscribers
-from fjord.client.blocking.kv import KeyedTable
+from fjord.client.blocking.kv import Items
 from fjord.client.blocking.runner import Runner
 from fjord.client.blocking.subscribers import Reader, Subscriber
-from fjord.client.calls import (
-    Call,
-    Result,
-)
 from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.pages import Span
 from fjord.client.schemas import Row
 from fjord.client.streams import Given, StreamCalls
 from fjord.client.subscribers import COUNT, Starting, SubscriberInfo
@@ -28,7 +23,7 @@ from fjord.client.table_settings import StreamSettings
 from fjord.values import PLAIN_TYPES, Value
 
 
-class Stream(KeyedTable):
+class Stream(Items):
     """Messages in order.  Every call returns when its effect is durable.
 
     In mode log it keeps every message; in mode latest the newest of each key, and is a map of
@@ -135,14 +130,6 @@ class Stream(KeyedTable):
         """Returns the value of a key with its type and dates, None if there is none."""
         return self._look(self._calls.entry(key))
 
-    @overload
-    def items(self) -> Iterator[tuple[str, Any]]: ...
-    @overload
-    def items(self, prefix: AnyKey) -> Iterator[tuple[AnyKey, Any]]: ...
-    def items(self, prefix: Key = "") -> Iterator[tuple[Key, Any]]:
-        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
-        return self._walk(self._calls.items(Span(prefix=prefix)))
-
     def values(self, prefix: Key = "") -> Iterator[Any]:
         """Yields the values of keys that begin with `prefix`, in the order of the keys."""
         return (value for _, value in self.items(prefix))
@@ -165,8 +152,3 @@ class Stream(KeyedTable):
     def blocks(self) -> list[BlockInfo]:
         """Returns the cold blocks that its history is in, in order."""
         return self._follow(history.blocks(self._stream.table))
-
-    # -- inside -----------------------------------------------------------------------------------
-
-    def _look(self, call: Call[Result]) -> Result:
-        return self._follow(self._stream.schemas.reading(call))

@@ -211,20 +211,6 @@ class JobBatch(Sequence[AnyJob]):
     time; they are equal if they are about the same lease, and know the same of it.
     """
 
-    __slots__ = (
-        "_keys",
-        "_lease",
-        "_leases",
-        "_make",
-        "_outcome",
-        "_outcomes",
-        "_read",
-        "_values",
-        "schemas",
-        "table",
-        "taken",
-    )
-
     def __init__(
         self,
         table: str,
