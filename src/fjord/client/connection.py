@@ -190,12 +190,7 @@ class Line:
     """Runs one request at a time, through as many connections as that takes."""
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        client: Client,
-        closing: threading.Event,
-        *,
-        timeout: float,
+        self, address: tuple[str, int], client: Client, closing: threading.Event, *, timeout: float
     ) -> None:
         self._address = address
         self._name = f"fjord://{address[0]}:{address[1]}"

@@ -28,11 +28,7 @@ Kinds = Iterable[Opcode | str]
 class ScanWalk(Generic[Piece]):
     """Asks for one piece after the other."""
 
-    def __init__(
-        self,
-        command: Scan,
-        read: Callable[[Scan, Scanned | ScannedArrow], Piece],
-    ) -> None:
+    def __init__(self, command: Scan, read: Callable[[Scan, Any], Piece]) -> None:
         self._next: Scan | None = command
         self._read = read
 
@@ -69,12 +65,7 @@ def scan_of(
 
 def stored(command: Scan) -> ScanWalk[Scanned]:
     """Scans ops as they are stored."""
-
-    def read(command: Scan, found: Scanned | ScannedArrow) -> Scanned:
-        assert isinstance(found, Scanned)
-        return found
-
-    return ScanWalk(command, read)
+    return ScanWalk(command, lambda _, found: found)
 
 
 def as_arrow(command: Scan, columns: Sequence[str], *, is_remote: bool) -> ScanWalk[Any]:

@@ -63,10 +63,7 @@ class KvCalls:
         return self._set(items, options) if items else nothing_to_do(None)
 
     def _set(
-        self,
-        items: Mapping[AnyKey, Value],
-        options: SetOptions,
-        also: Iterable[Key] | None = None,
+        self, items: Mapping[AnyKey, Value], options: SetOptions, also: Iterable[Key] | None = None
     ) -> Call[None]:
         encoded = list(map(values.encode, items.values()))
         command = commands.Set(

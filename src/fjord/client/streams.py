@@ -288,11 +288,7 @@ class AsyncStream(AsyncItems):
         return AsyncReader(self._runner, await self._follow(self._stream.reader(start)))
 
     async def read(
-        self,
-        n: int = COUNT,
-        *,
-        after: int | MessageBatch = 0,
-        wait: Seconds | None = None,
+        self, n: int = COUNT, *, after: int | MessageBatch = 0, wait: Seconds | None = None
     ) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none.
 

@@ -45,7 +45,7 @@ def test_a_call_sends_its_command_and_reads_the_answer(kind: str, sample: Sample
     assert result == sample.result
 
 
-@pytest.mark.parametrize("name", ["", "Entries", "Kv", "Stream"])
+@pytest.mark.parametrize("name", ["", "Kv", "Stream"])
 def test_both_shells_have_the_same_methods_with_the_same_parameters(name: str) -> None:
     def described(kind: type) -> dict[str, Any]:
         return {

@@ -28,11 +28,7 @@ class Snapshot:
     """Key/value tables and streams as they were when it was opened, whatever is written since."""
 
     def __init__(
-        self,
-        runner: Runner,
-        opened: Opened,
-        stamps: Stamps,
-        schemas_of: SchemasOf = Schemas,
+        self, runner: Runner, opened: Opened, stamps: Stamps, schemas_of: SchemasOf = Schemas
     ) -> None:
         self._runner = runner  # reads as of the snapshot
         self._opened = opened

@@ -109,11 +109,7 @@ class Stream(Items):
         return Reader(self._runner, self._follow(self._stream.reader(start)))
 
     def read(
-        self,
-        n: int = COUNT,
-        *,
-        after: int | MessageBatch = 0,
-        wait: Seconds | None = None,
+        self, n: int = COUNT, *, after: int | MessageBatch = 0, wait: Seconds | None = None
     ) -> MessageBatch:
         """Returns messages behind a seq, at most `n`; perhaps none.
 

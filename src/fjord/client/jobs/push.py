@@ -7,7 +7,7 @@ one thing, repeated.  The rest is one pass over what was given.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
@@ -56,6 +56,7 @@ _OPTIONS: Final = PushOptions.__optional_keys__
 _COLUMNS: Final = PushColumns.__optional_keys__
 _FIELDS: Final = frozenset({"key", "value", *_OPTIONS})
 _PRIORITY: Final = f"a priority is a whole number from 0 to {PRIORITY_MAX}"
+_DURATION: Final = (int, float, timedelta)
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
 
 
@@ -217,10 +218,10 @@ def _process_dates(columns: PushColumns, count: int, now_us: int) -> tuple[Seque
     delay, process_at = columns.get("delay"), columns.get("process_at")
     dates_us = () if process_at is None else _dates("process_at", process_at, count)
     if not any(dates_us):
-        return _delays(delay, count), True
+        return _numbers("delay", delay, count, _DURATION, entries.delay_us), True
     if delay is None:
         return dates_us, False
-    if isinstance(delay, int | float | timedelta):
+    if isinstance(delay, _DURATION):
         raise ValueError(_EITHER)
     delays = _each("delay", delay, count)
     return array("Q", map(_due_us, delays, dates_us, repeat(now_us, count))), False
@@ -246,18 +247,19 @@ def due_us(delay: Seconds | None, process_at: datetime | None) -> tuple[int, boo
     return entries.moment_us(process_at, "process_at"), False
 
 
-def _delays(given: Seconds | Sequence[Seconds | None] | None, count: int) -> Sequence[int]:
-    if given is None or isinstance(given, int | float | timedelta):
-        return repeat(entries.delay_us(given), count)
-    return array("Q", map(entries.delay_us, _each("delay", given, count)))
-
-
 def _dates(
     name: str, given: datetime | Sequence[datetime | None] | None, count: int
 ) -> Sequence[int]:
-    if given is None or isinstance(given, datetime):
-        return repeat(entries.moment_us(given, name), count)
-    return array("Q", [entries.moment_us(one, name) for one in _each(name, given, count)])
+    return _numbers(name, given, count, (datetime,), lambda one: entries.moment_us(one, name))
+
+
+def _numbers(
+    name: str, given: Any, count: int, single: tuple[type, ...], read: Callable[[Any], int]
+) -> Sequence[int]:
+    """Returns a column of what is given once for all jobs, or once for each."""
+    if given is None or isinstance(given, single):
+        return repeat(read(given), count)
+    return array("Q", map(read, _each(name, given, count)))
 
 
 def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:

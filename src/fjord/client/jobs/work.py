@@ -55,10 +55,7 @@ class Shift(Generic[AnyJob]):
     """One worker loop: where it is in its batch."""
 
     def __init__(
-        self,
-        calls: JobCalls,
-        make: Callable[[JobBatch[AnyJob], int], AnyJob],
-        options: WorkOptions,
+        self, calls: JobCalls, make: Callable[[JobBatch[AnyJob], int], AnyJob], options: WorkOptions
     ) -> None:
         check_names("work", options, WorkOptions.__optional_keys__)
         self._calls = calls
