@@ -1,6 +1,6 @@
 """The calls of a stream: what users ask for turned into commands, replies into values.
 
-Pure, and shared by all shells.  What belongs to one subscriber is in `subscriber_calls`.
+Pure, and shared by all shells.  What belongs to one subscriber is in `subscribers`.
 """
 
 from __future__ import annotations
