@@ -41,20 +41,26 @@ DAEMON: Final = "fjord://127.0.0.1:17994"
 # Says where the cold blocks of directories are, if they are not in the directory itself.
 BLOCKS_VARIABLE: Final = "FJORD_BLOCKS"
 
-To = Annotated[str, typer.Option(help="Address of the daemon.")]
-Data = Annotated[str, typer.Option(help="A data directory, used instead of a daemon.")]
+
+def argument(name: str, what: str, *, shown: bool | str = False, **more: Any) -> Any:
+    """Returns an argument of a verb; `shown` is how the help describes its default."""
+    return typer.Argument(metavar=name, help=what, show_default=shown, **more)
+
+
+def option(what: str, *names: str, shown: bool | str = True, **more: Any) -> Any:
+    """Returns an option of a verb; `shown` is how the help describes its default."""
+    return typer.Option(*names, help=what, show_default=shown, **more)
+
+
+To = Annotated[str, option("Address of the daemon.")]
+Data = Annotated[str, option("A data directory, used instead of a daemon.")]
 # For verbs that work on a directory only.
-Directory = Annotated[str, typer.Option("--data", help="The data directory.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Directory = Annotated[str, option("The data directory.", "--data")]
+Json = Annotated[bool, option("Print JSON, one object a line.", "--json")]
 
 # Each wake-up is sent to all of them; one address may be heard by any number of processes.
 _WAKE_MAX: Final = 16
 _ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
-
-
-def argument(name: str, what: str) -> Any:
-    """Returns an argument of a verb that has no default to show."""
-    return typer.Argument(metavar=name, help=what, show_default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +98,13 @@ class Node:
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Makes a command of a verb: its errors are explained, and dataclasses are groups of options.
 
-    An argument whose type is a dataclass stands for options, one for each field.  Those of the
-    first argument, mostly a `Node`, are listed behind all others.
+    A parameter whose type is a dataclass stands for options, one for each field.  If it is the
+    first one, as a `Node` is, its options are listed after all others.
     """
     options: list[inspect.Parameter] = []
     groups: dict[str, tuple[Callable[..., object], list[str]]] = {}
     first, *others = inspect.signature(verb, eval_str=True).parameters.values()
-    for one in (*others, first):
+    for one in (*others, first) if is_dataclass(first.annotation) else (first, *others):
         if isinstance(one.annotation, type) and is_dataclass(one.annotation):
             fields = inspect.signature(one.annotation, eval_str=True).parameters
             groups[one.name] = one.annotation, list(fields)
@@ -115,6 +121,13 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
 
     run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     return run
+
+
+def verb(
+    app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds a function to an app as a command, see `with_options`."""
+    return lambda function: app.command(name, cls=cls)(with_options(function))
 
 
 def database(to: str, data: str, *, read_only: bool = False) -> Database:
@@ -149,12 +162,12 @@ Xids = Annotated[list[int], argument("XID", "Numbers that `fjord next` gave.")]
 
 Awake = Annotated[
     int | None,
-    typer.Option(
-        help="Microseconds to stay awake after a reply: faster answers for some processor "
+    option(
+        "Microseconds to stay awake after a reply: faster answers for some processor "
         "time. 0 = sleep at once.",
         min=0,
         max=limits.AWAKE_US_MAX,
-        show_default="150, or 0 with one processor",
+        shown="150, or 0 with one processor",
     ),
 ]
 
@@ -189,26 +202,21 @@ LEASE_MAX: Final = limits.LEASE_US_MAX / 1_000_000
 _PERIOD_MAX: Final = 7 * 24 * 3600
 
 Delay = Annotated[
-    float | None,
-    typer.Option(parser=seconds(high=DELAY_MAX), help="Seconds from now on.", show_default=False),
+    float | None, option("Seconds from now on.", parser=seconds(high=DELAY_MAX), shown=False)
 ]
-At = Annotated[
-    str, typer.Option("--at", help="A date within 366 days, with its zone: 2026-01-31T12:00:00Z.")
-]
+At = Annotated[str, option("A date within 366 days, with its zone: 2026-01-31T12:00:00Z.", "--at")]
 Period = Annotated[
     float,
-    typer.Option(
+    option(
+        "Seconds after which writers begin another file; the same for all of a spool.",
         parser=seconds(1, _PERIOD_MAX),
-        help="Seconds after which writers begin another file; the same for all of a spool.",
     ),
 ]
-Domain = Annotated[str, typer.Option(help="Of this domain only; the table needs fairness.")]
+Domain = Annotated[str, option("Of this domain only; the table needs fairness.")]
 Lease = Annotated[
     float | None,
-    typer.Option(
-        parser=seconds(SOME, LEASE_MAX),
-        help="Seconds that they are yours.",
-        show_default="as the table says",
+    option(
+        "Seconds that they are yours.", parser=seconds(SOME, LEASE_MAX), shown="as the table says"
     ),
 ]
 
@@ -232,9 +240,9 @@ class LogFormat(enum.StrEnum):
 
 
 LogForm = Annotated[
-    LogFormat, typer.Option("--log-format", help="Log lines for people, or JSON for machines.")
+    LogFormat, option("Log lines for people, or JSON for machines.", "--log-format")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Log more.")]
+Verbose = Annotated[bool, option("Log more.", "--verbose")]
 
 
 class Numeric(TyperCommand):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import Node, argument, with_options
+from fjord.cli.arguments import Node, argument, option, verb
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.errors import Code, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
@@ -27,20 +27,17 @@ app = typer.Typer(
 )
 
 Table = Annotated[str, argument("TABLE", "The table.")]
-AnyTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Of this table only.", show_default="all")
-]
+AnyTable = Annotated[str, argument("TABLE", "Of this table only.", shown="all")]
 Location = Annotated[
     str,
-    typer.Option(
-        help="Where the blocks are: a folder or a URL. No daemon is asked then.",
-        show_default="as the node says",
+    option(
+        "Where the blocks are: a folder or a URL. No daemon is asked then.",
+        shown="as the node says",
     ),
 ]
 
 
-@app.command("list")
-@with_options
+@verb(app, "list")
 def list_(node: Node, table: Table) -> None:
     """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
 
@@ -75,8 +72,7 @@ def _cells(block: BlockInfo) -> tuple[str, ...]:
     return (*numbers, *dates, block.name)
 
 
-@app.command()
-@with_options
+@verb(app)
 def seal(node: Node, table: AnyTable = "") -> None:
     """Writes everything that is durable to blocks now, instead of when they are full or old.
 
@@ -87,8 +83,7 @@ def seal(node: Node, table: AnyTable = "") -> None:
         node.done(table=table or None, sealed=True)
 
 
-@app.command()
-@with_options
+@verb(app)
 def verify(
     node: Node,
     table: AnyTable = "",
@@ -109,12 +104,11 @@ def verify(
         _tell(verified(catalog, names, bar.update), "verified", as_json=node.as_json)
 
 
-@app.command()
-@with_options
+@verb(app)
 def fetch(
     node: Node,
     table: AnyTable = "",
-    into: Annotated[str, typer.Option(help="The folder to copy them to; made if missing.")] = "",
+    into: Annotated[str, option("The folder to copy them to; made if missing.")] = "",
     location: Location = "",
 ) -> None:
     """Copies blocks with their metadata to a folder; those that it has already are passed over.

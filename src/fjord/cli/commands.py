@@ -36,12 +36,14 @@ from fjord.cli.arguments import (
     Verbose,
     check_directory,
     loopback,
+    option,
     shown_address,
+    verb,
     wake_addresses,
 )
 from fjord.cli.directory import stats
 from fjord.cli.forward import forward
-from fjord.cli.output import Bar, explained
+from fjord.cli.output import Bar
 from fjord.errors import UsageError
 
 app = typer.Typer(
@@ -75,10 +77,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
+        bool, option("Print the version.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """One durable journal: job queue, message queue, stream and key/value store."""
@@ -86,50 +85,47 @@ def _options(
 
 Blocks = Annotated[
     str,
-    typer.Option(
+    option(
+        "Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
         "--blocks",
         envvar=BLOCKS_VARIABLE,
-        help="Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
-        show_default="blocks in the data directory",
+        shown="blocks in the data directory",
     ),
 ]
 
 
-@app.command()
+@verb(app)
 def serve(
-    data: Annotated[str, typer.Option(help="Data directory; made if it is not there.")],
+    data: Annotated[str, option("Data directory; made if it is not there.")],
     listen: Annotated[
-        str, typer.Option(help="Loopback address and port, or a port alone.")
+        str, option("Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
     blocks_: Blocks = "",
     http: Annotated[
         str,
-        typer.Option(
-            help="Loopback address and port, or a port alone, for /metrics and /healthz.",
-            show_default="off",
+        option(
+            "Loopback address and port, or a port alone, for /metrics and /healthz.", shown="off"
         ),
     ] = "",
     idle_seconds: Annotated[
-        float, typer.Option(help="Close connections that ask nothing for so long.", min=0.1)
+        float, option("Close connections that ask nothing for so long.", min=0.1)
     ] = limits.IDLE_SECONDS_MAX,
     message_seconds: Annotated[
-        float,
-        typer.Option(help="Close connections that do not finish a message in time.", min=0.1),
+        float, option("Close connections that do not finish a message in time.", min=0.1)
     ] = limits.MESSAGE_SECONDS_MAX,
     memory_mib: Annotated[
-        int,
-        typer.Option(help="Memory for requests and replies; above it clients get BUSY.", min=16),
+        int, option("Memory for requests and replies; above it clients get BUSY.", min=16)
     ] = limits.SERVER_MEMORY_BYTES_MAX // limits.MIB,
     max_connections: Annotated[
-        int, typer.Option(help="Connections at a time; further ones get BUSY.", min=1)
+        int, option("Connections at a time; further ones get BUSY.", min=1)
     ] = limits.CONNECTIONS_MAX,
     awake_us: Awake = None,
     wake: Annotated[
         str,
-        typer.Option(
-            help="Loopback addresses and ports, or ports alone, with commas between: where a "
+        option(
+            "Loopback addresses and ports, or ports alone, with commas between: where a "
             "datagram tells that a table has work.",
-            show_default="off",
+            shown="off",
         ),
     ] = "",
     log_format: LogForm = LogFormat.text,
@@ -143,7 +139,7 @@ def serve(
     from fjord.server import daemon, logs, service
     from fjord.server.sessions import Bounds
 
-    with explained(), Bar("rebuilding the index") as bar:
+    with Bar("rebuilding the index") as bar:
         _check_data(data)
         host, port = loopback(listen)
         options = daemon.DaemonOptions(
@@ -183,9 +179,9 @@ def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> No
     typer.echo(" ".join(words))
 
 
-app.command(cls=Numeric)(push.push)
-app.command("next")(jobs.next_)
-for verb in (
+verb(app, cls=Numeric)(push.push)
+verb(app, "next")(jobs.next_)
+for one in (
     jobs.done,
     work.work,
     forward,
@@ -194,4 +190,4 @@ for verb in (
     directory.backup,
     directory.restore,
 ):
-    app.command()(verb)
+    verb(app)(one)

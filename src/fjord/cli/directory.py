@@ -19,7 +19,7 @@ from fjord.cli.arguments import (
     argument,
     check_directory,
     layout_of,
-    with_options,
+    option,
 )
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.client.blocking.database import Database
@@ -38,7 +38,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
 
     Example: fjord doctor --data /var/lib/fjord
     """
-    with explained(), Bar("replaying the journal") as bar:
+    with Bar("replaying the journal") as bar:
         found = _examine(data, bar)
     if as_json:
         output.print_json(asdict(found))
@@ -60,7 +60,7 @@ def backup(
     from fjord.engine import backup as backups
     from fjord.engine.opening import EngineSettings
 
-    with explained(), _whole(to), Bar("copying") as bar:
+    with _whole(to), Bar("copying") as bar:
         check_directory(to)
         manifest = backups.back_up(layout_of(data).root, to, EngineSettings(progress=bar.update))
     _tell("backed up", manifest, as_json=as_json)
@@ -68,7 +68,7 @@ def backup(
 
 def restore(
     backup_: Annotated[str, argument("BACKUP", "A backup.")],
-    data: Annotated[str, typer.Option(help="The data directory to make; new or empty.")],
+    data: Annotated[str, option("The data directory to make; new or empty.")],
     as_json: Json = False,
 ) -> None:
     """Makes a data directory from a backup; the first start rebuilds the index.
@@ -143,7 +143,6 @@ def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
 _NAMED = 10
 
 
-@with_options
 def stats(node: Node) -> None:
     """Prints the numbers by which a node is watched; tells of dead jobs on standard error.
 

@@ -17,11 +17,12 @@ from fjord.cli.arguments import (
     To,
     Verbose,
     loopback,
+    option,
     seconds,
     shown_address,
     wake_address,
 )
-from fjord.cli.output import EXIT_ERROR, Bar, explained, usage
+from fjord.cli.output import EXIT_ERROR, Bar, usage
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.errors import UsageError
@@ -33,31 +34,28 @@ _POLL_MIN, _POLL_MAX = 0.01, 3600.0
 
 
 def forward(
-    spool: Annotated[str, typer.Option(help="The directory of the spool.")],
+    spool: Annotated[str, option("The directory of the spool.")],
     to: To = DAEMON,
-    once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there is sent.")
-    ] = False,
+    once: Annotated[bool, option("End when all that is there is sent.", "--once")] = False,
     period: Period = PERIOD_SECONDS,
     poll: Annotated[
         float,
-        typer.Option(
+        option(
+            "Look at the files this often, in seconds, also without an event.",
             parser=seconds(_POLL_MIN, _POLL_MAX),
-            help="Look at the files this often, in seconds, also without an event.",
         ),
     ] = 1.0,
     wake: Annotated[
         str,
-        typer.Option(
-            help="A port, or a loopback address with one, where datagrams of writers are heard.",
-            show_default="off",
+        option(
+            "A port, or a loopback address with one, where datagrams of writers are heard.",
+            shown="off",
         ),
     ] = "",
     http: Annotated[
         str,
-        typer.Option(
-            help="Loopback address and port, or a port alone, for /metrics and /healthz.",
-            show_default="off",
+        option(
+            "Loopback address and port, or a port alone, for /metrics and /healthz.", shown="off"
         ),
     ] = "",
     log_format: LogForm = LogFormat.text,
@@ -77,7 +75,7 @@ def forward(
     from fjord import forwarder
     from fjord.server import logs
 
-    with explained(), Bar("sending bytes") as bar:
+    with Bar("sending bytes") as bar:
         with usage():
             parse_url(to)
         if wake:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from fjord import kinds, limits
-from fjord.cli import arguments, jobs_sql, output
+from fjord.cli import arguments, jobs_export, jobs_import, output
 from fjord.cli.arguments import (
     At,
     Delay,
@@ -21,31 +21,27 @@ from fjord.cli.arguments import (
     TableName,
     Xids,
     argument,
-    with_options,
+    option,
+    verb,
 )
 from fjord.cli.output import EXIT_ERROR, Bar, tell
-from fjord.client.jobs.records import JobWalk
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
-    from fjord.client.blocking.database import Database
     from fjord.client.blocking.jobs import Job, Jobs
     from fjord.client.jobs.records import DeadJob, JobBatch, JobInfo
-    from fjord.commands import JobPage
-    from fjord.jobs import State
 
 
 app = typer.Typer(
     name="jobs", help="Makes, shows and changes jobs tables and their jobs.", no_args_is_help=True
 )
 
-Limit = Annotated[int, typer.Option(help="At most so many.", min=1, max=limits.PAGE_ENTRIES_MAX)]
-Reason = Annotated[str, typer.Option(help="Why; it stands in the dead letters.")]
+Limit = Annotated[int, option("At most so many.", min=1, max=limits.PAGE_ENTRIES_MAX)]
+Reason = Annotated[str, option("Why; it stands in the dead letters.")]
 
 
-@app.command("list")
-@with_options
+@verb(app, "list")
 def list_(node: Node) -> None:
     """Lists all jobs tables: how many jobs wait, are taken and are dead, and when the next is due.
 
@@ -58,8 +54,7 @@ def list_(node: Node) -> None:
         node.print_all(tables, dict, counted, lambda one: tuple(map(_cell, one.values())))
 
 
-@app.command()
-@with_options
+@verb(app)
 def count(node: Node, table: TableName, domain: Domain = "") -> None:
     """Prints how many jobs wait, are taken and are dead, and when the next one is due.
 
@@ -87,8 +82,7 @@ def _cell(what: object) -> str:
     return "" if what is None else str(what)
 
 
-@app.command()
-@with_options
+@verb(app)
 def peek(
     node: Node,
     table: TableName,
@@ -108,8 +102,7 @@ def peek(
         _print_waiting(node, found)
 
 
-@app.command()
-@with_options
+@verb(app)
 def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
     """Shows jobs that workers have now, and until when; exit code 1 if there is no such table.
 
@@ -120,8 +113,7 @@ def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
         _print_taken(node, db.jobs(table).taken(limit))
 
 
-@app.command()
-@with_options
+@verb(app)
 def get(
     node: Node,
     table: TableName,
@@ -141,8 +133,7 @@ def get(
 # -- waiting jobs, by key -------------------------------------------------------------------------
 
 
-@app.command()
-@with_options
+@verb(app)
 def cancel(node: Node, table: TableName, keys: JobKeys) -> None:
     """Takes waiting jobs away; exit code 1 if one of the keys had none.
 
@@ -153,13 +144,12 @@ def cancel(node: Node, table: TableName, keys: JobKeys) -> None:
         _end_of_keys(node, "cancelled", table, keys, there.__contains__)
 
 
-@app.command()
-@with_options
+@verb(app)
 def reschedule(
     node: Node,
     table: TableName,
     keys: JobKeys,
-    priority: Annotated[str, typer.Option(help="Its new priority: a number or a name.")] = "",
+    priority: Annotated[str, option("Its new priority: a number or a name.")] = "",
     delay: Delay = None,
     at: At = "",
 ) -> None:
@@ -182,8 +172,7 @@ def reschedule(
         )
 
 
-@app.command()
-@with_options
+@verb(app)
 def kick(node: Node, table: TableName, keys: JobKeys) -> None:
     """Makes waiting jobs due now; exit code 1 if one of the keys had none.
 
@@ -193,8 +182,7 @@ def kick(node: Node, table: TableName, keys: JobKeys) -> None:
         _end_of_keys(node, "kicked", table, keys, db.jobs(table).kick)
 
 
-@app.command()
-@with_options
+@verb(app)
 def bury(
     node: Node,
     table: TableName,
@@ -230,18 +218,17 @@ def _end_of_keys(
 # -- taken jobs, by xid ---------------------------------------------------------------------------
 
 
-@app.command()
-@with_options
+@verb(app)
 def touch(
     node: Node,
     table: TableName,
     xids: Xids,
     lease: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "Seconds from now on.",
             parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
-            help="Seconds from now on.",
-            show_default="as long as it was taken for",
+            shown="as long as it was taken for",
         ),
     ] = None,
 ) -> None:
@@ -254,24 +241,22 @@ def touch(
         _end_of_leases(node, "touched", table, xids, late)
 
 
-@app.command()
-@with_options
+@verb(app)
 def fail(
     node: Node,
     table: TableName,
     xids: Xids,
     delay: Annotated[
         float,
-        typer.Option(
-            parser=arguments.seconds(high=arguments.DELAY_MAX),
-            help="Wait at least so many seconds.",
+        option(
+            "Wait at least so many seconds.", parser=arguments.seconds(high=arguments.DELAY_MAX)
         ),
     ] = 0.0,
     reason: Reason = "",
     count_: Annotated[
-        bool, typer.Option("--count/--no-count", help="Count it as a failure of the job.")
+        bool, option("Count it as a failure of the job.", "--count/--no-count")
     ] = True,
-    bury_: Annotated[bool, typer.Option("--bury", help="To the dead letters at once.")] = False,
+    bury_: Annotated[bool, option("To the dead letters at once.", "--bury")] = False,
 ) -> None:
     """Gives jobs back, to wait again or to die if that was too often.
 
@@ -289,38 +274,32 @@ def fail(
 # So many of those that match are shown by a dry run.
 _SHOWN: Final = 10
 
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only say how many there are, and show the first.")
-]
-All = Annotated[bool, typer.Option("--all", help="All of them; needed where nothing picks some.")]
+DryRun = Annotated[bool, option("Only say how many there are, and show the first.", "--dry-run")]
+All = Annotated[bool, option("All of them; needed where nothing picks some.", "--all")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFilter:
     """Options that pick some of the dead jobs."""
 
-    key: Annotated[
-        str | None, typer.Option(help="Only those with exactly this key.", show_default=False)
-    ] = None
+    key: Annotated[str | None, option("Only those with exactly this key.", shown=False)] = None
     row: Annotated[
         list[int] | None,
-        typer.Option(
+        option(
+            "This one, by the row that `fjord jobs dead` shows; may be repeated.",
             metavar="N",
             min=0,
             max=2**64 - 1,
-            help="This one, by the row that `fjord jobs dead` shows; may be repeated.",
-            show_default=False,
+            shown=False,
         ),
     ] = None
-    key_prefix: Annotated[str, typer.Option(help="Only those whose key begins so.")] = ""
-    domain: Annotated[str, typer.Option(help="Only those of this domain.")] = ""
-    reason: Annotated[str, typer.Option(help="Only those with this in their reason.")] = ""
+    key_prefix: Annotated[str, option("Only those whose key begins so.")] = ""
+    domain: Annotated[str, option("Only those of this domain.")] = ""
+    reason: Annotated[str, option("Only those with this in their reason.")] = ""
     before: Annotated[
-        str, typer.Option(help="Only those that died before this date, as 2026-01-31T12:00:00Z.")
+        str, option("Only those that died before this date, as 2026-01-31T12:00:00Z.")
     ] = ""
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many.", min=1, show_default="all")
-    ] = None
+    limit: Annotated[int | None, option("At most so many.", min=1, shown="all")] = None
 
     def arguments(self, *, is_all: bool = True) -> dict[str, Any]:
         """Returns which jobs are meant, as the library takes it.
@@ -351,8 +330,7 @@ class DeadFilter:
         return picked
 
 
-@app.command()
-@with_options
+@verb(app)
 def dead(
     node: Node,
     table: TableName,
@@ -372,24 +350,17 @@ def dead(
         _print_dead(node, _matching(db.jobs(table), picked))
 
 
-@app.command()
-@with_options
+@verb(app)
 def redrive(
     node: Node,
     table: TableName,
     which: DeadFilter,
     rate: Annotated[
-        float | None,
-        typer.Option(
-            help="At most so many a second.", min=0.001, show_default="as fast as it goes"
-        ),
+        float | None, option("At most so many a second.", min=0.001, shown="as fast as it goes")
     ] = None,
     delay: Annotated[
         float,
-        typer.Option(
-            parser=arguments.seconds(high=arguments.DELAY_MAX),
-            help="Seconds that they wait first.",
-        ),
+        option("Seconds that they wait first.", parser=arguments.seconds(high=arguments.DELAY_MAX)),
     ] = 0.0,
     dry_run: DryRun = False,
     all_: All = False,
@@ -416,8 +387,7 @@ def redrive(
     _tell_acted(node, table, found.matched, acted, is_named=bool(which.row))
 
 
-@app.command()
-@with_options
+@verb(app)
 def discard(
     node: Node,
     table: TableName,
@@ -481,14 +451,13 @@ def _tell_acted(
 
 # -- from and to SQL ------------------------------------------------------------------------------
 
-app.command("import")(jobs_sql.import_)
-app.command()(jobs_sql.export)
+verb(app, "import")(jobs_import.import_)
+verb(app)(jobs_export.export)
 
 # -- being told -----------------------------------------------------------------------------------
 
 
-@app.command()
-@with_options
+@verb(app)
 def listen(node: Node, table: TableName) -> None:
     """Prints a line whenever jobs arrive or become due, until Ctrl-C.
 
@@ -511,25 +480,20 @@ def listen(node: Node, table: TableName) -> None:
 # -- `fjord next` and `fjord done`: a worker's two steps, from the shell --------------------------
 
 
-@with_options
 def next_(
     node: Node,
     table: TableName,
-    count: Annotated[
-        int, typer.Option(help="At most so many.", min=1, max=limits.NEXT_COUNT_MAX)
-    ] = 1,
+    count: Annotated[int, option("At most so many.", min=1, max=limits.NEXT_COUNT_MAX)] = 1,
     domain: Domain = "",
     lease: Lease = None,
     wait: Annotated[
         float,
-        typer.Option(
+        option(
+            "Seconds to wait for the first one.",
             parser=arguments.seconds(high=limits.WAIT_US_MAX / 1_000_000),
-            help="Seconds to wait for the first one.",
         ),
     ] = 0.0,
-    done: Annotated[
-        bool, typer.Option("--done", help="They are done at once, and never come again.")
-    ] = False,
+    done: Annotated[bool, option("They are done at once, and never come again.", "--done")] = False,
 ) -> None:
     """Takes the next jobs that are due, most important first, and prints them.
 
@@ -552,7 +516,6 @@ def next_(
     raise typer.Exit(EXIT_ERROR)
 
 
-@with_options
 def done(node: Node, table: TableName, xids: Xids) -> None:
     """Says that jobs are done; they are gone then.
 
@@ -641,26 +604,3 @@ def _describe(job: Job | JobInfo) -> dict[str, object]:
 
 def _cells(job: Job | JobInfo) -> tuple[str, ...]:
     return job.key, str(job.priority), str(job.timeouts), value_text(job.value)
-
-
-# -- all jobs of a table, read as columns, and none taken; and whether any changed meanwhile ------
-
-
-def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:
-    """Yields the jobs of one state, a bounded page at a time."""
-    walk = JobWalk(table, state, lambda page: [page])
-    while (call := walk.next_call()) is not None:
-        yield from db.runner.run(call)
-
-
-def moment(db: Database) -> int:
-    """Returns a moment that `has_changed` understands."""
-    return db.stats()["applied_seq"]
-
-
-def has_changed(db: Database, table: str, since: int) -> bool:
-    """Says whether anything was done to the jobs of a table since then.
-
-    Nothing shows a jobs table as of one moment, but its history tells this afterwards.
-    """
-    return any(len(piece.first_seqs) for piece in db.scan(table, since + 1))

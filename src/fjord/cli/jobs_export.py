@@ -1,4 +1,4 @@
-"""What `fjord jobs export` does: jobs become the rows of a journal table in SQL."""
+"""`fjord jobs export`: jobs become the rows of a journal table in SQL."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import base64
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import IO, TYPE_CHECKING, Annotated
 
-from fjord.cli import jobs, output
-from fjord.cli.output import Bar, tell
+import typer
+
+from fjord.cli import output
+from fjord.cli.arguments import Node, TableName, option
+from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.client.jobs.records import JobWalk
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UsageError
@@ -22,44 +25,54 @@ from fjord.values import Value
 
 if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
+    from fjord.commands import JobPage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is exported, and how."""
+def export(
+    node: Node,
+    table: TableName,
+    as_csv: Annotated[bool, option("Write CSV, as RFC 4180 has it.", "--csv")] = False,
+    as_sql: Annotated[bool, option("Write INSERT statements; this is usual.", "--sql")] = False,
+    out: Annotated[
+        str, option("A file that is not there yet.", metavar="FILE", shown="standard output")
+    ] = "",
+    sql_table: Annotated[str, option("The table in SQL.", metavar="NAME")] = "journal",
+    with_create: Annotated[
+        Dialect | None, option("Make the table first, for one of these.", "--with-create")
+    ] = None,
+    with_value: Annotated[
+        bool, option("Add a column `value` with JSON in it.", "--with-value")
+    ] = False,
+) -> None:
+    """Writes all jobs of a table that wait or are taken as rows of a journal table.
 
-    table: str
-    is_csv: bool
-    out: str  # empty: standard output
-    sql_table: str
-    dialect: Dialect | None  # for whom the table is made; None: it is not
-    has_value: bool
+    The INSERT statements are for MySQL, MariaDB and PostgreSQL. The table stays as it is. Exit code
+    1 if some jobs cannot be rows, or if somebody works on the table meanwhile.
 
+    Example: fjord jobs export pages --with-create mysql --out pages.sql
 
-def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> bool:
-    """Exports jobs, and tells what was done; says whether all of them are there.
-
-    Raises:
-        UsageError: if the name or the file cannot be meant.
-        NotFoundError: if there is no such table.
-        FjordError: if it fails; a file that was begun is gone then.
+    Example: fjord jobs export pages --csv > pages.csv
     """
-    name, has_value = writing.check_name(options.sql_table), options.has_value
-    with connect() as db, Bar("exporting") as bar:
-        db.table(options.table)
-        counts = db.jobs(options.table).count()  # a table of another kind is refused here
+    if as_csv and (as_sql or with_create):
+        raise UsageError("--csv is rows alone; give it without --sql and --with-create")
+    if node.as_json and not out:
+        raise UsageError("--json tells what was done; give --out FILE for the rows")
+    name = writing.check_name(sql_table)
+    with node.open(read_only=True) as db, Bar("exporting") as bar:
+        db.table(table)
+        counts = db.jobs(table).count()  # a table of another kind is refused here
         total = counts.waiting + counts.taken
-        exporting = _Exporting(db, options.table, total, bar, has_value=has_value)
+        exporting = _Exporting(db, table, total, bar, has_value=with_value)
         rows = exporting.rows()
-        if options.is_csv:
-            text = writing.lines(rows, has_value=has_value)
+        if as_csv:
+            text = writing.lines(rows, has_value=with_value)
         else:
-            dialect = options.dialect
-            made = writing.create(name, dialect, has_value=has_value) if dialect else ""
-            text = writing.inserts(rows, name, creation=made, has_value=has_value)
-        _write(options.out, text)
-    exporting.report(as_json=as_json)
-    return not exporting.left_out and not exporting.has_changed
+            made = writing.create(name, with_create, has_value=with_value) if with_create else ""
+            text = writing.inserts(rows, name, creation=made, has_value=with_value)
+        _write(out, text)
+    exporting.report(node)
+    if exporting.left_out or exporting.has_changed:
+        raise typer.Exit(EXIT_ERROR)
 
 
 class _Exporting:
@@ -78,9 +91,9 @@ class _Exporting:
         self.has_changed = False
 
     def rows(self) -> Iterator[shape.JournalRow]:
-        begun = jobs.moment(self._db)
+        begun_seq = self._db.stats()["applied_seq"]
         for state in (State.TAKEN, State.WAITING):
-            for page in jobs.pages(self._db, self._table, state):
+            for page in pages(self._db, self._table, state):
                 expiries_us = page.expires_at_us
                 live = [at for at, us in enumerate(expiries_us) if not 0 < us <= self._now_us]
                 self.expired += len(expiries_us) - len(live)
@@ -92,22 +105,32 @@ class _Exporting:
                         self.exported += 1
                         yield row
                 self._bar.update(self.exported, self._total)
-        self.has_changed = jobs.has_changed(self._db, self._table, begun)
+        # No snapshot shows a jobs table as of one moment, but its history tells afterwards
+        # whether anything was done to it.
+        changes = self._db.scan(self._table, begun_seq + 1)
+        self.has_changed = any(len(piece.first_seqs) for piece in changes)
 
-    def report(self, *, as_json: bool) -> None:
+    def report(self, node: Node) -> None:
         if self.has_changed:
             tell(
                 f"fjord: table {self._table} changed while it was read, so some jobs may be there "
                 "twice or not at all; stop who pushes and takes its jobs, and export it again",
                 style="yellow",
             )
-        if as_json:
-            what = {"table": self._table, "exported": self.exported, "expired": self.expired}
-            output.print_json({**what, "left_out": self.left_out, "changed": self.has_changed})
+        if node.as_json:
+            counts = {"exported": self.exported, "expired": self.expired, "left_out": self.left_out}
+            node.done(table=self._table, **counts, changed=self.has_changed)
         else:
             expired = f", {self.expired} expired" if self.expired else ""
             left_out = f", {self.left_out} left out" if self.left_out else ""
             tell(f"{output.counted(self.exported, 'job')} exported{expired}{left_out}")
+
+
+def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:
+    """Yields the jobs of one state, a bounded page at a time; none is taken."""
+    walk = JobWalk(table, state, lambda page: [page])
+    while (call := walk.next_call()) is not None:
+        yield from db.runner.run(call)
 
 
 def _shown(value: Value) -> str:

@@ -1,4 +1,4 @@
-"""What `fjord jobs import` does: the rows of a journal table in SQL become jobs."""
+"""`fjord jobs import`: the rows of a journal table in SQL become jobs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import contextlib
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
 
 from fjord import limits
 from fjord.cli import lines, output
+from fjord.cli.arguments import Node, TableName, option
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import Bar, tell
+from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.calls import Call, done
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UsageError
@@ -27,60 +29,77 @@ BATCH_ROWS: Final = 5_000
 BATCH_BYTES: Final = limits.BATCH_BYTES_MAX // 2
 _TABLE: Final = "journal"
 
-Show = Callable[[int, int | None], None]
 
+def import_(
+    node: Node,
+    table: TableName,
+    mysql_dump: Annotated[
+        str, option("A mysqldump; .gz is unpacked, - reads standard input.", metavar="FILE")
+    ] = "",
+    sql: Annotated[
+        str,
+        option(
+            "A database: mysql://, mariadb:// or postgresql://user:pass@host/db.", metavar="URL"
+        ),
+    ] = "",
+    sql_table: Annotated[
+        str,
+        option(
+            "The table in SQL.",
+            metavar="NAME",
+            shown="journal, or that of a dump that has its columns",
+        ),
+    ] = "",
+    now: Annotated[
+        bool, option("Do not wait 24 hours for who has begun with a row.", "--now")
+    ] = False,
+    with_value: Annotated[
+        bool, option("Read a column `value` with JSON in it.", "--with-value")
+    ] = False,
+) -> None:
+    """Pushes the rows of a journal table of MySQL, MariaDB or PostgreSQL as jobs.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What is imported."""
+    The table has the columns domain, priority, key_start_date, uri and status; others are told and
+    left out. Bad rows are told with their lines, or with their ids, and the rest is imported; the
+    exit code is 1 then. Jobs merge with those that wait, so it may be repeated.
 
-    table: str
-    mysql_dump: str  # a file, or a URL of a database
-    sql: str
-    sql_table: str  # empty: as usual
-    is_now: bool
-    has_value: bool
+    Example: fjord jobs import pages --mysql-dump snaplist.sql.gz
 
-
-def run(options: Options, connect: Callable[[], Database], *, as_json: bool) -> bool:
-    """Imports rows, and tells what was done; says whether all of them were good.
-
-    Raises:
-        UsageError: if it cannot be meant.
-        FjordError: if something cannot be read, or is refused; what was read before is imported.
+    Example: fjord jobs import pages --sql mysql://snap:secret@127.0.0.1/snaplist
     """
+    if bool(mysql_dump) == bool(sql):
+        raise UsageError("give either --mysql-dump with a file, or --sql with an address")
     rules = Rules(
-        now_us=SystemClock().wall_us(),
-        is_now=options.is_now,
-        read_value=lines.value if options.has_value else None,
+        now_us=SystemClock().wall_us(), is_now=now, read_value=lines.value if with_value else None
     )
-    address = parse(options.sql) if options.sql else None
-    with connect() as db, Bar("importing") as bar:
-        if lines.schema_of(db, options.table).columns:
+    address = parse(sql) if sql else None
+    with node.open() as db, Bar("importing") as bar:
+        if lines.schema_of(db, table).columns:
             raise FjordError(
-                f"table {options.table} takes rows of its own columns, and those of a journal "
+                f"table {table} takes rows of its own columns, and those of a journal "
                 "table are others; import into a table without columns"
             )
-        importing = _Importing(db, options.table, rules, bar.update)
+        importing = _Importing(db, table, rules, bar)
         try:
             if address is None:
-                importing.run_dump(options.mysql_dump, options.sql_table)
+                importing.run_dump(mysql_dump, sql_table)
             else:
-                importing.run_live(address, options.sql_table or _TABLE)
+                importing.run_live(address, sql_table or _TABLE)
         finally:
             bar.stop()
-            importing.report(as_json=as_json)
-    return not importing.bad
+            importing.report(node)
+    if importing.bad:
+        raise typer.Exit(EXIT_ERROR)
 
 
 class _Importing:
     """Pushes rows as they come, and counts."""
 
-    def __init__(self, db: Database, table: str, rules: Rules, show: Show) -> None:
+    def __init__(self, db: Database, table: str, rules: Rules, bar: Bar) -> None:
         self._db = db
         self._table = table
         self._rules = rules
-        self._show = show
+        self._bar = bar
         self._rows: list[Row[Job]] = []
         self._bytes = 0  # of these
         self._bytes_read = 0  # of a dump
@@ -94,7 +113,7 @@ class _Importing:
             def read_and_show(count: int) -> bytes:
                 data = read(count)
                 self._bytes_read += len(data)
-                self._show(self._bytes_read if size is None else place(), size)
+                self._bar.update(self._bytes_read if size is None else place(), size)
                 return data
 
             found = dump.Dump(read_and_show, table=sql_table, columns=self._rules.columns)
@@ -118,7 +137,7 @@ class _Importing:
 
             def show(number: int) -> None:
                 if first is not None and last is not None:
-                    self._show(number - first, last - first)
+                    self._bar.update(number - first, last - first)
 
             self._run(found.rows(), "id", show)
 
@@ -169,12 +188,12 @@ class _Importing:
             if left_out:
                 tell(f"columns of {sql_table} that are left out: {', '.join(left_out)}")
 
-    def report(self, *, as_json: bool) -> None:
+    def report(self, node: Node) -> None:
         if not self._found:
             return
-        if as_json:
-            what = {"table": self._table, "sql_table": self._found}
-            output.print_json({**what, "imported": self.imported, "bad": self.bad})
+        if node.as_json:
+            counts = {"imported": self.imported, "bad": self.bad}
+            node.done(table=self._table, sql_table=self._found, **counts)
         else:
             imported = output.counted(self.imported, "row")
             bad = output.counted(self.bad, "bad row")

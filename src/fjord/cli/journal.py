@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import Directory, Json, layout_of
-from fjord.cli.output import EXIT_USAGE, explained, tell
+from fjord.cli.arguments import Directory, Json, layout_of, option, verb
+from fjord.cli.output import EXIT_USAGE, tell
 from fjord.errors import Code, NotFoundError, UsageError
 
 app = typer.Typer(
@@ -21,12 +21,12 @@ app = typer.Typer(
 _SEQ_MAX: Final = 2**64 - 1
 
 
-@app.command()
+@verb(app)
 def dump(
     data: Directory,
-    first: Annotated[int, typer.Option("--from", help="The first seq.", min=0)] = 0,
-    last: Annotated[int, typer.Option("--to", help="The last seq.", min=0)] = _SEQ_MAX,
-    table: Annotated[str, typer.Option(help="Rows of this table only.")] = "",
+    first: Annotated[int, option("The first seq.", "--from", min=0)] = 0,
+    last: Annotated[int, option("The last seq.", "--to", min=0)] = _SEQ_MAX,
+    table: Annotated[str, option("Rows of this table only.")] = "",
     as_json: Json = False,
 ) -> None:
     """Prints what the journal says, one line a row, beside a running daemon or without one.
@@ -37,27 +37,26 @@ def dump(
     """
     from fjord.cli import journal_reports as reports
 
-    with explained():
-        if first > last:
-            raise UsageError(f"--from {first} is behind --to {last}; no seq is both")
-        damaged = False
-        try:
-            for step in reports.dump(layout_of(data), first, last, table):
-                if isinstance(step, reports.Damage):
-                    damaged = True
-                    tell(reports.sentence(step))
-                elif as_json:
-                    output.print_json(reports.row_json(step))
-                else:
-                    output.print_line(*reports.row_cells(step))
-        except LookupError as error:
-            if not damaged:  # else its name may be what is damaged
-                raise NotFoundError(Code.NOT_FOUND, str(error.args[0])) from error
+    if first > last:
+        raise UsageError(f"--from {first} is behind --to {last}; no seq is both")
+    damaged = False
+    try:
+        for step in reports.dump(layout_of(data), first, last, table):
+            if isinstance(step, reports.Damage):
+                damaged = True
+                tell(reports.sentence(step))
+            elif as_json:
+                output.print_json(reports.row_json(step))
+            else:
+                output.print_line(*reports.row_cells(step))
+    except LookupError as error:
+        if not damaged:  # else its name may be what is damaged
+            raise NotFoundError(Code.NOT_FOUND, str(error.args[0])) from error
     if damaged:
         raise typer.Exit(EXIT_USAGE)
 
 
-@app.command()
+@verb(app)
 def verify(data: Directory, as_json: Json = False) -> None:
     """Checks every frame of the journal, beside a running daemon or without one.
 
@@ -67,27 +66,24 @@ def verify(data: Directory, as_json: Json = False) -> None:
     """
     from fjord.cli import journal_reports as reports
 
-    with explained():
-        report = reports.verify(layout_of(data, may_be_empty=True))
-        if as_json:
-            output.print_json(reports.report_json(report))
-        else:
-            for segment in report.segments:
-                output.print_line(reports.segment_line(segment))
-            for damage in report.damages:
-                output.print_line(reports.sentence(damage))
-            output.print_line(reports.verdict(report))
+    report = reports.verify(layout_of(data, may_be_empty=True))
+    if as_json:
+        output.print_json(reports.report_json(report))
+    else:
+        for segment in report.segments:
+            output.print_line(reports.segment_line(segment))
+        for damage in report.damages:
+            output.print_line(reports.sentence(damage))
+        output.print_line(reports.verdict(report))
     if report.damages:
         raise typer.Exit(EXIT_USAGE)
 
 
-@app.command()
+@verb(app)
 def explain(
     data: Directory,
-    segment: Annotated[int, typer.Option(help="Number of the segment.", min=1)],
-    at: Annotated[
-        int | None, typer.Option(help="A byte of it; without it, where it begins.", min=0)
-    ] = None,
+    segment: Annotated[int, option("Number of the segment.", min=1)],
+    at: Annotated[int | None, option("A byte of it; without it, where it begins.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
     """Names every byte of a segment's header, or of the frame that holds a byte.
@@ -96,26 +92,23 @@ def explain(
     """
     from fjord.cli import journal_reports as reports
 
-    with explained():
-        try:
-            fields = reports.explain(layout_of(data), segment, at)
-        except LookupError as error:
-            raise UsageError(str(error.args[0])) from error
-        for field in fields:
-            if as_json:
-                output.print_json(dataclasses.asdict(field))
-            else:
-                here = "<--" if at is not None and field.offset <= at < field.end else ""
-                place = f"{field.offset:08x}"
-                output.print_line(place, str(field.size), field.name, field.value, here)
+    try:
+        fields = reports.explain(layout_of(data), segment, at)
+    except LookupError as error:
+        raise UsageError(str(error.args[0])) from error
+    for field in fields:
+        if as_json:
+            output.print_json(dataclasses.asdict(field))
+        else:
+            here = "<--" if at is not None and field.offset <= at < field.end else ""
+            place = f"{field.offset:08x}"
+            output.print_line(place, str(field.size), field.name, field.value, here)
 
 
-@app.command()
+@verb(app)
 def repair(
     data: Directory,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; else only say what it would do.")] = (
-        False
-    ),
+    yes: Annotated[bool, option("Do it; else only say what it would do.", "--yes")] = (False),
     as_json: Json = False,
 ) -> None:
     """Moves damaged segments to quarantine and puts in their place what of them can be read.
@@ -127,23 +120,19 @@ def repair(
     """
     from fjord.cli import journal_reports as reports
 
-    with explained():
-        report, repaired = reports.repair(layout_of(data, may_be_empty=True), wanted=yes)
-        if as_json:
-            done = [dataclasses.asdict(one) for one in repaired]
-            output.print_json({**reports.report_json(report), "repaired": done})
-            return
-        for damage in report.damages:
-            output.print_line(reports.sentence(damage))
-        for one in repaired:
-            kept = f"; the damaged file is {one.kept_in}" if one.kept_in else ""
-            output.print_line(
-                f"{one.path} is repaired: {one.frames} frames kept, "
-                f"{one.lost_rows} rows are lost{kept}"
-            )
-        if report.damages and not yes:
-            output.print_line(
-                f"{reports.verdict(report)}; nothing was changed: say --yes to repair it"
-            )
-        elif not report.damages:
-            output.print_line(reports.verdict(report))
+    report, repaired = reports.repair(layout_of(data, may_be_empty=True), wanted=yes)
+    if as_json:
+        done = [dataclasses.asdict(one) for one in repaired]
+        output.print_json({**reports.report_json(report), "repaired": done})
+        return
+    for damage in report.damages:
+        output.print_line(reports.sentence(damage))
+    for one in repaired:
+        kept = f"; the damaged file is {one.kept_in}" if one.kept_in else ""
+        output.print_line(
+            f"{one.path} is repaired: {one.frames} frames kept, {one.lost_rows} rows are lost{kept}"
+        )
+    if report.damages and not yes:
+        output.print_line(f"{reports.verdict(report)}; nothing was changed: say --yes to repair it")
+    elif not report.damages:
+        output.print_line(reports.verdict(report))

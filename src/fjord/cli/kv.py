@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Node, Numeric, TypeName, argument, with_options
+from fjord.cli.arguments import Node, Numeric, TypeName, argument, option, verb
 from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
 from fjord.client.entries import Change, Entry
@@ -25,33 +25,25 @@ app = typer.Typer(
 
 Key = Annotated[str, argument("KEY", "The key.")]
 Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
-Table = Annotated[str, typer.Option(help="The table.")]
-Ttl = Annotated[
-    float | None, typer.Option(help="Seconds that it lives, and again after each touch.")
-]
+Table = Annotated[str, option("The table.")]
+Ttl = Annotated[float | None, option("Seconds that it lives, and again after each touch.")]
 ExpiresAt = Annotated[
-    str,
-    typer.Option(
-        help="The moment until which it lives, within 30 days: a date as 2026-01-31T12:00:00Z."
-    ),
+    str, option("The moment until which it lives, within 30 days: a date as 2026-01-31T12:00:00Z.")
 ]
 
 
-@app.command("set", cls=Numeric)
-@with_options
+@verb(app, "set", cls=Numeric)
 def set_(
     node: Node,
     key: Key,
     value: Annotated[str, argument("VALUE", "The value.")],
-    type_: Annotated[TypeName, typer.Option("--type", help="What it is.")] = TypeName.string,
+    type_: Annotated[TypeName, option("What it is.", "--type")] = TypeName.string,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
-    overwrite: Annotated[
-        bool, typer.Option(help="Replace a value that is there, or refuse.")
-    ] = True,
-    persist: Annotated[bool, typer.Option(help="Keep it on disk, or in memory only.")] = True,
+    overwrite: Annotated[bool, option("Replace a value that is there, or refuse.")] = True,
+    persist: Annotated[bool, option("Keep it on disk, or in memory only.")] = True,
     also: Annotated[
-        list[str] | None, typer.Option(help="A further key of the value; may be repeated.")
+        list[str] | None, option("A further key of the value; may be repeated.")
     ] = None,
     table: Table = DEFAULT_TABLE,
 ) -> None:
@@ -75,8 +67,7 @@ def set_(
     node.done(table=table, key=key)
 
 
-@app.command()
-@with_options
+@verb(app)
 def get(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     """Prints the value of a key; exit code 1 if there is none.
 
@@ -89,13 +80,12 @@ def get(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
         _print_value(node, entry.value, output.describe(key, entry))
 
 
-@app.command()
-@with_options
+@verb(app)
 def delete(
     node: Node,
     keys: Keys,
     purge: Annotated[
-        bool, typer.Option("--purge", help="Leave no tombstone; older writes can come back.")
+        bool, option("Leave no tombstone; older writes can come back.", "--purge")
     ] = False,
     table: Table = DEFAULT_TABLE,
 ) -> None:
@@ -108,15 +98,11 @@ def delete(
         node.done(table=table, keys=keys)
 
 
-@app.command(cls=Numeric)
-@with_options
+@verb(app, cls=Numeric)
 def add(
     node: Node,
     key: Key,
-    amount: Annotated[
-        str,
-        argument("AMOUNT", "What to add: an integer or a float."),
-    ],
+    amount: Annotated[str, argument("AMOUNT", "What to add: an integer or a float.")],
     table: Table = DEFAULT_TABLE,
 ) -> None:
     """Adds to a number where it is, and prints the new one.
@@ -130,8 +116,7 @@ def add(
         _print_new(node, key, db.kv(table).add(key, number))
 
 
-@app.command()
-@with_options
+@verb(app)
 def flip(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     """Turns true into false and false into true, and prints the new value.
 
@@ -141,8 +126,7 @@ def flip(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
         _print_new(node, key, db.kv(table).flip(key))
 
 
-@app.command()
-@with_options
+@verb(app)
 def truncate(
     node: Node,
     key: Key,
@@ -157,15 +141,12 @@ def truncate(
         _print_new(node, key, db.kv(table).truncate(key, size))
 
 
-@app.command()
-@with_options
+@verb(app)
 def rename(
     node: Node,
     key: Key,
     new: Annotated[str, argument("NEW", "Its new key.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a value that NEW has.")
-    ] = False,
+    overwrite: Annotated[bool, option("Replace a value that NEW has.", "--overwrite")] = False,
     table: Table = DEFAULT_TABLE,
 ) -> None:
     """Gives a value another key; its expiry and its dates stay.
@@ -177,8 +158,7 @@ def rename(
         node.done(table=table, key=new)
 
 
-@app.command()
-@with_options
+@verb(app)
 def touch(
     node: Node,
     key: Key,
@@ -199,19 +179,16 @@ def touch(
         _print_value(node, entry.value, output.describe(key, entry))
 
 
-@app.command("list")
-@with_options
+@verb(app, "list")
 def list_(
     node: Node,
-    prefix: Annotated[str, typer.Option(help="Only keys that begin so.")] = "",
+    prefix: Annotated[str, option("Only keys that begin so.")] = "",
     match: Annotated[
-        str, typer.Option(help="Only keys in which this regular expression (RE2) is found.")
+        str, option("Only keys in which this regular expression (RE2) is found.")
     ] = "",
-    start: Annotated[str, typer.Option("--from", help="The first key.")] = "",
-    stop: Annotated[str, typer.Option("--until", help="The first key that is too far.")] = "",
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many.", min=1, show_default="all")
-    ] = None,
+    start: Annotated[str, option("The first key.", "--from")] = "",
+    stop: Annotated[str, option("The first key that is too far.", "--until")] = "",
+    limit: Annotated[int | None, option("At most so many.", min=1, shown="all")] = None,
     table: Table = DEFAULT_TABLE,
 ) -> None:
     r"""Lists keys, types and values in the order of keys.
@@ -240,8 +217,7 @@ def list_(
         )
 
 
-@app.command()
-@with_options
+@verb(app)
 def watch(
     node: Node,
     keys: Keys,

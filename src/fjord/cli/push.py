@@ -10,9 +10,9 @@ import typer
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import DAEMON, At, Data, Delay, Json, TableName, To, TypeName, database
+from fjord.cli.arguments import At, Delay, Node, TableName, TypeName, argument, option
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import EXIT_ERROR, Bar, explained, tell
+from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
@@ -25,42 +25,26 @@ if TYPE_CHECKING:
 
 
 def push(
+    node: Node,
     table: TableName,
-    key: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="What it is about.", show_default=False)
-    ] = None,
-    value: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="VALUE", help="Its data; - reads standard input.", show_default=False
-        ),
-    ] = None,
+    key: Annotated[str | None, argument("KEY", "What it is about.")] = None,
+    value: Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")] = None,
     type_: Annotated[
-        TypeName | None,
-        typer.Option("--type", help="What VALUE is.", show_default="string, with - buffer"),
+        TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
     ] = None,
     priority: Annotated[
-        str, typer.Option(help=f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
+        str, option(f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
     ] = str(Priority.DEFAULT.value),
     delay: Delay = None,
     at: At = "",
-    expires: Annotated[
-        str, typer.Option(help="The date until which it is of use; then it is gone.")
-    ] = "",
-    domain: Annotated[
-        str, typer.Option(help="Its domain.", show_default="the host of the URI in KEY")
-    ] = "",
+    expires: Annotated[str, option("The date until which it is of use; then it is gone.")] = "",
+    domain: Annotated[str, option("Its domain.", shown="the host of the URI in KEY")] = "",
     row: Annotated[
-        str,
-        typer.Option(metavar="JSON", help="Its declared columns, as an object; instead of VALUE."),
+        str, option("Its declared columns, as an object; instead of VALUE.", metavar="JSON")
     ] = "",
     lines_: Annotated[
-        str,
-        typer.Option("--lines", metavar="FILE", help="Push one job a line of JSON; - reads them."),
+        str, option("Push one job a line of JSON; - reads them.", "--lines", metavar="FILE")
     ] = "",
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
 ) -> None:
     """Adds a job, or merges it with the one that waits under its key; returns when it is on disk.
 
@@ -74,25 +58,23 @@ def push(
 
     Example: echo '{"key": "a", "value": "x"}' | fjord push pages --lines -
     """
-    with explained():
-        _check(key, value, row, lines_)
-        if lines_:
-            _push_lines(table, lines_, to, data, as_json=as_json)
-            return
-        options = {
-            "priority": arguments.priority(priority),
-            "expires_at": arguments.moment(expires),
-            "domain": domain or None,
-            **arguments.one_date(delay, at),
-        }
-        found = given(value, type_)
-        with database(to, data) as db:
-            if row:
-                _push_row(db, table, key, row, options)
-            else:
-                db.jobs(table).push(key or "", found, **options)
-        if as_json:
-            output.print_json({"table": table, "key": key})
+    _check(key, value, row, lines_)
+    if lines_:
+        _push_lines(node, table, lines_)
+        return
+    options = {
+        "priority": arguments.priority(priority),
+        "expires_at": arguments.moment(expires),
+        "domain": domain or None,
+        **arguments.one_date(delay, at),
+    }
+    found = given(value, type_)
+    with node.open() as db:
+        if row:
+            _push_row(db, table, key, row, options)
+        else:
+            db.jobs(table).push(key or "", found, **options)
+    node.done(table=table, key=key)
 
 
 def _check(key: str | None, value: str | None, row: str, lines_: str) -> None:
@@ -139,18 +121,13 @@ def given(text: str | None, type_: TypeName | None) -> Value:
         raise UsageError(f"standard input is no {type_}: it is not UTF-8") from error
 
 
-def _push_lines(table: str, path: str, to: str, data: str, *, as_json: bool) -> None:
-    with (
-        lines.opened(path) as (file, size),
-        database(to, data) as db,
-        Bar("pushing") as bar,
-    ):
-        schema = lines.schema_of(db, table)
-        pushing = Pushing(db.jobs(table), bar.update, schema)
+def _push_lines(node: Node, table: str, path: str) -> None:
+    with lines.opened(path) as (file, size), node.open() as db, Bar("pushing") as bar:
+        pushing = Pushing(db.jobs(table), bar.update, lines.schema_of(db, table))
         for bad in pushing.run(file, size):
             tell(f"line {bad.number}: {bad.reason}", style="yellow")
-    if as_json:
-        output.print_json({"table": table, "pushed": pushing.pushed, "bad": pushing.bad})
+    if node.as_json:
+        node.done(table=table, pushed=pushing.pushed, bad=pushing.bad)
     else:
         pushed = output.counted(pushing.pushed, "job")
         tell(f"{pushed} pushed, {output.counted(pushing.bad, 'bad line')}")

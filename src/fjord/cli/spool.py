@@ -14,8 +14,19 @@ import typer
 import fjord
 from fjord import values
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Delay, Json, Numeric, Period, StreamName, TableName, TypeName
-from fjord.cli.output import EXIT_ERROR, EXIT_USAGE, Bar, explained, tell
+from fjord.cli.arguments import (
+    Delay,
+    Json,
+    Numeric,
+    Period,
+    StreamName,
+    TableName,
+    TypeName,
+    argument,
+    option,
+    verb,
+)
+from fjord.cli.output import EXIT_ERROR, EXIT_USAGE, Bar, tell
 from fjord.cli.push import given
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.clock import SystemClock
@@ -34,24 +45,16 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="The directory of the spool.", show_default=False)
-]
-Given = Annotated[
-    str | None,
-    typer.Argument(metavar="VALUE", help="Its data; - reads standard input.", show_default=False),
-]
+Directory = Annotated[str, argument("DIR", "The directory of the spool.")]
+Given = Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")]
 Typed = Annotated[
-    TypeName | None,
-    typer.Option("--type", help="What VALUE is.", show_default="string, with - buffer"),
+    TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
 ]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key.", show_default=False)]
-KvName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="The key/value table.", show_default=False)
-]
+Key = Annotated[str, argument("KEY", "The key.")]
+KvName = Annotated[str, argument("TABLE", "The key/value table.")]
 
 
-@app.command()
+@verb(app)
 def status(directory: Directory, as_json: Json = False) -> None:
     """Prints what waits in each file of a spool and since when, and what somebody has to look at.
 
@@ -62,7 +65,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
     """
     from fjord.client.spool import survey
 
-    with explained(), Bar("reading files") as bar:
+    with Bar("reading files") as bar:
         found = survey.status(directory, SystemClock().wall_us(), bar.update)
     if as_json:
         output.print_json(status_json(found))
@@ -75,13 +78,11 @@ def status(directory: Directory, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_ERROR)
 
 
-@app.command()
+@verb(app)
 def dump(
     directory: Directory,
-    aside: Annotated[
-        bool, typer.Option("--aside", help="What was set aside, instead of what waits.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
+    aside: Annotated[bool, option("What was set aside, instead of what waits.", "--aside")] = False,
+    limit: Annotated[int | None, option("At most so many.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
     """Prints what waits in a spool, one line a row, beside writers and the forwarder.
@@ -97,20 +98,19 @@ def dump(
     def note(name: str, error: OSError) -> None:
         unreadable.append(unreadable_line(name, survey.reason_of(error)))
 
-    with explained():
-        rows = survey.dump(directory, is_aside=aside, failed=note)
-        for shown in itertools.islice(rows, limit):
-            if as_json:
-                output.print_json(shown_json(shown))
-            else:
-                output.print_line(*shown_cells(shown))
+    rows = survey.dump(directory, is_aside=aside, failed=note)
+    for shown in itertools.islice(rows, limit):
+        if as_json:
+            output.print_json(shown_json(shown))
+        else:
+            output.print_line(*shown_cells(shown))
     for line in unreadable:
         tell(f"fjord: {line}", style="red")
     if unreadable:
         raise typer.Exit(EXIT_ERROR)
 
 
-@app.command()
+@verb(app)
 def verify(directory: Directory, as_json: Json = False) -> None:
     """Checks every line of every file of a spool, beside writers and the forwarder.
 
@@ -122,7 +122,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
     from fjord.client.spool import survey
 
     damaged = unreadable = total = 0
-    with explained(), Bar("verifying") as bar:
+    with Bar("verifying") as bar:
         for one in survey.verify(directory, bar.update):
             total += not one.problem
             damaged += one.is_damaged
@@ -138,7 +138,7 @@ def verify(directory: Directory, as_json: Json = False) -> None:
         raise typer.Exit(EXIT_USAGE)
 
 
-@app.command()
+@verb(app)
 def retry(directory: Directory, as_json: Json = False) -> None:
     """Lets everything be sent again that was set aside and is whole.
 
@@ -150,7 +150,7 @@ def retry(directory: Directory, as_json: Json = False) -> None:
     from fjord.client.spool import survey
 
     records = left = unreadable = 0
-    with explained(), _told(directory):
+    with _told(directory):
         for one in itertools.chain(
             survey.still_open(directory), survey.retry(directory, SystemClock().wall_us())
         ):
@@ -173,7 +173,7 @@ def retry(directory: Directory, as_json: Json = False) -> None:
 # -- writing --------------------------------------------------------------------------------------
 
 
-@app.command(cls=Numeric)
+@verb(app, cls=Numeric)
 def push(
     directory: Directory,
     table: TableName,
@@ -181,7 +181,7 @@ def push(
     value: Given = None,
     type_: Typed = None,
     priority: Annotated[
-        str, typer.Option(help=f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
+        str, option(f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
     ] = str(Priority.DEFAULT.value),
     delay: Delay = None,
     period: Period = PERIOD_SECONDS,
@@ -190,18 +190,17 @@ def push(
 
     Example: fjord spool push /var/spool/fjord pages http://example.com/a --delay 5
     """
-    with explained():
-        found, number = given(value, type_), arguments.priority(priority)
-        with _opened(directory, period) as spool:
-            spool.jobs(table).push(key, found, priority=number, delay=delay)
+    found, number = given(value, type_), arguments.priority(priority)
+    with _opened(directory, period) as spool:
+        spool.jobs(table).push(key, found, priority=number, delay=delay)
 
 
-@app.command(cls=Numeric)
+@verb(app, cls=Numeric)
 def append(
     directory: Directory,
     table: StreamName,
     value: Given = None,
-    key: Annotated[str, typer.Option(help="Its key.")] = "",
+    key: Annotated[str, option("Its key.")] = "",
     type_: Typed = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
@@ -209,13 +208,12 @@ def append(
 
     Example: fjord spool append /var/spool/fjord events "signed up" --key user:7
     """
-    with explained():
-        found = given(value, type_)
-        with _opened(directory, period) as spool:
-            spool.stream(table).append(found, key=key)
+    found = given(value, type_)
+    with _opened(directory, period) as spool:
+        spool.stream(table).append(found, key=key)
 
 
-@app.command("set", cls=Numeric)
+@verb(app, "set", cls=Numeric)
 def set_(
     directory: Directory,
     table: KvName,
@@ -228,19 +226,18 @@ def set_(
 
     Example: fjord spool set /var/spool/fjord settings retries 3 --type integer
     """
-    with explained():
-        found = given(value, type_)
-        with _opened(directory, period) as spool:
-            spool.kv(table).set(key, found)
+    found = given(value, type_)
+    with _opened(directory, period) as spool:
+        spool.kv(table).set(key, found)
 
 
-@app.command()
+@verb(app)
 def delete(directory: Directory, table: KvName, key: Key, period: Period = PERIOD_SECONDS) -> None:
     """Writes a deletion to a spool, which is made if it is not there; returns when it is on disk.
 
     Example: fjord spool delete /var/spool/fjord settings retries
     """
-    with explained(), _opened(directory, period) as spool:
+    with _opened(directory, period) as spool:
         spool.kv(table).delete(key)
 
 

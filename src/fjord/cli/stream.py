@@ -12,7 +12,15 @@ import typer
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import Node, Numeric, StreamName, TypeName, argument, with_options
+from fjord.cli.arguments import (
+    Node,
+    Numeric,
+    StreamName,
+    TypeName,
+    argument,
+    option,
+    verb,
+)
 from fjord.cli.lines import Bad, Row
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.client.entries import Key
@@ -37,14 +45,12 @@ app = typer.Typer(
 
 Start = Annotated[
     str,
-    typer.Option(
-        help="Where to begin: beginning, end, a seq, or a date; with --subscriber a new one.",
-        show_default="beginning",
+    option(
+        "Where to begin: beginning, end, a seq, or a date; with --subscriber a new one.",
+        shown="beginning",
     ),
 ]
-Follow = Annotated[
-    bool, typer.Option("-f", "--follow", help="Go on with what comes, until Ctrl-C.")
-]
+Follow = Annotated[bool, option("Go on with what comes, until Ctrl-C.", "-f", "--follow")]
 StreamKey = Annotated[str, argument("KEY", "The key.")]
 StreamKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
 
@@ -52,8 +58,7 @@ StreamKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
 # -- appending ------------------------------------------------------------------------------------
 
 
-@app.command(cls=Numeric)
-@with_options
+@verb(app, cls=Numeric)
 def append(
     node: Node,
     table: StreamName,
@@ -61,19 +66,14 @@ def append(
         list[str] | None,
         argument("VALUE", "One or more messages; without, the lines of standard input."),
     ] = None,
-    key: Annotated[str, typer.Option(help="Their key; mode latest needs one.")] = "",
-    type_: Annotated[TypeName, typer.Option("--type", help="What they are.")] = TypeName.string,
+    key: Annotated[str, option("Their key; mode latest needs one.")] = "",
+    type_: Annotated[TypeName, option("What they are.", "--type")] = TypeName.string,
     rows: Annotated[
         list[str] | None,
-        typer.Option(
-            "--row", metavar="JSON", help="Declared columns, as an object; may be repeated."
-        ),
+        option("Declared columns, as an object; may be repeated.", "--row", metavar="JSON"),
     ] = None,
     json_lines: Annotated[
-        bool,
-        typer.Option(
-            "--json-lines", help="Standard input has objects with key and value, or columns."
-        ),
+        bool, option("Standard input has objects with key and value, or columns.", "--json-lines")
     ] = False,
 ) -> None:
     """Appends messages, and returns when they are on disk.
@@ -136,31 +136,25 @@ def _append_lines(node: Node, table: str, key: str, type_: TypeName | None) -> N
 # -- reading --------------------------------------------------------------------------------------
 
 
-@app.command()
-@with_options
+@verb(app)
 def read(
     node: Node,
     table: StreamName,
     subscriber: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Read from its mark, and move it; made if missing."),
+        str, option("Read from its mark, and move it; made if missing.", metavar="NAME")
     ] = "",
     start: Start = "",
     count: Annotated[
-        int | None,
-        typer.Option("-n", "--count", help="At most so many messages.", min=1, show_default="all"),
+        int | None, option("At most so many messages.", "-n", "--count", min=1, shown="all")
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(
-            parser=arguments.seconds(high=arguments.WAIT_MAX),
-            help="Seconds to wait for the first one.",
+        option(
+            "Seconds to wait for the first one.", parser=arguments.seconds(high=arguments.WAIT_MAX)
         ),
     ] = 0.0,
     follow: Follow = False,
-    ack_: Annotated[
-        bool, typer.Option("--ack/--no-ack", help="Move the mark of the subscriber.")
-    ] = True,
+    ack_: Annotated[bool, option("Move the mark of the subscriber.", "--ack/--no-ack")] = True,
 ) -> None:
     """Prints messages in order, up to where the stream ends now, or as they come.
 
@@ -187,14 +181,12 @@ def read(
                 named.ack(batch)
 
 
-@app.command()
-@with_options
+@verb(app)
 def tail(
     node: Node,
     table: StreamName,
     count: Annotated[
-        int,
-        typer.Option("-n", "--count", help="So many messages.", min=0, max=limits.READ_COUNT_MAX),
+        int, option("So many messages.", "-n", "--count", min=0, max=limits.READ_COUNT_MAX)
     ] = 10,
     follow: Follow = False,
 ) -> None:
@@ -230,8 +222,7 @@ def _until_stopped(follow: bool) -> Iterator[None]:
 # -- the latest of each key -----------------------------------------------------------------------
 
 
-@app.command()
-@with_options
+@verb(app)
 def get(node: Node, table: StreamName, key: StreamKey) -> None:
     """Prints the latest message of a key, in mode latest; exit code 1 if there is none.
 
@@ -249,8 +240,7 @@ def get(node: Node, table: StreamName, key: StreamKey) -> None:
             output.print_value(entry.value)
 
 
-@app.command()
-@with_options
+@verb(app)
 def delete(node: Node, table: StreamName, keys: StreamKeys) -> None:
     """Takes the messages of keys away, in mode latest; subscribers are told by tombstones.
 
@@ -275,14 +265,11 @@ def delete(node: Node, table: StreamName, keys: StreamKeys) -> None:
 Name = Annotated[str, argument("SUBSCRIBER", "Its name.")]
 
 
-@app.command()
-@with_options
+@verb(app)
 def subscribers(
     node: Node,
     table: StreamName,
-    lag: Annotated[
-        bool, typer.Option("--lag", help="Also count the messages ahead of each.")
-    ] = False,
+    lag: Annotated[bool, option("Also count the messages ahead of each.", "--lag")] = False,
 ) -> None:
     """Lists subscribers by name: their marks, when these were moved, and whether they sleep.
 
@@ -312,16 +299,12 @@ def _subscriber_cell(what: object) -> str:
     return str(what).lower() if isinstance(what, bool) else str(what)
 
 
-@app.command()
-@with_options
+@verb(app)
 def seek(
     node: Node,
     table: StreamName,
     name: Name,
-    where: Annotated[
-        str,
-        argument("WHERE", "beginning, end, a seq, or a date."),
-    ],
+    where: Annotated[str, argument("WHERE", "beginning, end, a seq, or a date.")],
 ) -> None:
     """Sets the mark of a subscriber, also back; exit code 1 if there is no such one.
 
@@ -336,18 +319,12 @@ def seek(
         node.done(table=table, name=name, seq=found.position)
 
 
-@app.command()
-@with_options
+@verb(app)
 def ack(
     node: Node,
     table: StreamName,
     name: Name,
-    seq: Annotated[
-        int,
-        typer.Argument(
-            metavar="SEQ", help="Everything up to here is processed.", min=0, show_default=False
-        ),
-    ],
+    seq: Annotated[int, argument("SEQ", "Everything up to here is processed.", min=0)],
 ) -> None:
     """Moves the mark of a subscriber forward; one that is farther already stays.
 
@@ -361,15 +338,11 @@ def ack(
         node.done(table=table, name=name, seq=found.position)
 
 
-@app.command()
-@with_options
+@verb(app)
 def unsubscribe(
     node: Node,
     table: StreamName,
-    names: Annotated[
-        list[str],
-        argument("SUBSCRIBER", "One or more names."),
-    ],
+    names: Annotated[list[str], argument("SUBSCRIBER", "One or more names.")],
 ) -> None:
     """Takes subscribers away, with their marks; exit code 1 if there is no such one.
 

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import DAEMON, Data, Json, To, database
-from fjord.cli.output import EXIT_USAGE, explained, tell
+from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, option, verb
+from fjord.cli.output import EXIT_USAGE, tell
 from fjord.client.blocking.database import Database
-from fjord.client.declared_tables import Made, check, declaration_of, read_file
+from fjord.client.declared_tables import check, declaration_of, read_file
 from fjord.client.jobs.records import Generation
 from fjord.client.tables import TableInfo
 from fjord.declared import declaration
@@ -21,38 +21,34 @@ from fjord.errors import DeclarationError, FjordError, UsageError
 from fjord.kinds import Kind
 from fjord.text import value_text
 
+app = typer.Typer(
+    name="table", help="Makes, lists, describes and drops tables.", no_args_is_help=True
+)
 
+Name = Annotated[str, argument("NAME", "The table.")]
+
+
+@verb(app)
 def create(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The table; or give --file.", show_default=False)
-    ] = "",
-    file: Annotated[str, typer.Option(help="XML that declares tables.")] = "",
+    node: Node,
+    name: Annotated[str, argument("NAME", "The table; or give --file.")] = "",
+    file: Annotated[str, option("XML that declares tables.")] = "",
     model: Annotated[
-        str,
-        typer.Option(help=f"One of {', '.join(declaration.MODELS)}.", show_default=Kind.JOBS.value),
+        str, option(f"One of {', '.join(declaration.MODELS)}.", shown=Kind.JOBS.value)
     ] = "",
     column: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME:TYPE[:required]", help="A column; once for each."),
+        list[str] | None, option("A column; once for each.", metavar="NAME:TYPE[:required]")
     ] = None,
     key: Annotated[
-        list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column of the key; once for each."),
+        list[str] | None, option("A column of the key; once for each.", metavar="COLUMN")
     ] = None,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting; once for each."),
+        list[str] | None, option("A setting; once for each.", "--set", metavar="NAME=VALUE")
     ] = None,
     change: Annotated[
-        bool,
-        typer.Option("--change", help="What has a period and differs begins a new generation."),
+        bool, option("What has a period and differs begins a new generation.", "--change")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be made.")
-    ] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
+    dry_run: Annotated[bool, option("Only say what would be made.", "--dry-run")] = False,
 ) -> None:
     """Makes tables that are not there; those that are must be as they are declared.
 
@@ -63,27 +59,32 @@ def create(
 
     Example: fjord table create events --model stream --set mode=latest
     """
-    with explained():
-        parts = (model, column, key, set_)
-        if bool(name) == bool(file) or (file and any(parts)):
-            raise UsageError("give --file, or a name with --model, --column, --key and --set")
-        try:
-            if file:
-                declared = read_file(file)
+    parts = (model, column, key, set_)
+    if bool(name) == bool(file) or (file and any(parts)):
+        raise UsageError("give --file, or a name with --model, --column, --key and --set")
+    try:
+        if file:
+            declared = read_file(file)
+        else:
+            declared = _declared(name, model or Kind.JOBS, column or [], key or [], set_ or [])
+        with node.open(read_only=dry_run) as db:
+            made = db.create_tables(declared, change=change, dry_run=dry_run)
+        for one in made:
+            would = "would be " if dry_run and one.outcome != "same" else ""
+            if node.as_json:
+                output.print_json(one._asdict())
             else:
-                declared = _declared(name, model or Kind.JOBS, column or [], key or [], set_ or [])
-            with database(to, data, read_only=dry_run) as db:
-                made = db.create_tables(declared, change=change, dry_run=dry_run)
-            _print(made, dry_run=dry_run, as_json=as_json)
-        except DeclarationError as error:
-            for problem in error.problems:
-                tell(f"fjord: {problem}", style="red")
-            raise typer.Exit(EXIT_USAGE) from error
+                output.print_line(one.name, one.model, f"{would}{one.outcome}")
+    except DeclarationError as error:
+        for problem in error.problems:
+            tell(f"fjord: {problem}", style="red")
+        raise typer.Exit(EXIT_USAGE) from error
 
 
+@verb(app)
 def export(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Tables; all unless given.")
+        list[str] | None, argument("NAME", "Tables; all unless given.", shown=True)
     ] = None,
     to: To = DAEMON,
     data: Data = "",
@@ -94,18 +95,9 @@ def export(
     """
     from fjord.declared import xml
 
-    with explained(), database(to, data, read_only=True) as db:
+    with database(to, data, read_only=True) as db:
         tables = [db.table(name) for name in dict.fromkeys(names)] if names else db.tables()
         typer.echo(xml.write(map(declaration_of, tables)), nl=False)
-
-
-def _print(made: list[Made], *, dry_run: bool, as_json: bool) -> None:
-    for one in made:
-        if as_json:
-            output.print_json(one._asdict())
-        else:
-            would = "would be " if dry_run and one.outcome != "same" else ""
-            output.print_line(one.name, one.model, f"{would}{one.outcome}")
 
 
 def _declared(
@@ -133,47 +125,35 @@ def _declared(
     return found
 
 
-app = typer.Typer(
-    name="table", help="Makes, lists, describes and drops tables.", no_args_is_help=True
-)
-app.command("create")(create)
-app.command("export")(export)
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The table.", show_default=False)]
-
-
-@app.command("list")
-def list_(to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@verb(app, "list")
+def list_(node: Node) -> None:
     """Lists all tables by name.
 
     Example: fjord table list
     """
-    with explained(), database(to, data, read_only=True) as db:
-        tables = db.tables()
-        if as_json:
-            for one in tables:
-                output.print_json(_describe(one))
-            return
-        rows = ((one.name, one.kind, str(one.id)) for one in tables)
-        output.print_rows(("name", "kind", "id"), rows)
+    with node.open(read_only=True) as db:
+        node.print_all(
+            db.tables(),
+            _describe,
+            ("name", "kind", "id"),
+            lambda one: (one.name, one.kind, str(one.id)),
+        )
 
 
-@app.command()
+@verb(app)
 def describe(
+    node: Node,
     name: Name,
-    count: Annotated[bool, typer.Option("--count", help="Also count what is in it.")] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
+    count: Annotated[bool, option("Also count what is in it.", "--count")] = False,
 ) -> None:
     """Shows what is known of a table; exit code 1 if there is none.
 
     Example: fjord table describe settings --count
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         table = db.table(name)
         counts = _count(db, name, table.kind) if count else {}
-        if as_json:
+        if node.as_json:
             output.print_json(_describe(table) | counts)
         else:
             rows = [(key, str(value)) for key, value in (_describe_line(table) | counts).items()]
@@ -181,40 +161,35 @@ def describe(
             output.print_rows(("what", "value"), rows)
 
 
-@app.command("generations")
-def generations_(name: Name, to: To = DAEMON, data: Data = "", as_json: Json = False) -> None:
+@verb(app, "generations")
+def generations_(node: Node, name: Name) -> None:
     """Lists the generations of a jobs table with a period; jobs are pushed to the last one.
 
     Example: fjord table generations pages
     """
-    with explained(), database(to, data, read_only=True) as db:
+    with node.open(read_only=True) as db:
         db.table(name)  # one that is not there is an error
         listed = db.jobs(name).generations()
         if not listed:
             tell(f"table {name} has no period, and so it has no generations")
-        if as_json:
-            for one in listed:
-                output.print_json(asdict(one) | {"began_at": output.date(one.began_at)})
-            return
-        rows = ([str(cell) for cell in _generation_line(one)] for one in listed)
-        output.print_rows(_GENERATION, rows)
+        node.print_all(
+            listed,
+            lambda one: asdict(one) | {"began_at": output.date(one.began_at)},
+            ("number", "began", "schema", "jobs", "state"),
+            _generation_cells,
+        )
 
 
-_GENERATION = ("number", "began", "schema", "jobs", "state")
-
-
-def _generation_line(one: Generation) -> tuple[object, ...]:
+def _generation_cells(one: Generation) -> tuple[str, ...]:
     state = "current" if one.is_current else "drains"
-    return one.number, output.date(one.began_at), one.schema, one.jobs, state
+    return str(one.number), str(output.date(one.began_at)), str(one.schema), str(one.jobs), state
 
 
-@app.command()
+@verb(app)
 def drop(
+    node: Node,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    to: To = DAEMON,
-    data: Data = "",
-    as_json: Json = False,
+    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
 ) -> None:
     """Takes a table away with all that is in it; asks for its name first.
 
@@ -222,15 +197,14 @@ def drop(
 
     Example: fjord table drop old-settings --yes
     """
-    with explained(), database(to, data) as db:
+    with node.open() as db:
         db.table(name)  # one that is not there is not asked about
         if not yes:
             typed = typer.prompt(f"All of {name} will be gone. Type its name", err=True)
             if typed != name:
                 raise FjordError(f"that is not {name}; nothing was dropped")
         db.drop(name)
-        if as_json:
-            output.print_json({"dropped": name})
+        node.done(dropped=name)
 
 
 def _count(db: Database, name: str, kind: str) -> dict[str, int]:

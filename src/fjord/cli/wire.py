@@ -9,8 +9,8 @@ import typer
 
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.arguments import Json
-from fjord.cli.output import EXIT_ERROR, explained
+from fjord.cli.arguments import Json, argument, option, verb
+from fjord.cli.output import EXIT_ERROR
 from fjord.commands import FUNCTIONS
 from fjord.errors import UsageError
 from fjord.text import escaped
@@ -33,21 +33,13 @@ def _options() -> None:
     """Takes messages of the FJ protocol apart."""
 
 
-@app.command("explain")
+@verb(app, "explain")
 def explain_(
     message: Annotated[
-        str,
-        typer.Argument(
-            metavar="HEX",
-            help="Bytes as hexadecimal digits, spaces allowed; - reads standard input.",
-            show_default=False,
-        ),
+        str, argument("HEX", "Bytes as hexadecimal digits, spaces allowed; - reads standard input.")
     ],
     reply_to: Annotated[
-        str,
-        typer.Option(
-            help="Function that a reply answers, such as GET_MANY, if its request is not given."
-        ),
+        str, option("Function that a reply answers, such as GET_MANY, if its request is not given.")
     ] = "",
     as_json: Json = False,
 ) -> None:
@@ -59,8 +51,7 @@ def explain_(
     """
     from fjord.wire.explain import explain
 
-    with explained():
-        lines = explain(_bytes(message), _function(reply_to))
+    lines = explain(_bytes(message), _function(reply_to))
     if as_json:
         for line in lines:
             output.print_json(_describe(line))

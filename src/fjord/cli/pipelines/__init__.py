@@ -14,8 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from fjord.cli import arguments
-from fjord.cli.arguments import DAEMON, Data, Json, Node, TableName, argument, with_options
-from fjord.cli.output import explained, tell
+from fjord.cli.arguments import (
+    DAEMON,
+    Data,
+    Json,
+    Node,
+    TableName,
+    argument,
+    option,
+    verb,
+)
+from fjord.cli.output import tell
 from fjord.cli.pipelines import kestrel_import, running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, SparkJob
 from fjord.errors import FjordError, UsageError
@@ -40,14 +49,13 @@ GO_ON: Final = "fjord: interrupted; what is written stays. Run the same again wi
 Table = Annotated[str, argument("TABLE", "The table.")]
 
 
-@app.command()
-@with_options
+@verb(app)
 def init(
     node: Node,
     directory: Annotated[str, argument("DIR", "Where to write it.")],
-    table: Annotated[str, typer.Option(help="The table that the pipeline reads.")] = "events",
+    table: Annotated[str, option("The table that the pipeline reads.")] = "events",
     force: Annotated[
-        bool, typer.Option("--force", help="Write it again, over the files of an older one.")
+        bool, option("Write it again, over the files of an older one.", "--force")
     ] = False,
 ) -> None:
     """Writes a project for Spark's declarative pipelines: ingest, latest and a report.
@@ -69,34 +77,24 @@ def init(
     running.show(report, as_json=node.as_json)
 
 
-@app.command()
-@with_options
+@verb(app)
 def reconcile(
     job: SparkJob,
     table: Table,
     warehouse: Annotated[
-        str, typer.Option(help="Also compare this folder or URL, which `ingest` writes to.")
+        str, option("Also compare this folder or URL, which `ingest` writes to.")
     ] = "",
-    start: Annotated[int, typer.Option(min=1, help="The first seq to look at.")] = 1,
+    start: Annotated[int, option("The first seq to look at.", min=1)] = 1,
     end: Annotated[
-        int,
-        typer.Option(min=0, help="The first seq not to look at.", show_default="the durable end"),
+        int, option("The first seq not to look at.", min=0, shown="the durable end")
     ] = 0,
-    bucket: Annotated[
-        str, typer.Option(help="Compare with the warehouse by `hour` or by `block`.")
-    ] = "hour",
+    bucket: Annotated[str, option("Compare with the warehouse by `hour` or by `block`.")] = "hour",
     op: Annotated[
-        list[str] | None,
-        typer.Option(help="Compare only rows of this op; may be given often."),
+        list[str] | None, option("Compare only rows of this op; may be given often.")
     ] = None,
-    deep: Annotated[
-        bool, typer.Option("--deep", help="Read every block file, compare its checksum.")
-    ] = False,
+    deep: Annotated[bool, option("Read every block file, compare its checksum.", "--deep")] = False,
     blocks: Annotated[
-        str,
-        typer.Option(
-            help="Where the blocks are, as Spark sees it.", show_default="as the node says"
-        ),
+        str, option("Where the blocks are, as Spark sees it.", shown="as the node says")
     ] = "",
 ) -> None:
     """Compares what the server, its cold blocks and a warehouse have of a table.
@@ -132,42 +130,26 @@ def reconcile(
     job.show(report)
 
 
-@app.command()
-@with_options
+@verb(app)
 def replay(
     job: SparkJob,
     table: Annotated[str, argument("TABLE", "Whose history.")],
     target: Annotated[str, argument("TARGET", "The table to write to.")],
     into: Annotated[
-        str,
-        typer.Option(help="The daemon that has the target.", show_default="the one of the table"),
+        str, option("The daemon that has the target.", shown="the one of the table")
     ] = "",
-    start: Annotated[int, typer.Option(min=1, help="The first seq.")] = 1,
-    end: Annotated[
-        int, typer.Option(min=0, help="The first seq not to take.", show_default="the durable end")
-    ] = 0,
-    since: Annotated[
-        str, typer.Option(help="Only rows from this moment on, as 2026-01-31T12:00:00Z.")
-    ] = "",
-    until: Annotated[str, typer.Option(help="Only rows from before this moment.")] = "",
-    op: Annotated[
-        list[str] | None, typer.Option(help="Only rows of this op; may be given often.")
-    ] = None,
-    key_prefix: Annotated[str, typer.Option(help="Only rows whose keys begin so.")] = "",
-    redrive: Annotated[str, typer.Option(help="Only the jobs of a list by `dead-letters`.")] = "",
-    pace: Annotated[str, typer.Option(help="`fast`, `original`, or rows a second.")] = "fast",
-    keys: Annotated[
-        str, typer.Option(help="`same`, or `fresh`: with the replay's id at their end.")
-    ] = "same",
-    dates: Annotated[
-        str, typer.Option(help="`moved` with the replay, or the `same` as they were.")
-    ] = "moved",
-    replay_id: Annotated[
-        str, typer.Option("--id", help="Go on with this replay.", show_default="a new one")
-    ] = "",
-    batch_rows: Annotated[
-        int, typer.Option(min=1, help="So many rows are written at once.")
-    ] = 200_000,
+    start: Annotated[int, option("The first seq.", min=1)] = 1,
+    end: Annotated[int, option("The first seq not to take.", min=0, shown="the durable end")] = 0,
+    since: Annotated[str, option("Only rows from this moment on, as 2026-01-31T12:00:00Z.")] = "",
+    until: Annotated[str, option("Only rows from before this moment.")] = "",
+    op: Annotated[list[str] | None, option("Only rows of this op; may be given often.")] = None,
+    key_prefix: Annotated[str, option("Only rows whose keys begin so.")] = "",
+    redrive: Annotated[str, option("Only the jobs of a list by `dead-letters`.")] = "",
+    pace: Annotated[str, option("`fast`, `original`, or rows a second.")] = "fast",
+    keys: Annotated[str, option("`same`, or `fresh`: with the replay's id at their end.")] = "same",
+    dates: Annotated[str, option("`moved` with the replay, or the `same` as they were.")] = "moved",
+    replay_id: Annotated[str, option("Go on with this replay.", "--id", shown="a new one")] = "",
+    batch_rows: Annotated[int, option("So many rows are written at once.", min=1)] = 200_000,
     dry_run: DryRun = False,
 ) -> None:
     """Writes messages or jobs of a table's history again, to another table or the same.
@@ -239,36 +221,27 @@ def _stopped_by_interrupt() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-@app.command()
-@with_options
+@verb(app)
 def ingest(
     job: SparkJob,
     table: Table,
     target: Annotated[str, argument("TARGET", "The folder or URL of the warehouse table.")],
-    form: Annotated[
-        str, typer.Option("--format", help="parquet, with a manifest, or delta.")
-    ] = "parquet",
+    form: Annotated[str, option("parquet, with a manifest, or delta.", "--format")] = "parquet",
     checkpoint: Annotated[
-        str,
-        typer.Option(
-            help="Where Spark remembers how far it is.", show_default="_checkpoint in TARGET"
-        ),
+        str, option("Where Spark remembers how far it is.", shown="_checkpoint in TARGET")
     ] = "",
-    max_rows: Annotated[int, typer.Option(help="Rows of a batch, about.", min=1)] = 1_000_000,
+    max_rows: Annotated[int, option("Rows of a batch, about.", min=1)] = 1_000_000,
     subscriber: Annotated[
-        str, typer.Option(help="A subscriber of a stream whose mark shows how far it is.")
+        str, option("A subscriber of a stream whose mark shows how far it is.")
     ] = "",
-    columns: Annotated[
-        str, typer.Option(help="Only these columns, with commas between.", show_default="all")
-    ] = "",
+    columns: Annotated[str, option("Only these columns, with commas between.", shown="all")] = "",
     op: Annotated[
-        list[str] | None,
-        typer.Option(help="Only rows of this op; may be given often.", show_default="all"),
+        list[str] | None, option("Only rows of this op; may be given often.", shown="all")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until Ctrl-C, instead of ending at the end.")
+        bool, option("Go on until Ctrl-C, instead of ending at the end.", "--follow")
     ] = False,
-    every: Annotated[str, typer.Option(help="How often --follow looks for more.")] = "1 minute",
+    every: Annotated[str, option("How often --follow looks for more.")] = "1 minute",
 ) -> None:
     """Adds the history of a table to a warehouse, each row exactly once.
 
@@ -307,20 +280,20 @@ def ingest(
     job.show(report)
 
 
-@app.command()
+@verb(app)
 def latest(
     table: Table,
     target: Annotated[str, argument("TARGET", "The folder or URL for the values.")],
-    to: Annotated[str, typer.Option(help="Address of the daemon.", show_default=DAEMON)] = "",
+    to: Annotated[str, option("Address of the daemon.", shown=DAEMON)] = "",
     data: Data = "",
     from_warehouse: Annotated[
-        str, typer.Option(help="Read this target of ingest, instead of the table itself.")
+        str, option("Read this target of ingest, instead of the table itself.")
     ] = "",
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Read the whole history, not only what is new.")
+        bool, option("Read the whole history, not only what is new.", "--rebuild")
     ] = False,
     grace_hours: Annotated[
-        float, typer.Option(help="How long snapshots stay that are not the last one.", min=0)
+        float, option("How long snapshots stay that are not the last one.", min=0)
     ] = 24,
     master: Master = "",
     conf: Conf = None,
@@ -335,37 +308,31 @@ def latest(
 
     Example: fjord pipeline latest events /warehouse/latest --from-warehouse /warehouse/events
     """
-    with explained():
-        if from_warehouse and (to or data):
-            raise UsageError("--from-warehouse is read instead of --to or --data; give one of them")
-        job = SparkJob(to=to or DAEMON, data=data, master=master, conf=conf, as_json=as_json)
-        with job.started() as (spark, place, progress):
-            from fjord.spark.pipelines.latest import latest as run
+    if from_warehouse and (to or data):
+        raise UsageError("--from-warehouse is read instead of --to or --data; give one of them")
+    job = SparkJob(to=to or DAEMON, data=data, master=master, conf=conf, as_json=as_json)
+    with job.started() as (spark, place, progress):
+        from fjord.spark.pipelines.latest import latest as run
 
-            report = run(
-                spark,
-                None if from_warehouse else place,
-                table,
-                target,
-                from_warehouse=from_warehouse,
-                rebuild=rebuild,
-                grace=timedelta(hours=grace_hours),
-                progress=progress,
-            )
-        job.show(report)
+        report = run(
+            spark,
+            None if from_warehouse else place,
+            table,
+            target,
+            from_warehouse=from_warehouse,
+            rebuild=rebuild,
+            grace=timedelta(hours=grace_hours),
+            progress=progress,
+        )
+    job.show(report)
 
 
-@app.command()
-@with_options
+@verb(app)
 def compact(
     job: SparkJob,
     table: Annotated[str, argument("TABLE", "Whose blocks.")],
-    target_mib: Annotated[
-        int, typer.Option(min=1, help="So many MiB a new block has at most, about.")
-    ] = 128,
-    min_blocks: Annotated[
-        int, typer.Option(min=2, help="Fewer blocks than these stay as they are.")
-    ] = 2,
+    target_mib: Annotated[int, option("So many MiB a new block has at most, about.", min=1)] = 128,
+    min_blocks: Annotated[int, option("Fewer blocks than these stay as they are.", min=2)] = 2,
     dry_run: DryRun = False,
 ) -> None:
     """Puts neighbouring small blocks of a table's history together.
@@ -392,33 +359,25 @@ def compact(
     job.show(report)
 
 
-@app.command()
-@with_options
+@verb(app)
 def lifecycle(
     job: SparkJob,
     tables: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[TABLE]...", help="Tables of jobs.", show_default="all"),
+        list[str] | None, argument("[TABLE]...", "Tables of jobs.", shown="all")
     ] = None,
-    out: Annotated[
-        str, typer.Option(help="The folder for the tables and report.html.", show_default="none")
-    ] = "",
+    out: Annotated[str, option("The folder for the tables and report.html.", shown="none")] = "",
     since: Annotated[
-        str, typer.Option(help="Leave out what ended before this date, as 2026-01-31T12:00:00Z.")
+        str, option("Leave out what ended before this date, as 2026-01-31T12:00:00Z.")
     ] = "",
-    until: Annotated[
-        str, typer.Option(help="Only what happened before this date.", show_default="now")
-    ] = "",
+    until: Annotated[str, option("Only what happened before this date.", shown="now")] = "",
     breach: Annotated[
         list[str] | None,
-        typer.Option(
-            help="How many seconds a wait or a job may take: N, or TABLE=N; may be given often.",
-            show_default=False,
+        option(
+            "How many seconds a wait or a job may take: N, or TABLE=N; may be given often.",
+            shown=False,
         ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="End with 1 if anything took too long.")
-    ] = False,
+    strict: Annotated[bool, option("End with 1 if anything took too long.", "--strict")] = False,
 ) -> None:
     """Reports on jobs: waits, runs and totals, what was too slow, late, expired or fails again.
 
@@ -477,22 +436,17 @@ def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
     return {**dict.fromkeys(tables, for_all), **found}
 
 
-@app.command()
-@with_options
+@verb(app)
 def dead_letters(
     job: SparkJob,
     table: TableName,
-    out: Annotated[
-        str,
-        typer.Option(help="The folder for the tables groups and redrive.", show_default="none"),
-    ] = "",
+    out: Annotated[str, option("The folder for the tables groups and redrive.", shown="none")] = "",
     redrive: Annotated[
-        str,
-        typer.Option(help="Write the dead jobs to this file, for `xargs fjord jobs redrive`."),
+        str, option("Write the dead jobs to this file, for `xargs fjord jobs redrive`.")
     ] = "",
-    reason: Annotated[str, typer.Option(help="Only those with this in their reason.")] = "",
-    domain: Annotated[str, typer.Option(help="Only those of this domain.")] = "",
-    until: Annotated[str, typer.Option(help="Who was dead at this date.", show_default="now")] = "",
+    reason: Annotated[str, option("Only those with this in their reason.")] = "",
+    domain: Annotated[str, option("Only those of this domain.")] = "",
+    until: Annotated[str, option("Who was dead at this date.", shown="now")] = "",
 ) -> None:
     """Groups dead jobs by reason and domain, with ages, dates and samples of keys and payloads.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import DAEMON, Data, Json, To
+from fjord.cli.arguments import DAEMON, Data, Json, To, option
 from fjord.cli.output import Bar, usage
 from fjord.client.address import parse_url
 from fjord.errors import FjordError, UsageError
@@ -22,17 +22,12 @@ if TYPE_CHECKING:
     from fjord.spark.pipelines.report import Progress, Report
 
 Master = Annotated[
-    str,
-    typer.Option(
-        help="Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.",
-        show_default="local[*]",
-    ),
+    str, option("Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.", shown="local[*]")
 ]
 Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", help="A setting of Spark, as NAME=VALUE; may be given often."),
+    list[str] | None, option("A setting of Spark, as NAME=VALUE; may be given often.", "--conf")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+DryRun = Annotated[bool, option("Say what would be done, and do nothing.", "--dry-run")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
