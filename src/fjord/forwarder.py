@@ -268,11 +268,10 @@ class Forwarder:
                     break
                 self._confirm(source, load)
         finally:
-            await _end(flight)
+            # How those under way end, the daemon tells when it is asked.
+            await asyncio.gather(*(task for _, task in flight), return_exceptions=True)
         # Those behind it were refused with it, since they begin where it ends.
-        source.rewind()
-        await self._refused(source, load, reply)
-        source.rewind()
+        await self._settle(source, load, reply)
         return True
 
     def _fill(self, source: FileReader, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
@@ -296,8 +295,13 @@ class Forwarder:
 
     # -- refusals ---------------------------------------------------------------------------------
 
+    async def _settle(self, source: FileReader, load: Load, refusal: Refusal) -> None:
+        """Settles a load that was refused, from what is confirmed on; nothing is under way."""
+        source.rewind()
+        await self._refused(source, load, refusal)
+        source.rewind()
+
     async def _refused(self, source: FileReader, load: Load, refusal: Refusal) -> None:
-        """Finds out what to do about a load that was refused; nothing else is under way."""
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
             return
@@ -349,9 +353,7 @@ class Forwarder:
         if not isinstance(reply, Refusal):
             self._confirm(source, load)
             return True
-        source.rewind()
-        await self._refused(source, load, reply)
-        source.rewind()
+        await self._settle(source, load, reply)
         return source.done >= load.end
 
     # -- the end of a file ------------------------------------------------------------------------
@@ -465,11 +467,6 @@ def _refused_for_its_table(refusal: Refusal, load: Load) -> Command | None:
     return load.commands[number] if 0 <= number < len(load.commands) else None
 
 
-async def _end(flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
-    """Waits for what is under way; how it ends, the daemon tells when it is asked."""
-    await asyncio.gather(*(task for _, task in flight), return_exceptions=True)
-
-
 def _pauses() -> Iterator[float]:
     """Yields how many seconds to wait before each further try."""
     seconds = PAUSE_SECONDS_FIRST
@@ -514,19 +511,13 @@ def run(options: ForwardOptions) -> tuple[Progress, bool]:
     os.umask(0o077)
     listener = None if options.http is None else service.listen(*options.http)
     running = _Service(options)
-    with _explained(options.directory):
-        service.run(running.run(listener))
-    return running.forwarder.progress, not running.is_stopped
-
-
-@contextlib.contextmanager
-def _explained(directory: str) -> Iterator[None]:
     try:
-        yield
+        service.run(running.run(listener))
     except OSError as error:
         raise DurabilityError(
-            f"the spool {directory} failed: {error}; what is in it and not sent stays there"
+            f"the spool {options.directory} failed: {error}; what is in it and not sent stays there"
         ) from error
+    return running.forwarder.progress, not running.is_stopped
 
 
 class _Service:
@@ -598,8 +589,7 @@ class _Service:
     def _show_metrics(self) -> Answer:
         self.forwarder.look()  # else what waits is what waited some seconds ago
         uptime_us = self._clock.monotonic_us() - self._begun_us
-        progress, now_us = self.forwarder.progress, self._clock.wall_us()
-        return page(progress, uptime_us, now_us)
+        return page(self.forwarder.progress, uptime_us, self._clock.wall_us())
 
     def _show_health(self) -> Answer:
         """A daemon that is away is no fault of the forwarder, which waits for it."""
@@ -626,7 +616,10 @@ def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric
     yield count(name("batches"), "Batches that arrived.", progress.batches)
     yield count(name("retries"), "Pauses since nothing could be sent.", progress.retries)
     yield count(name("files_deleted"), "Files sent whole, and deleted.", progress.files_deleted)
-    yield count_by(name("set_aside"), "Records that were set aside.", "why", _reasons(progress))
+    # Torn and damaged ones, and refused ones by code.
+    why = {str(one.value): number for one, number in progress.set_aside.items()}
+    why |= {one.value: number for one, number in progress.refused.items()}
+    yield count_by(name("set_aside"), "Records that were set aside.", "why", why)
     yield gauge(name("waiting_bytes"), "Bytes that wait.", progress.waiting_bytes)
     yield gauge(name("waiting_files"), "Files in which something waits.", progress.waiting_files)
     age_us = max(0, now_us - progress.oldest_us) if progress.oldest_us else 0
@@ -639,9 +632,3 @@ def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric
         ["rule"],
         [((rule,), found[rule]) for rule in survey.RULES],
     )
-
-
-def _reasons(progress: Progress) -> dict[str, int]:
-    """Returns how many records were set aside: torn and damaged ones, and refused ones by code."""
-    found = {fate.value: number for fate, number in progress.set_aside.items()}
-    return found | {code.value: number for code, number in progress.refused.items()}

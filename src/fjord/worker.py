@@ -25,7 +25,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from fjord.client.blocking.database import Database
@@ -116,7 +115,8 @@ class Worker:
             FjordError: if jobs cannot be taken; running ones are finished first.
         """
         with (
-            _signals() as (told, telling),
+            _pair() as (told, telling),
+            _signals_to(telling),
             _pair() as (woken, waking),
             _pair() as (self._ended, self._ending),
         ):
@@ -231,7 +231,7 @@ class Worker:
 
     def _settle(self, jobs: Jobs, job: Job) -> None:
         """Works on a job, and says what came of it."""
-        begun_us = self._clock.monotonic_us()
+        elapsed = self._stopwatch()
         result, reason = self._run_command(jobs, job)
         late: list[Job] = []
         try:
@@ -246,7 +246,7 @@ class Worker:
             result, reason = Result.UNKNOWN, str(error)
         if late:
             result, reason = Result.LOST, "its lease was over before"
-        self._report(job, result, reason, (self._clock.monotonic_us() - begun_us) / 1_000_000)
+        self._report(job, result, reason, elapsed())
 
     def _run_command(self, jobs: Jobs, job: Job) -> tuple[Result, str]:
         options = self._options
@@ -257,14 +257,17 @@ class Worker:
         except ValueError as error:
             return Result.FAILED, f"the command cannot be started: {error}"
         with process:
-            return self._watch_command(jobs, job, process)
+            return self._watch_command(jobs, job, process, self._stopwatch())
 
-    def _watch_command(self, jobs: Jobs, job: Job, process: JobProcess) -> tuple[Result, str]:
-        """Waits for the end of a command, and touches the lease meanwhile."""
+    def _stopwatch(self) -> Callable[[], float]:
+        """Returns a function that says how many seconds have passed since now."""
         begun_us = self._clock.monotonic_us()
+        return lambda: (self._clock.monotonic_us() - begun_us) / 1_000_000
 
-        def elapsed() -> float:
-            return (self._clock.monotonic_us() - begun_us) / 1_000_000
+    def _watch_command(
+        self, jobs: Jobs, job: Job, process: JobProcess, elapsed: Callable[[], float]
+    ) -> tuple[Result, str]:
+        """Waits for the end of a command, and touches the lease meanwhile."""
 
         limit = self._options.timeout or float("inf")
         touch_at = self._options.lease / 3
@@ -296,21 +299,18 @@ class Worker:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[tuple[socket.socket, socket.socket]]:
+def _signals_to(writer: socket.socket) -> Iterator[None]:
     """Lets SIGTERM and SIGINT arrive as bytes, for which a thread can wait without a race."""
-    with _pair() as (reader, writer):
-        writer.setblocking(False)
-        before = {
-            number: signal.signal(number, lambda *_: None)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
-        wakeup = signal.set_wakeup_fd(writer.fileno())
-        try:
-            yield reader, writer
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    writer.setblocking(False)
+    numbers = signal.SIGTERM, signal.SIGINT
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    wakeup = signal.set_wakeup_fd(writer.fileno())
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
@@ -374,12 +374,7 @@ class JobProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
         self._selector.close()
         self._errors.close()

@@ -75,10 +75,19 @@ class Node:
         """Connects to the daemon, or opens the directory if one is named."""
         return database(self.to, self.data, read_only=read_only)
 
-    def done(self, **what: object) -> None:
-        """Says in JSON what was done; for people, no news is good news."""
+    def done(self, text: str = "", /, **what: object) -> None:
+        """Says what was done: in JSON, or with this text; mostly, no news is good news."""
         if self.as_json:
             output.print_json(what)
+        elif text:
+            output.tell(text)
+
+    def end(self, problems: Sequence[str], **what: object) -> None:
+        """Says in JSON what was done, or tells of each problem; exit code 1 if there is one."""
+        self.done(**what)
+        for one in () if self.as_json else problems:
+            output.tell(f"fjord: {one}")
+        output.exit_if(problems)
 
     def print_all(
         self,
@@ -93,6 +102,11 @@ class Node:
                 output.print_json(describe(one))
         else:
             output.print_rows(names, map(cells, found))
+
+
+def noun(name: str, what: str) -> typer.Typer:
+    """Returns the app of a noun, to which `verb` adds commands."""
+    return typer.Typer(name=name, help=what, no_args_is_help=True)
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -151,6 +165,7 @@ def database(to: str, data: str, *, read_only: bool = False) -> Database:
 
 # -- arguments and options of several verbs -------------------------------------------------------
 
+DEFAULT_LEVEL: Final = str(Priority.DEFAULT.value)
 PRIORITIES: Final = ", ".join(
     f"{one.name.lower().replace('_', '-')} {one.value}" for one in Priority
 )
@@ -230,6 +245,18 @@ class TypeName(enum.StrEnum):
     integer = "integer"
     float = "float"
     boolean = "boolean"
+
+
+Given = Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")]
+Typed = Annotated[
+    TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
+]
+Level = Annotated[str, option(f"0 to 255, smaller first, or a name: {PRIORITIES}.")]
+Wait = Annotated[float, option("Seconds to wait for the first one.", parser=seconds(high=WAIT_MAX))]
+Http = Annotated[
+    str,
+    option("Loopback address and port, or a port alone, for /metrics and /healthz.", shown="off"),
+]
 
 
 class LogFormat(enum.StrEnum):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import Node, argument, option, verb
+from fjord.cli.arguments import Node, argument, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.errors import Code, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
     from fjord.client.history import BlockInfo
 
-app = typer.Typer(
-    name="blocks",
-    help="Lists, writes, verifies and fetches cold blocks: the history of tables.",
-    no_args_is_help=True,
-)
+app = noun("blocks", "Lists, writes, verifies and fetches cold blocks: the history of tables.")
 
 Table = Annotated[str, argument("TABLE", "The table.")]
 AnyTable = Annotated[str, argument("TABLE", "Of this table only.", shown="all")]

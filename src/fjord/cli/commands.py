@@ -30,6 +30,7 @@ from fjord.cli import (
 from fjord.cli.arguments import (
     BLOCKS_VARIABLE,
     Awake,
+    Http,
     LogForm,
     LogFormat,
     Numeric,
@@ -101,12 +102,7 @@ def serve(
         str, option("Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
     blocks_: Blocks = "",
-    http: Annotated[
-        str,
-        option(
-            "Loopback address and port, or a port alone, for /metrics and /healthz.", shown="off"
-        ),
-    ] = "",
+    http: Http = "",
     idle_seconds: Annotated[
         float, option("Close connections that ask nothing for so long.", min=0.1)
     ] = limits.IDLE_SECONDS_MAX,

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fjord.cli import output
 from fjord.cli.arguments import (
     DAEMON,
@@ -44,8 +42,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
         output.print_json(asdict(found))
     else:
         _tell_diagnosis(found)
-    if found.difference_count:
-        raise typer.Exit(EXIT_USAGE)
+    output.exit_if(found.difference_count, EXIT_USAGE)
 
 
 def backup(

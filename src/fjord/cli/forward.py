@@ -10,6 +10,7 @@ import typer
 from fjord.cli import output
 from fjord.cli.arguments import (
     DAEMON,
+    Http,
     Json,
     LogForm,
     LogFormat,
@@ -22,7 +23,7 @@ from fjord.cli.arguments import (
     shown_address,
     wake_address,
 )
-from fjord.cli.output import EXIT_ERROR, Bar, usage
+from fjord.cli.output import Bar, usage
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.errors import UsageError
@@ -52,12 +53,7 @@ def forward(
             shown="off",
         ),
     ] = "",
-    http: Annotated[
-        str,
-        option(
-            "Loopback address and port, or a port alone, for /metrics and /healthz.", shown="off"
-        ),
-    ] = "",
+    http: Http = "",
     log_format: LogForm = LogFormat.text,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -126,5 +122,4 @@ def _tell(progress: Progress, *, is_whole: bool, as_json: bool) -> None:
         if progress.unopened:
             text += f"; {output.counted(len(progress.unopened), 'file')} cannot be read"
         output.print_line(text if is_whole else f"{text}; stopped before the end")
-    if aside or progress.unopened or not is_whole:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(aside or progress.unopened or not is_whole)

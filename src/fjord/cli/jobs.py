@@ -19,8 +19,10 @@ from fjord.cli.arguments import (
     Lease,
     Node,
     TableName,
+    Wait,
     Xids,
     argument,
+    noun,
     option,
     verb,
 )
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
     from fjord.client.jobs.records import DeadJob, JobBatch, JobInfo
 
 
-app = typer.Typer(
-    name="jobs", help="Makes, shows and changes jobs tables and their jobs.", no_args_is_help=True
-)
+app = noun("jobs", "Makes, shows and changes jobs tables and their jobs.")
 
 Limit = Annotated[int, option("At most so many.", min=1, max=limits.PAGE_ENTRIES_MAX)]
 Reason = Annotated[str, option("Why; it stands in the dead letters.")]
@@ -206,13 +206,8 @@ def _end_of_keys(
     missing: list[str] = []
     for key in keys:
         (acted if act(key) else missing).append(key)
-    if node.as_json:
-        output.print_json({"table": table, what: acted, "missing": missing})
-    else:
-        for key in missing:
-            tell(f"fjord: no job waits in {table} under {key}")
-    if missing:
-        raise typer.Exit(EXIT_ERROR)
+    told = [f"no job waits in {table} under {key}" for key in missing]
+    node.end(told, table=table, **{what: acted}, missing=missing)
 
 
 # -- taken jobs, by xid ---------------------------------------------------------------------------
@@ -438,11 +433,9 @@ def _tell_acted(
     node: Node, table: str, matched: int, acted: dict[str, int], *, is_named: bool
 ) -> None:
     """Says what became of dead jobs; ends with 1 if one that was named was none."""
-    if node.as_json:
-        node.done(table=table, matched=matched, **acted, dry_run=False)
-    else:
-        what = ", ".join(f"{count} {done}" for done, count in acted.items())
-        tell(f"{output.counted(matched, 'dead job')} matched: {what}")
+    what = ", ".join(f"{count} {done}" for done, count in acted.items())
+    text = f"{output.counted(matched, 'dead job')} matched: {what}"
+    node.done(text, table=table, matched=matched, **acted, dry_run=False)
     missing = matched - sum(acted.values())
     if is_named and missing:
         tell(f"fjord: {missing} of the rows are not those of dead jobs")
@@ -469,10 +462,8 @@ def listen(node: Node, table: TableName) -> None:
                 tell("listening; Ctrl-C ends it", style="dim")
                 for moment in moments:
                     at = moment.at.isoformat()
-                    if node.as_json:
-                        output.print_json({"kind": moment.kind, "at": at})
-                    else:
-                        output.print_line(at, moment.kind)
+                    what = {"kind": moment.kind, "at": at}
+                    output.print_one(what, at, moment.kind, as_json=node.as_json)
         except KeyboardInterrupt:
             return
 
@@ -486,13 +477,7 @@ def next_(
     count: Annotated[int, option("At most so many.", min=1, max=limits.NEXT_COUNT_MAX)] = 1,
     domain: Domain = "",
     lease: Lease = None,
-    wait: Annotated[
-        float,
-        option(
-            "Seconds to wait for the first one.",
-            parser=arguments.seconds(high=limits.WAIT_US_MAX / 1_000_000),
-        ),
-    ] = 0.0,
+    wait: Wait = 0.0,
     done: Annotated[bool, option("They are done at once, and never come again.", "--done")] = False,
 ) -> None:
     """Takes the next jobs that are due, most important first, and prints them.
@@ -532,13 +517,8 @@ def done(node: Node, table: TableName, xids: Xids) -> None:
 def _end_of_leases(node: Node, what: str, table: str, xids: list[int], late: list[int]) -> None:
     """Says what was done for the jobs of some leases, and ends with 1 if some came too late."""
     acted = [xid for xid in xids if xid not in set(late)]
-    if node.as_json:
-        output.print_json({"table": table, what: acted, "stale": late})
-    else:
-        for xid in late:
-            tell(f"fjord: {xid} is stale: its lease was over, or it is done already")
-    if late:
-        raise typer.Exit(EXIT_ERROR)
+    told = [f"{xid} is stale: its lease was over, or it is done already" for xid in late]
+    node.end(told, table=table, **{what: acted}, stale=late)
 
 
 def _tell_nothing(node: Node, found: JobBatch[Job]) -> None:

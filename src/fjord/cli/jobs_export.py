@@ -9,11 +9,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Annotated
 
-import typer
-
 from fjord.cli import output
 from fjord.cli.arguments import Node, TableName, option
-from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.cli.output import Bar, tell
 from fjord.client.jobs.records import JobWalk
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
@@ -71,8 +69,7 @@ def export(
             text = writing.inserts(rows, name, creation=made, has_value=with_value)
         _write(out, text)
     exporting.report(node)
-    if exporting.left_out or exporting.has_changed:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(exporting.left_out or exporting.has_changed)
 
 
 class _Exporting:
@@ -117,13 +114,16 @@ class _Exporting:
                 "twice or not at all; stop who pushes and takes its jobs, and export it again",
                 style="yellow",
             )
-        if node.as_json:
-            counts = {"exported": self.exported, "expired": self.expired, "left_out": self.left_out}
-            node.done(table=self._table, **counts, changed=self.has_changed)
-        else:
-            expired = f", {self.expired} expired" if self.expired else ""
-            left_out = f", {self.left_out} left out" if self.left_out else ""
-            tell(f"{output.counted(self.exported, 'job')} exported{expired}{left_out}")
+        expired = f", {self.expired} expired" if self.expired else ""
+        left_out = f", {self.left_out} left out" if self.left_out else ""
+        node.done(
+            f"{output.counted(self.exported, 'job')} exported{expired}{left_out}",
+            table=self._table,
+            exported=self.exported,
+            expired=self.expired,
+            left_out=self.left_out,
+            changed=self.has_changed,
+        )
 
 
 def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:

@@ -8,13 +8,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from fjord import limits
 from fjord.cli import lines, output
 from fjord.cli.arguments import Node, TableName, option
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.cli.output import Bar, tell
 from fjord.client.calls import Call, done
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UsageError
@@ -88,8 +86,7 @@ def import_(
         finally:
             bar.stop()
             importing.report(node)
-    if importing.bad:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(importing.bad)
 
 
 class _Importing:
@@ -189,15 +186,15 @@ class _Importing:
                 tell(f"columns of {sql_table} that are left out: {', '.join(left_out)}")
 
     def report(self, node: Node) -> None:
-        if not self._found:
-            return
-        if node.as_json:
-            counts = {"imported": self.imported, "bad": self.bad}
-            node.done(table=self._table, sql_table=self._found, **counts)
-        else:
+        if self._found:
             imported = output.counted(self.imported, "row")
-            bad = output.counted(self.bad, "bad row")
-            tell(f"{imported} of {self._found} imported, {bad}")
+            node.done(
+                f"{imported} of {self._found} imported, {output.counted(self.bad, 'bad row')}",
+                table=self._table,
+                sql_table=self._found,
+                imported=self.imported,
+                bad=self.bad,
+            )
 
 
 def _nothing(path: str, sql_table: str, columns: tuple[str, ...]) -> str:

@@ -5,18 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Final
 
-import typer
-
 from fjord.cli import output
-from fjord.cli.arguments import Directory, Json, layout_of, option, verb
+from fjord.cli.arguments import Directory, Json, layout_of, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, tell
 from fjord.errors import Code, NotFoundError, UsageError
 
-app = typer.Typer(
-    name="journal",
-    help="Shows, verifies, explains and repairs the journal of a data directory.",
-    no_args_is_help=True,
-)
+app = noun("journal", "Shows, verifies, explains and repairs the journal of a data directory.")
 
 _SEQ_MAX: Final = 2**64 - 1
 
@@ -36,13 +30,14 @@ def dump(
     Example: fjord journal dump --data /var/lib/fjord --from 1000 --table settings
     """
     from fjord.cli import journal_reports as reports
+    from fjord.journal.survey import Damage
 
     if first > last:
         raise UsageError(f"--from {first} is behind --to {last}; no seq is both")
     damaged = False
     try:
         for step in reports.dump(layout_of(data), first, last, table):
-            if isinstance(step, reports.Damage):
+            if isinstance(step, Damage):
                 damaged = True
                 tell(reports.sentence(step))
             elif as_json:
@@ -52,8 +47,7 @@ def dump(
     except LookupError as error:
         if not damaged:  # else its name may be what is damaged
             raise NotFoundError(Code.NOT_FOUND, str(error.args[0])) from error
-    if damaged:
-        raise typer.Exit(EXIT_USAGE)
+    output.exit_if(damaged, EXIT_USAGE)
 
 
 @verb(app)
@@ -75,8 +69,7 @@ def verify(data: Directory, as_json: Json = False) -> None:
         for damage in report.damages:
             output.print_line(reports.sentence(damage))
         output.print_line(reports.verdict(report))
-    if report.damages:
-        raise typer.Exit(EXIT_USAGE)
+    output.exit_if(report.damages, EXIT_USAGE)
 
 
 @verb(app)
@@ -90,19 +83,17 @@ def explain(
 
     Example: fjord journal explain --data /var/lib/fjord --segment 3 --at 4096
     """
-    from fjord.cli import journal_reports as reports
+    from fjord.disk import LocalDisk
+    from fjord.journal import explain as explaining
 
     try:
-        fields = reports.explain(layout_of(data), segment, at)
+        fields = explaining.explain(LocalDisk(), layout_of(data).journal, segment, at)
     except LookupError as error:
         raise UsageError(str(error.args[0])) from error
     for field in fields:
-        if as_json:
-            output.print_json(dataclasses.asdict(field))
-        else:
-            here = "<--" if at is not None and field.offset <= at < field.end else ""
-            place = f"{field.offset:08x}"
-            output.print_line(place, str(field.size), field.name, field.value, here)
+        here = "<--" if at is not None and field.offset <= at < field.end else ""
+        cells = f"{field.offset:08x}", str(field.size), field.name, field.value, here
+        output.print_one(dataclasses.asdict(field), *cells, as_json=as_json)
 
 
 @verb(app)

@@ -5,23 +5,20 @@ Apart from the verbs, since it needs the engine and the journal, which take long
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from fjord import disk as disks
 from fjord import limits, values
-from fjord.cli.output import Bar
+from fjord.cli.output import Bar, date_of_us
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout
 from fjord.errors import Code, DirectoryError, DiskFullError
 from fjord.jobs import How, State
-from fjord.journal import explain as explaining
 from fjord.journal import inspect
 from fjord.journal import repair as repairing
 from fjord.journal.inspect import DumpRow, Report, SegmentReport, Wanted
@@ -29,20 +26,6 @@ from fjord.journal.survey import Damage
 from fjord.tables.jobs import layout as job_row
 from fjord.text import key_text, value_text
 from fjord.values import ROW, RowType, Type, Value
-
-__all__ = [
-    "Damage",
-    "dump",
-    "explain",
-    "repair",
-    "report_json",
-    "row_cells",
-    "row_json",
-    "segment_line",
-    "sentence",
-    "verdict",
-    "verify",
-]
 
 # Less than this is done before anybody could read a progress bar.
 _SHOWN_BYTES: Final = 16 * limits.MIB
@@ -58,11 +41,6 @@ def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[
     return inspect.dump(
         LocalDisk(), layout.journal, wanted, durable_seq=layouts.known_seq(LocalDisk(), layout)
     )
-
-
-def explain(layout: Layout, segment: int, at: int | None) -> list[explaining.Field]:
-    """Names the bytes of a segment; raises LookupError if there is no such one, or no such byte."""
-    return explaining.explain(LocalDisk(), layout.journal, segment, at)
 
 
 def verify(layout: Layout) -> Report:
@@ -106,7 +84,7 @@ def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repa
 
 def _repair(layout: Layout) -> list[repairing.Repaired]:
     disk, known_seq = LocalDisk(), layouts.known_seq(LocalDisk(), layout)
-    with _told():
+    try:
         # What is repaired has its frames elsewhere: no index may point there.
         clean = layouts.read_mark(disk, layout.clean, Clean)
         if clean is not None:
@@ -116,13 +94,6 @@ def _repair(layout: Layout) -> list[repairing.Repaired]:
             disk.sync_directory(layout.index)
         quarantine = os.path.join(layout.root, "quarantine")
         return repairing.repair(disk, layout.journal, quarantine, durable_seq=known_seq)
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Turns what the disk refuses into an error that can be told."""
-    try:
-        yield
     except OSError as error:
         text = f"the repair stopped: {error}; run it again when that is put right"
         if disks.is_full(error):
@@ -165,7 +136,7 @@ def report_json(report: Report) -> dict[str, object]:
 def row_json(row: DumpRow) -> dict[str, object]:
     return {
         "seq": row.seq,
-        "at": _moment(row.wall_us),
+        "at": date_of_us(row.wall_us),
         "op": row.op,
         "table": row.table,
         "segment": row.segment,
@@ -176,7 +147,7 @@ def row_json(row: DumpRow) -> dict[str, object]:
 
 def row_cells(row: DumpRow) -> list[str]:
     cells = [f"{name}={_text(name, value)}" for name, value in _fields(row).items()]
-    return [str(row.seq), _moment(row.wall_us), row.op, row.table or "-", *cells]
+    return [str(row.seq), date_of_us(row.wall_us), row.op, row.table or "-", *cells]
 
 
 def _fields(row: DumpRow) -> dict[str, values.Value]:
@@ -203,13 +174,6 @@ def _text(name: str, value: values.Value) -> str:
     return value.hex() if name in _IDENTITIES else value.decode("utf-8", "backslashreplace")
 
 
-def _moment(wall_us: int) -> str:
-    try:
-        return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
-    except (OverflowError, ValueError):
-        return str(wall_us)
-
-
 # -- rows of the journal that speak of jobs, with what they hold packed written out ---------------
 
 
@@ -233,13 +197,29 @@ def readable(fields: Mapping[str, Value]) -> dict[str, Value]:
     """
     found: dict[str, Value] = {}
     for name, value in fields.items():
-        take_apart = _PACKED.get(name)
         try:
-            parts = take_apart(name, value) if take_apart else {name: value}
+            parts = _parts(name, value)
         except (ValueError, struct.error):
             parts = {name: value}
-        found.update({part: one for part, one in parts.items() if part not in found})
+        found = found | parts | found  # what was found first stays
     return found
+
+
+def _parts(name: str, value: Value) -> dict[str, Value]:
+    match name, value:
+        case "image", bytes():
+            return _image(value)
+        case "was" | "place", bytes():
+            return _place(name, value)
+        case "domain" | "reason", bytes():
+            return {name: key_text(value)}
+        case "slot" | "head", bytes():
+            return {name: value.hex()}
+        case "state", int():
+            return {name: State(value).name.lower()}
+        case "how", int():
+            return {name: How(value).name.lower()}
+    return {name: value}
 
 
 def type_name(number: int) -> str:
@@ -251,8 +231,8 @@ def type_name(number: int) -> str:
     return (RowType if number == ROW else Type)(number).name.lower()
 
 
-def _image(_: str, value: Value) -> dict[str, Value]:
-    row = job_row.decode(_bytes(value))
+def _image(value: bytes) -> dict[str, Value]:
+    row = job_row.decode(value)
     return {
         "key": key_text(row.key),
         "domain": key_text(row.domain),
@@ -261,50 +241,9 @@ def _image(_: str, value: Value) -> dict[str, Value]:
     }
 
 
-def _place(name: str, value: Value) -> dict[str, Value]:
+def _place(name: str, value: bytes) -> dict[str, Value]:
     if not value:
         return {}  # it had none
-    _, priority, process_at_us, row = job_row.PLACE.unpack(_bytes(value))
+    _, priority, process_at_us, row = job_row.PLACE.unpack(value)
     prefix = "was_" if name == "was" else ""
     return {f"{prefix}priority": priority, f"{prefix}process_at_us": process_at_us, "row": row}
-
-
-def _state(name: str, value: Value) -> dict[str, Value]:
-    return {name: State(_number(value)).name.lower()}
-
-
-def _how(name: str, value: Value) -> dict[str, Value]:
-    return {name: How(_number(value)).name.lower()}
-
-
-def _cell(name: str, value: Value) -> dict[str, Value]:
-    return {name: key_text(_bytes(value))}
-
-
-def _hex(name: str, value: Value) -> dict[str, Value]:
-    return {name: _bytes(value).hex()}
-
-
-def _bytes(value: Value) -> bytes:
-    if not isinstance(value, bytes):
-        raise ValueError(value)
-    return value
-
-
-def _number(value: Value) -> int:
-    if not isinstance(value, int):
-        raise ValueError(value)
-    return value
-
-
-_PACKED: Final[dict[str, Callable[[str, Value], dict[str, Value]]]] = {
-    "image": _image,
-    "was": _place,
-    "place": _place,
-    "state": _state,
-    "how": _how,
-    "domain": _cell,
-    "reason": _cell,
-    "slot": _hex,
-    "head": _hex,
-}

@@ -6,10 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Annotated
 
-import typer
-
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Node, Numeric, TypeName, argument, option, verb
+from fjord.cli.arguments import Node, Numeric, TypeName, argument, noun, option, verb
 from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
 from fjord.client.entries import Change, Entry
@@ -19,9 +17,7 @@ from fjord.errors import Code, NotFoundError
 from fjord.text import key_text, value_text
 from fjord.values import Value
 
-app = typer.Typer(
-    name="kv", help="Reads, writes and watches key/value tables.", no_args_is_help=True
-)
+app = noun("kv", "Reads, writes and watches key/value tables.")
 
 Key = Annotated[str, argument("KEY", "The key.")]
 Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
@@ -238,11 +234,9 @@ def watch(
 
 
 def _print_change(node: Node, change: Change) -> None:
-    if node.as_json:
-        output.print_json(output.describe_change(change))
-        return
     what = "deleted" if change.deleted else f"= {value_text(change.value)}"
-    output.print_line(change.written_at.isoformat(), key_text(change.key), what)
+    cells = change.written_at.isoformat(), key_text(change.key), what
+    output.print_one(output.describe_change(change), *cells, as_json=node.as_json)
 
 
 def _entry(db: Database, table: str, key: str) -> Entry:

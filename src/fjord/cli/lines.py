@@ -15,9 +15,8 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fjord import kinds, limits
 from fjord.declared.schema import Schema
@@ -52,16 +51,14 @@ ROW_CODES: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bad:
+class Bad(NamedTuple):
     """A line that is not what it should be."""
 
     number: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[What]):
+class Row(NamedTuple, Generic[What]):
     """A line that is."""
 
     number: int

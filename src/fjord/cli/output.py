@@ -13,7 +13,7 @@ import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -56,6 +56,14 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def print_line(*cells: str) -> None:
     """Prints one line that stays one, whatever is in it."""
     typer.echo("\t".join(map(escaped, cells)))
+
+
+def print_one(what: Mapping[str, object], *cells: str, as_json: bool) -> None:
+    """Prints one thing: an object of JSON, or a line of cells."""
+    if as_json:
+        print_json(what)
+    else:
+        print_line(*cells)
 
 
 def print_value(value: Any) -> None:
@@ -102,6 +110,14 @@ def describe_change(change: Change) -> dict[str, object]:
 
 def date(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
+
+
+def date_of_us(wall_us: int) -> str:
+    """Returns a moment of the clock as a date; one that no date can be as its number."""
+    try:
+        return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
+    except (OverflowError, ValueError):
+        return str(wall_us)
 
 
 def _print_tables(names: Sequence[str], rows: Iterator[Sequence[str]]) -> None:
@@ -154,6 +170,12 @@ def usage() -> Iterator[None]:
         yield
     except FjordError as error:
         raise UsageError(str(error)) from error
+
+
+def exit_if(failed: object, code: int = EXIT_ERROR) -> None:
+    """Ends the command with this code if something is not as it should be."""
+    if failed:
+        raise typer.Exit(code)
 
 
 def tell(text: str, *, style: str = "") -> None:

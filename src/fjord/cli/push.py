@@ -6,17 +6,26 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import At, Delay, Node, TableName, TypeName, argument, option
+from fjord.cli.arguments import (
+    DEFAULT_LEVEL,
+    At,
+    Delay,
+    Given,
+    Level,
+    Node,
+    TableName,
+    Typed,
+    TypeName,
+    argument,
+    option,
+)
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.cli.output import Bar, tell
 from fjord.declared import rows as declared_rows
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
-from fjord.jobs import Priority
 from fjord.values import Value
 
 if TYPE_CHECKING:
@@ -28,13 +37,9 @@ def push(
     node: Node,
     table: TableName,
     key: Annotated[str | None, argument("KEY", "What it is about.")] = None,
-    value: Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")] = None,
-    type_: Annotated[
-        TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
-    ] = None,
-    priority: Annotated[
-        str, option(f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
-    ] = str(Priority.DEFAULT.value),
+    value: Given = None,
+    type_: Typed = None,
+    priority: Level = DEFAULT_LEVEL,
     delay: Delay = None,
     at: At = "",
     expires: Annotated[str, option("The date until which it is of use; then it is gone.")] = "",
@@ -124,15 +129,12 @@ def given(text: str | None, type_: TypeName | None) -> Value:
 def _push_lines(node: Node, table: str, path: str) -> None:
     with lines.opened(path) as (file, size), node.open() as db, Bar("pushing") as bar:
         pushing = Pushing(db.jobs(table), bar.update, lines.schema_of(db, table))
-        for bad in pushing.run(file, size):
-            tell(f"line {bad.number}: {bad.reason}", style="yellow")
-    if node.as_json:
-        node.done(table=table, pushed=pushing.pushed, bad=pushing.bad)
-    else:
-        pushed = output.counted(pushing.pushed, "job")
-        tell(f"{pushed} pushed, {output.counted(pushing.bad, 'bad line')}")
-    if pushing.bad:
-        raise typer.Exit(EXIT_ERROR)
+        for one in pushing.run(file, size):
+            tell(f"line {one.number}: {one.reason}", style="yellow")
+    pushed, bad = pushing.pushed, pushing.bad
+    text = f"{output.counted(pushed, 'job')} pushed, {output.counted(bad, 'bad line')}"
+    node.done(text, table=table, pushed=pushed, bad=bad)
+    output.exit_if(bad)
 
 
 # -- jobs from JSON lines: read one by one, pushed many at a time ---------------------------------

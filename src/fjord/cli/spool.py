@@ -6,32 +6,32 @@ import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
 
 import fjord
 from fjord import values
 from fjord.cli import arguments, output
 from fjord.cli.arguments import (
+    DEFAULT_LEVEL,
     Delay,
+    Given,
     Json,
+    Level,
     Numeric,
     Period,
     StreamName,
     TableName,
-    TypeName,
+    Typed,
     argument,
+    noun,
     option,
     verb,
 )
-from fjord.cli.output import EXIT_ERROR, EXIT_USAGE, Bar, tell
+from fjord.cli.output import EXIT_USAGE, Bar, tell
 from fjord.cli.push import given
 from fjord.client.spool.files import PERIOD_SECONDS
 from fjord.clock import SystemClock
 from fjord.errors import DurabilityError
-from fjord.jobs import Priority
 from fjord.text import key_text, value_text
 from fjord.values import Type
 
@@ -39,17 +39,9 @@ if TYPE_CHECKING:
     from fjord.client.spool import survey
     from fjord.client.spool.records import RecordRow
 
-app = typer.Typer(
-    name="spool",
-    help="Shows, verifies and writes to spools: writes that wait for `fjord forward`.",
-    no_args_is_help=True,
-)
+app = noun("spool", "Shows, verifies and writes to spools: writes that wait for `fjord forward`.")
 
 Directory = Annotated[str, argument("DIR", "The directory of the spool.")]
-Given = Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")]
-Typed = Annotated[
-    TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
-]
 Key = Annotated[str, argument("KEY", "The key.")]
 KvName = Annotated[str, argument("TABLE", "The key/value table.")]
 
@@ -74,8 +66,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
         output.print_rows(names, status_rows(found))
         for line in status_lines(found):
             output.print_line(line)
-    if not found.is_well:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(not found.is_well)
 
 
 @verb(app)
@@ -106,8 +97,7 @@ def dump(
             output.print_line(*shown_cells(shown))
     for line in unreadable:
         tell(f"fjord: {line}", style="red")
-    if unreadable:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(unreadable)
 
 
 @verb(app)
@@ -127,15 +117,10 @@ def verify(directory: Directory, as_json: Json = False) -> None:
             total += not one.problem
             damaged += one.is_damaged
             unreadable += bool(one.problem)
-            if as_json:
-                output.print_json(asdict(one))
-            else:
-                output.print_line(checked_line(one))
+            output.print_one(asdict(one), checked_line(one), as_json=as_json)
     if not as_json:
-        line = verdict(total=total, damaged=damaged, unreadable=unreadable)
-        output.print_line(line)
-    if damaged or unreadable:
-        raise typer.Exit(EXIT_USAGE)
+        output.print_line(verdict(total=total, damaged=damaged, unreadable=unreadable))
+    output.exit_if(damaged or unreadable, EXIT_USAGE)
 
 
 @verb(app)
@@ -157,17 +142,13 @@ def retry(directory: Directory, as_json: Json = False) -> None:
             records += one.records
             left += one.left
             unreadable += not one.is_readable
-            if as_json:
-                output.print_json(asdict(one))
-            else:
-                output.print_line(retried_line(one))
+            output.print_one(asdict(one), retried_line(one), as_json=as_json)
     if not as_json:
         text = f"{output.counted(records, 'record')} to be sent again, {left} left"
         if unreadable:
             text += f"; {output.counted(unreadable, 'file')} cannot be read"
         output.print_line(text)
-    if left or unreadable:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(left or unreadable)
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -180,9 +161,7 @@ def push(
     key: Key,
     value: Given = None,
     type_: Typed = None,
-    priority: Annotated[
-        str, option(f"0 to 255, smaller first, or a name: {arguments.PRIORITIES}.")
-    ] = str(Priority.DEFAULT.value),
+    priority: Level = DEFAULT_LEVEL,
     delay: Delay = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
@@ -383,12 +362,7 @@ def _value(row: RecordRow) -> tuple[str, Any]:
 
 
 def _moment(wall_us: int | None) -> str | None:
-    if not wall_us:
-        return None
-    try:
-        return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
-    except (OverflowError, ValueError):
-        return str(wall_us)
+    return output.date_of_us(wall_us) if wall_us else None
 
 
 def checked_line(one: survey.FileCheck) -> str:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
 from fjord import limits
 from fjord.cli import arguments, lines, output
 from fjord.cli.arguments import (
@@ -17,12 +15,14 @@ from fjord.cli.arguments import (
     Numeric,
     StreamName,
     TypeName,
+    Wait,
     argument,
+    noun,
     option,
     verb,
 )
 from fjord.cli.lines import Bad, Row
-from fjord.cli.output import EXIT_ERROR, Bar, tell
+from fjord.cli.output import Bar, tell
 from fjord.client.entries import Key
 from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from fjord.client.subscribers import SubscriberInfo
 
 
-app = typer.Typer(
-    name="stream",
-    help="Makes streams, appends to them, reads and follows them, and moves subscribers.",
-    no_args_is_help=True,
+app = noun(
+    "stream", "Makes streams, appends to them, reads and follows them, and moves subscribers."
 )
 
 
@@ -121,16 +119,12 @@ def _append_lines(node: Node, table: str, key: str, type_: TypeName | None) -> N
     with lines.opened(lines.STDIN) as (file, _), node.open() as db, Bar("appending") as bar:
         read = in_json(key, lines.schema_of(db, table)) if type_ is None else plain(key, type_)
         appending = Appending(db.stream(table), read, bar.update)
-        for bad in appending.run(file):
-            tell(f"line {bad.number}: {bad.reason}", style="yellow")
-    if node.as_json:
-        counts = {"appended": appending.appended, "bad": appending.bad}
-        node.done(table=table, **counts, seq=appending.last_seq)
-    else:
-        appended = output.counted(appending.appended, "message")
-        tell(f"{appended} appended, {output.counted(appending.bad, 'bad line')}")
-    if appending.bad:
-        raise typer.Exit(EXIT_ERROR)
+        for one in appending.run(file):
+            tell(f"line {one.number}: {one.reason}", style="yellow")
+    appended, bad = appending.appended, appending.bad
+    text = f"{output.counted(appended, 'message')} appended, {output.counted(bad, 'bad line')}"
+    node.done(text, table=table, appended=appended, bad=bad, seq=appending.last_seq)
+    output.exit_if(bad)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -147,12 +141,7 @@ def read(
     count: Annotated[
         int | None, option("At most so many messages.", "-n", "--count", min=1, shown="all")
     ] = None,
-    wait: Annotated[
-        float,
-        option(
-            "Seconds to wait for the first one.", parser=arguments.seconds(high=arguments.WAIT_MAX)
-        ),
-    ] = 0.0,
+    wait: Wait = 0.0,
     follow: Follow = False,
     ack_: Annotated[bool, option("Move the mark of the subscriber.", "--ack/--no-ack")] = True,
 ) -> None:
@@ -250,14 +239,9 @@ def delete(node: Node, table: StreamName, keys: StreamKeys) -> None:
     """
     with node.open() as db:
         missing = db.stream(table).delete_many(keys)
-        if node.as_json:
-            gone = [key for key in keys if key not in set(missing)]
-            output.print_json({"table": table, "deleted": gone, "missing": missing})
-        else:
-            for key in missing:
-                tell(f"fjord: stream {table} has no key {key}")
-        if missing:
-            raise typer.Exit(EXIT_ERROR)
+        deleted = [key for key in keys if key not in set(missing)]
+        told = [f"stream {table} has no key {key}" for key in missing]
+        node.end(told, table=table, deleted=deleted, missing=missing)
 
 
 # -- subscribers ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, option, verb
+from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, tell
 from fjord.client.blocking.database import Database
 from fjord.client.declared_tables import check, declaration_of, read_file
@@ -21,9 +21,7 @@ from fjord.errors import DeclarationError, FjordError, UsageError
 from fjord.kinds import Kind
 from fjord.text import value_text
 
-app = typer.Typer(
-    name="table", help="Makes, lists, describes and drops tables.", no_args_is_help=True
-)
+app = noun("table", "Makes, lists, describes and drops tables.")
 
 Name = Annotated[str, argument("NAME", "The table.")]
 
@@ -71,10 +69,8 @@ def create(
             made = db.create_tables(declared, change=change, dry_run=dry_run)
         for one in made:
             would = "would be " if dry_run and one.outcome != "same" else ""
-            if node.as_json:
-                output.print_json(one._asdict())
-            else:
-                output.print_line(one.name, one.model, f"{would}{one.outcome}")
+            cells = one.name, one.model, f"{would}{one.outcome}"
+            output.print_one(one._asdict(), *cells, as_json=node.as_json)
     except DeclarationError as error:
         for problem in error.problems:
             tell(f"fjord: {problem}", style="red")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from fjord import limits
 from fjord.cli import output
-from fjord.cli.arguments import Json, argument, option, verb
-from fjord.cli.output import EXIT_ERROR
+from fjord.cli.arguments import Json, argument, noun, option, verb
 from fjord.commands import FUNCTIONS
 from fjord.errors import UsageError
 from fjord.text import escaped
@@ -19,9 +16,7 @@ from fjord.wire import Function
 if TYPE_CHECKING:
     from fjord.wire.explain import Line
 
-app = typer.Typer(
-    name="wire", help="Takes messages of the FJ protocol apart.", no_args_is_help=True
-)
+app = noun("wire", "Takes messages of the FJ protocol apart.")
 
 # Three characters a byte, for a few messages of the largest size.
 _CHARACTERS_MAX: Final = 12 * limits.MESSAGE_BYTES_MAX
@@ -60,8 +55,7 @@ def explain_(
     else:
         for line in lines:
             output.print_line(str(line.offset), line.data.hex(" "), line.field, line.meaning)
-    if any(line.is_problem for line in lines):
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(any(line.is_problem for line in lines))
 
 
 def _bytes(text: str) -> bytes:

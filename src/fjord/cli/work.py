@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fjord.cli import arguments, output
 from fjord.cli.arguments import Domain, Node, TableName, is_there, option, wake_address
-from fjord.cli.output import EXIT_ERROR, tell
+from fjord.cli.output import tell
 from fjord.errors import UsageError
 from fjord.wire.wakeups import is_shared
 
@@ -119,15 +117,11 @@ def work(
         worker = Worker(options, waiting, None if node.data else node.open)
         worker.run()
     counts = worker.counts
-    if node.as_json:
-        node.done(**{result.replace(" ", "_"): count for result, count in counts.items()})
-    else:
-        done = [f"{count} {result}" for result, count in counts.items() if count]
-        tell(", ".join(done) or "0 done")
+    text = ", ".join(f"{count} {result}" for result, count in counts.items() if count)
+    node.done(text or "0 done", **{one.replace(" ", "_"): count for one, count in counts.items()})
     total = sum(counts.values())
     is_undone = (once or drain) and counts[Result.DONE] != total
-    if worker.was_cut or is_undone or (once and not total):
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(worker.was_cut or is_undone or (once and not total))
 
 
 def _check(options: WorkOptions, data: str, *, is_polled: bool) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from fjord.cli import arguments
 from fjord.cli.arguments import (
     DAEMON,
@@ -21,6 +19,7 @@ from fjord.cli.arguments import (
     Node,
     TableName,
     argument,
+    noun,
     option,
     verb,
 )
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
     from fjord.spark.pipelines.lifecycle import Limits
     from fjord.spark.pipelines.replay import ReplayOptions
 
-app = typer.Typer(
-    name="pipeline",
-    help="Runs the data pipeline on Spark: ingest, latest, compact, replay, imports and reports.",
-    no_args_is_help=True,
+app = noun(
+    "pipeline",
+    "Runs the data pipeline on Spark: ingest, latest, compact, replay, imports and reports.",
 )
 
 # Spark's own words for a time.
