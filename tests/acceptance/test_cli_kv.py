@@ -10,6 +10,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -63,6 +64,24 @@ def test_a_value_is_set_got_and_deleted(daemon: Daemon) -> None:
     gone = process("get", "greeting", *to)
     assert gone.returncode == 1
     assert b"table settings has no key greeting" in gone.stderr
+
+
+# What takes long to load, and what no short command needs.
+HEAVY = ("asyncio", "pyarrow", "pyspark", "pydantic", "rich", "fjord.engine", "fjord.server")
+OTHER_NOUNS = ("fjord.cli.jobs", "fjord.cli.kestrel", "fjord.cli.pipelines", "fjord.sql")
+
+
+def test_get_loads_nothing_that_it_does_not_need(daemon: Daemon) -> None:
+    """The start is most of what a short command takes."""
+    assert kv("set", "quick", "yes", "--to", daemon.url).returncode == 0
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); "
+    code += "from fjord import cli; cli.main()"
+    words = [sys.executable, "-c", code, "kv", "get", "quick", "--to", daemon.url]
+    done = subprocess.run(words, capture_output=True, check=True, timeout=60)
+    value, modules = done.stdout.decode().splitlines()
+    assert value == "yes"
+    assert "fjord.cli.kv" in modules.split()
+    assert [one for one in (*HEAVY, *OTHER_NOUNS) if one in modules.split()] == []
 
 
 @pytest.mark.parametrize(

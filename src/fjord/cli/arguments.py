@@ -9,16 +9,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Final,
-    TypeVar,
-)
+from types import MethodType
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 import fjord
 from fjord import limits
@@ -106,7 +101,7 @@ class Node:
 
 def noun(name: str, what: str) -> typer.Typer:
     """Returns the app of a noun, to which `verb` adds commands."""
-    return typer.Typer(name=name, help=what, no_args_is_help=True)
+    return typer.Typer(name=name, cls=PlainGroup, help=what, no_args_is_help=True)
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
@@ -141,7 +136,7 @@ def verb(
     app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Adds a function to an app as a command, see `with_options`."""
-    return lambda function: app.command(name, cls=cls)(with_options(function))
+    return lambda function: app.command(name, cls=cls or Plain)(with_options(function))
 
 
 def database(to: str, data: str, *, read_only: bool = False) -> Database:
@@ -272,7 +267,42 @@ LogForm = Annotated[
 Verbose = Annotated[bool, option("Log more.", "--verbose")]
 
 
-class Numeric(TyperCommand):
+class Plain(TyperCommand):
+    """A command that starts fast, see `_light`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _light(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    """The same of an app."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _light(super().get_params(ctx))
+
+
+def _light(parameters: list[Any]) -> list[Any]:
+    """Lets typer take plain text, and what is not given, as it is: else it loads Pydantic."""
+    for one in parameters:
+        usual = getattr(one, "get_runtime_param", None)
+        if isinstance(usual, MethodType):  # else it is done, or typer is older and has no need
+            one.get_runtime_param = functools.partial(_Coercion, usual)
+    return parameters
+
+
+class _Coercion:
+    def __init__(self, usual: Callable[[], Any]) -> None:
+        self._usual = usual
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        is_absent = value is None and not param.multiple and param.nargs == 1
+        is_text = param.type_descriptor.annotation is str and isinstance(value, str)
+        if is_absent or (is_text and value.isascii()):
+            return value
+        return self._usual().coerce(value, param=param, ctx=ctx)
+
+
+class Numeric(Plain):
     """A command of which a negative number is an argument, and no unknown option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -1,72 +1,78 @@
-"""The command line: what every verb shares, and `fjord serve`.
+"""The command line: its nouns and verbs, each of which is imported when it is named.
 
-Whatever takes long to load is imported by the verb that needs it, so that the others begin at once.
+Most of what a short command takes is its start.  So nothing is imported, and no options are built,
+but for the noun or the verb that was asked for; help and completion, which list all, build all.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Annotated
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
 
 import typer
 
 import fjord
-from fjord import limits
-from fjord.cli import (
-    blocks,
-    directory,
-    jobs,
-    journal,
-    kestrel,
-    kv,
-    pipelines,
-    push,
-    spool,
-    stream,
-    table,
-    wire,
-    work,
-)
-from fjord.cli.arguments import (
-    BLOCKS_VARIABLE,
-    Awake,
-    Http,
-    LogForm,
-    LogFormat,
-    Numeric,
-    Verbose,
-    check_directory,
-    loopback,
-    option,
-    shown_address,
-    verb,
-    wake_addresses,
-)
-from fjord.cli.directory import stats
-from fjord.cli.forward import forward
-from fjord.cli.output import Bar
-from fjord.errors import UsageError
+from fjord.cli.arguments import Numeric, PlainGroup, option, verb
+
+# Where the commands are, in the order of the help: an app of a noun, or the function of a verb.
+_PLACES: Final = {
+    "serve": ("serve", "serve"),
+    "push": ("push", "push"),
+    "next": ("jobs", "next_"),
+    "done": ("jobs", "done"),
+    "work": ("work", "work"),
+    "forward": ("forward", "forward"),
+    "stats": ("directory", "stats"),
+    "doctor": ("directory", "doctor"),
+    "backup": ("directory", "backup"),
+    "restore": ("directory", "restore"),
+    "kv": ("kv", "app"),
+    "jobs": ("jobs", "app"),
+    "stream": ("stream", "app"),
+    "spool": ("spool", "app"),
+    "blocks": ("blocks", "app"),
+    "pipeline": ("pipelines", "app"),
+    "table": ("table", "app"),
+    "journal": ("journal", "app"),
+    "kestrel": ("kestrel", "app"),
+    "wire": ("wire", "app"),
+}
+
+
+class _Commands(Mapping[str, Any]):
+    """All commands by name."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute = _PLACES[name]
+        found = getattr(importlib.import_module(f"fjord.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
+        alone = typer.Typer(add_completion=False)
+        verb(alone, name, Numeric if name == "push" else None)(found)
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+
+class _Group(PlainGroup):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()  # type: ignore[assignment]  # nothing is added to it
+
 
 app = typer.Typer(
     name="fjord",
+    cls=_Group,
     help="One durable journal: job queue, message queue, stream and key/value store.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-for part in (
-    kv.app,
-    jobs.app,
-    stream.app,
-    spool.app,
-    blocks.app,
-    pipelines.app,
-    table.app,
-    journal.app,
-    kestrel.app,
-    wire.app,
-):
-    app.add_typer(part)
 
 
 def _print_version(wanted: bool) -> None:
@@ -82,108 +88,3 @@ def _options(
     ] = False,
 ) -> None:
     """One durable journal: job queue, message queue, stream and key/value store."""
-
-
-Blocks = Annotated[
-    str,
-    option(
-        "Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
-        "--blocks",
-        envvar=BLOCKS_VARIABLE,
-        shown="blocks in the data directory",
-    ),
-]
-
-
-@verb(app)
-def serve(
-    data: Annotated[str, option("Data directory; made if it is not there.")],
-    listen: Annotated[
-        str, option("Loopback address and port, or a port alone.")
-    ] = "127.0.0.1:17994",
-    blocks_: Blocks = "",
-    http: Http = "",
-    idle_seconds: Annotated[
-        float, option("Close connections that ask nothing for so long.", min=0.1)
-    ] = limits.IDLE_SECONDS_MAX,
-    message_seconds: Annotated[
-        float, option("Close connections that do not finish a message in time.", min=0.1)
-    ] = limits.MESSAGE_SECONDS_MAX,
-    memory_mib: Annotated[
-        int, option("Memory for requests and replies; above it clients get BUSY.", min=16)
-    ] = limits.SERVER_MEMORY_BYTES_MAX // limits.MIB,
-    max_connections: Annotated[
-        int, option("Connections at a time; further ones get BUSY.", min=1)
-    ] = limits.CONNECTIONS_MAX,
-    awake_us: Awake = None,
-    wake: Annotated[
-        str,
-        option(
-            "Loopback addresses and ports, or ports alone, with commas between: where a "
-            "datagram tells that a table has work.",
-            shown="off",
-        ),
-    ] = "",
-    log_format: LogForm = LogFormat.text,
-    verbose: Verbose = False,
-) -> None:
-    """Serves a data directory until SIGTERM or Ctrl-C.
-
-    Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
-    """
-    from fjord.engine import EngineSettings
-    from fjord.server import daemon, logs, service
-    from fjord.server.sessions import Bounds
-
-    with Bar("rebuilding the index") as bar:
-        _check_data(data)
-        host, port = loopback(listen)
-        options = daemon.DaemonOptions(
-            data=data,
-            host=host,
-            port=port,
-            http=loopback(http) if http else None,
-            wake=wake_addresses(wake),
-            blocks=blocks_,
-            settings=EngineSettings(progress=bar.update),
-            bounds=Bounds(
-                idle_seconds=idle_seconds,
-                message_seconds=message_seconds,
-                memory_bytes=memory_mib * limits.MIB,
-                connections=max_connections,
-            ),
-            awake_us=service.default_awake_us() if awake_us is None else awake_us,
-            on_ready=lambda at, http_at: _ready(bar, at, http_at),
-        )
-        logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
-        daemon.serve(options)
-
-
-def _check_data(data: str) -> None:
-    if not data:
-        raise UsageError("--data needs the name of a directory")
-    check_directory(data)
-
-
-def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
-    bar.stop()
-    words = [
-        "ready",
-        shown_address("fjord", at),
-        *([shown_address("http", http_at)] if http_at else []),
-    ]
-    typer.echo(" ".join(words))
-
-
-verb(app, cls=Numeric)(push.push)
-verb(app, "next")(jobs.next_)
-for one in (
-    jobs.done,
-    work.work,
-    forward,
-    stats,
-    directory.doctor,
-    directory.backup,
-    directory.restore,
-):
-    verb(app)(one)

@@ -12,17 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fjord.cli import arguments
-from fjord.cli.arguments import (
-    DAEMON,
-    Data,
-    Json,
-    Node,
-    TableName,
-    argument,
-    noun,
-    option,
-    verb,
-)
+from fjord.cli.arguments import DAEMON, Data, Json, Node, TableName, argument, noun, option, verb
 from fjord.cli.output import tell
 from fjord.cli.pipelines import kestrel_import, running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, SparkJob

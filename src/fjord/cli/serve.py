@@ -1,0 +1,114 @@
+"""`fjord serve`: the daemon."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from fjord import limits
+from fjord.cli.arguments import (
+    BLOCKS_VARIABLE,
+    Awake,
+    Http,
+    LogForm,
+    LogFormat,
+    Verbose,
+    check_directory,
+    loopback,
+    option,
+    shown_address,
+    wake_addresses,
+)
+from fjord.cli.output import Bar
+from fjord.errors import UsageError
+
+Blocks = Annotated[
+    str,
+    option(
+        "Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
+        "--blocks",
+        envvar=BLOCKS_VARIABLE,
+        shown="blocks in the data directory",
+    ),
+]
+
+
+def serve(
+    data: Annotated[str, option("Data directory; made if it is not there.")],
+    listen: Annotated[
+        str, option("Loopback address and port, or a port alone.")
+    ] = "127.0.0.1:17994",
+    blocks_: Blocks = "",
+    http: Http = "",
+    idle_seconds: Annotated[
+        float, option("Close connections that ask nothing for so long.", min=0.1)
+    ] = limits.IDLE_SECONDS_MAX,
+    message_seconds: Annotated[
+        float, option("Close connections that do not finish a message in time.", min=0.1)
+    ] = limits.MESSAGE_SECONDS_MAX,
+    memory_mib: Annotated[
+        int, option("Memory for requests and replies; above it clients get BUSY.", min=16)
+    ] = limits.SERVER_MEMORY_BYTES_MAX // limits.MIB,
+    max_connections: Annotated[
+        int, option("Connections at a time; further ones get BUSY.", min=1)
+    ] = limits.CONNECTIONS_MAX,
+    awake_us: Awake = None,
+    wake: Annotated[
+        str,
+        option(
+            "Loopback addresses and ports, or ports alone, with commas between: where a "
+            "datagram tells that a table has work.",
+            shown="off",
+        ),
+    ] = "",
+    log_format: LogForm = LogFormat.text,
+    verbose: Verbose = False,
+) -> None:
+    """Serves a data directory until SIGTERM or Ctrl-C.
+
+    Example: fjord serve --data /var/lib/fjord --listen 127.0.0.1:17994
+    """
+    from fjord.engine import EngineSettings
+    from fjord.server import daemon, logs, service
+    from fjord.server.sessions import Bounds
+
+    with Bar("rebuilding the index") as bar:
+        _check_data(data)
+        host, port = loopback(listen)
+        options = daemon.DaemonOptions(
+            data=data,
+            host=host,
+            port=port,
+            http=loopback(http) if http else None,
+            wake=wake_addresses(wake),
+            blocks=blocks_,
+            settings=EngineSettings(progress=bar.update),
+            bounds=Bounds(
+                idle_seconds=idle_seconds,
+                message_seconds=message_seconds,
+                memory_bytes=memory_mib * limits.MIB,
+                connections=max_connections,
+            ),
+            awake_us=service.default_awake_us() if awake_us is None else awake_us,
+            on_ready=lambda at, http_at: _ready(bar, at, http_at),
+        )
+        logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
+        daemon.serve(options)
+
+
+def _check_data(data: str) -> None:
+    if not data:
+        raise UsageError("--data needs the name of a directory")
+    check_directory(data)
+
+
+def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
+    bar.stop()
+    words = [
+        "ready",
+        shown_address("fjord", at),
+        *([shown_address("http", http_at)] if http_at else []),
+    ]
+    typer.echo(" ".join(words))
