@@ -84,6 +84,13 @@ class Node:
             output.tell(f"fjord: {one}")
         output.exit_if(problems)
 
+    def print_value(self, value: Value, what: Mapping[str, object]) -> None:
+        """Prints an object of JSON, or the value alone."""
+        if self.as_json:
+            output.print_json(what)
+        else:
+            output.print_value(value)
+
     def print_all(
         self,
         found: Iterable[What],
@@ -167,7 +174,8 @@ PRIORITIES: Final = ", ".join(
 
 TableName = Annotated[str, argument("TABLE", "The jobs table.")]
 StreamName = Annotated[str, argument("TABLE", "The stream.")]
-JobKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
+Key = Annotated[str, argument("KEY", "The key.")]
+Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
 Xids = Annotated[list[int], argument("XID", "Numbers that `fjord next` gave.")]
 
 Awake = Annotated[
@@ -466,6 +474,12 @@ def wake_addresses(text: str) -> tuple[Address, ...]:
 def shown_address(scheme: str, address: tuple[str, int]) -> str:
     host, port = address
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def say_ready(**addresses: tuple[str, int] | None) -> None:
+    """Says that a service is ready, and where it listens, by scheme."""
+    shown = [shown_address(scheme, at) for scheme, at in addresses.items() if at is not None]
+    typer.echo(" ".join(["ready", *shown]))
 
 
 def is_there(db: Database, table: str) -> bool:

@@ -36,8 +36,16 @@ def doctor(data: Directory, as_json: Json = False) -> None:
 
     Example: fjord doctor --data /var/lib/fjord
     """
+    from fjord.engine import doctor as doctors
+    from fjord.engine.opening import EngineSettings
+
     with Bar("replaying the journal") as bar:
-        found = _examine(data, bar)
+        root = layout_of(data).root
+        try:
+            found = doctors.examine(root, EngineSettings(progress=bar.update))
+        except DirectoryError as error:
+            # The directory is one: only its index is missing, which is no fault.
+            raise FjordError(str(error)) from error
     if as_json:
         output.print_json(asdict(found))
     else:
@@ -90,18 +98,6 @@ def _whole(target: str) -> Iterator[None]:
         raise DirectoryError(
             f"{target} was not made: {error}; if there is something of it, remove that"
         ) from error
-
-
-def _examine(data: str, bar: Bar) -> Diagnosis:
-    from fjord.engine import doctor as doctors
-    from fjord.engine.opening import EngineSettings
-
-    layout = layout_of(data)
-    try:
-        return doctors.examine(layout.root, EngineSettings(progress=bar.update))
-    except DirectoryError as error:
-        # The directory is one: only its index is missing, which is no fault.
-        raise FjordError(str(error)) from error
 
 
 def _tell_diagnosis(found: Diagnosis) -> None:

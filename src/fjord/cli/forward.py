@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fjord.cli import output
 from fjord.cli.arguments import (
     DAEMON,
@@ -19,8 +17,8 @@ from fjord.cli.arguments import (
     Verbose,
     loopback,
     option,
+    say_ready,
     seconds,
-    shown_address,
     wake_address,
 )
 from fjord.cli.output import Bar, usage
@@ -88,18 +86,13 @@ def forward(
             poll=poll,
             wake=wake,
             http=loopback(http) if http else None,
-            on_ready=lambda at: _ready(at, is_once=once),
+            on_ready=lambda at: None if once else say_ready(http=at),
             show=bar.update,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
         progress, is_whole = forwarder.run(options)
     if once:
         _tell(progress, is_whole=is_whole, as_json=as_json)
-
-
-def _ready(http_at: tuple[str, int] | None, *, is_once: bool) -> None:
-    if not is_once:
-        typer.echo(" ".join(["ready", *([shown_address("http", http_at)] if http_at else [])]))
 
 
 def _tell(progress: Progress, *, is_whole: bool, as_json: bool) -> None:

@@ -15,7 +15,7 @@ from fjord.cli.arguments import (
     At,
     Delay,
     Domain,
-    JobKeys,
+    Keys,
     Lease,
     Node,
     TableName,
@@ -134,7 +134,7 @@ def get(
 
 
 @verb(app)
-def cancel(node: Node, table: TableName, keys: JobKeys) -> None:
+def cancel(node: Node, table: TableName, keys: Keys) -> None:
     """Takes waiting jobs away; exit code 1 if one of the keys had none.
 
     Example: fjord jobs cancel pages http://example.com/a
@@ -148,7 +148,7 @@ def cancel(node: Node, table: TableName, keys: JobKeys) -> None:
 def reschedule(
     node: Node,
     table: TableName,
-    keys: JobKeys,
+    keys: Keys,
     priority: Annotated[str, option("Its new priority: a number or a name.")] = "",
     delay: Delay = None,
     at: At = "",
@@ -173,7 +173,7 @@ def reschedule(
 
 
 @verb(app)
-def kick(node: Node, table: TableName, keys: JobKeys) -> None:
+def kick(node: Node, table: TableName, keys: Keys) -> None:
     """Makes waiting jobs due now; exit code 1 if one of the keys had none.
 
     Example: fjord jobs kick pages http://example.com/a
@@ -186,7 +186,7 @@ def kick(node: Node, table: TableName, keys: JobKeys) -> None:
 def bury(
     node: Node,
     table: TableName,
-    keys: JobKeys,
+    keys: Keys,
     reason: Reason = "",
 ) -> None:
     """Sends waiting jobs to the dead letters; exit code 1 if one of the keys had none.

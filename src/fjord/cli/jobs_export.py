@@ -6,7 +6,7 @@ import base64
 import contextlib
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Annotated
 
 from fjord.cli import output
@@ -67,7 +67,10 @@ def export(
         else:
             made = writing.create(name, with_create, has_value=with_value) if with_create else ""
             text = writing.inserts(rows, name, creation=made, has_value=with_value)
-        _write(out, text)
+        with _target(out) as file:
+            for piece in text:
+                file.write(piece.encode())
+            file.flush()
     exporting.report(node)
     output.exit_if(exporting.left_out or exporting.has_changed)
 
@@ -138,13 +141,6 @@ def _shown(value: Value) -> str:
     if isinstance(value, bytes):
         return json.dumps({"base64": base64.b64encode(value).decode()})
     return json.dumps(value)
-
-
-def _write(path: str, text: Iterable[str]) -> None:
-    with _target(path) as file:
-        for piece in text:
-            file.write(piece.encode())
-        file.flush()
 
 
 @contextlib.contextmanager

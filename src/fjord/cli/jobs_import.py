@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from collections.abc import Callable, Iterable
+from typing import IO, TYPE_CHECKING, Annotated, Final
 
 from fjord import limits
 from fjord.cli import lines, output
@@ -105,15 +104,16 @@ class _Importing:
         self.bad = 0
 
     def run_dump(self, path: str, sql_table: str) -> None:
-        with _opened(path) as (read, place, size):
+        with lines.opened(path) as (file, size):
+            source = gzip.open(file) if path.endswith(".gz") else file  # noqa: SIM115
 
-            def read_and_show(count: int) -> bytes:
-                data = read(count)
+            def read(count: int) -> bytes:
+                data = _read(path, source, count)
                 self._bytes_read += len(data)
-                self._bar.update(self._bytes_read if size is None else place(), size)
+                self._bar.update(self._bytes_read if size is None else file.tell(), size)
                 return data
 
-            found = dump.Dump(read_and_show, table=sql_table, columns=self._rules.columns)
+            found = dump.Dump(read, table=sql_table, columns=self._rules.columns)
             try:
                 self._run(found.rows(), "line", lambda _: self._note(found.table, found.left_out))
             finally:
@@ -198,7 +198,7 @@ class _Importing:
 
 
 def _nothing(path: str, sql_table: str, columns: tuple[str, ...]) -> str:
-    name = "standard input" if path == lines.STDIN else path
+    name = _name(path)
     if sql_table:
         return f"{name} has no table {sql_table}"
     return (
@@ -207,32 +207,15 @@ def _nothing(path: str, sql_table: str, columns: tuple[str, ...]) -> str:
     )
 
 
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[tuple[Callable[[int], bytes], Callable[[], int], int | None]]:
-    """Opens a dump; yields what reads it, what tells how far that is, and its size if known.
-
-    Raises:
-        UsageError: if it cannot be read.
-    """
-    with lines.opened(path) as (file, size):
-        if path == lines.STDIN:
-            yield _reading("standard input", file.read), lambda: 0, None
-        elif path.endswith(".gz"):
-            with gzip.open(file) as unpacked:
-                yield _reading(path, unpacked.read), file.tell, size
-        else:
-            yield _reading(path, file.read), file.tell, size
+def _name(path: str) -> str:
+    return "standard input" if path == lines.STDIN else path
 
 
-def _reading(name: str, read: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """Returns the same with errors that say what is wrong with the file."""
-
-    def read_on(count: int) -> bytes:
-        try:
-            return read(count)
-        except EOFError as error:
-            raise FjordError(f"{name} was cut short: it ends in the middle") from error
-        except (OSError, zlib.error) as error:
-            raise FjordError(f"{name} cannot be read: {error}") from error
-
-    return read_on
+def _read(path: str, file: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
+    """Reads on in a dump, with errors that say what is wrong with it."""
+    try:
+        return file.read(count)
+    except EOFError as error:
+        raise FjordError(f"{_name(path)} was cut short: it ends in the middle") from error
+    except (OSError, zlib.error) as error:
+        raise FjordError(f"{_name(path)} cannot be read: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from fjord.cli import arguments, output
-from fjord.cli.arguments import Node, Numeric, TypeName, argument, noun, option, verb
+from fjord.cli.arguments import Key, Keys, Node, Numeric, TypeName, argument, noun, option, verb
 from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
 from fjord.client.entries import Change, Entry
@@ -15,12 +15,9 @@ from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
 from fjord.errors import Code, NotFoundError
 from fjord.text import key_text, value_text
-from fjord.values import Value
 
 app = noun("kv", "Reads, writes and watches key/value tables.")
 
-Key = Annotated[str, argument("KEY", "The key.")]
-Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
 Table = Annotated[str, option("The table.")]
 Ttl = Annotated[float | None, option("Seconds that it lives, and again after each touch.")]
 ExpiresAt = Annotated[
@@ -73,7 +70,7 @@ def get(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     """
     with node.open(read_only=True) as db:
         entry = _entry(db, table, key)
-        _print_value(node, entry.value, output.describe(key, entry))
+        node.print_value(entry.value, output.describe(key, entry))
 
 
 @verb(app)
@@ -109,7 +106,8 @@ def add(
     """
     number = arguments.number(amount)
     with node.open() as db, _named(table, key):
-        _print_new(node, key, db.kv(table).add(key, number))
+        value = db.kv(table).add(key, number)
+        node.print_value(value, {"key": key, "value": value})
 
 
 @verb(app)
@@ -119,7 +117,8 @@ def flip(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     Example: fjord kv flip debug --table settings
     """
     with node.open() as db, _named(table, key):
-        _print_new(node, key, db.kv(table).flip(key))
+        value = db.kv(table).flip(key)
+        node.print_value(value, {"key": key, "value": value})
 
 
 @verb(app)
@@ -134,7 +133,8 @@ def truncate(
     Example: fjord kv truncate note 10
     """
     with node.open() as db, _named(table, key):
-        _print_new(node, key, db.kv(table).truncate(key, size))
+        value = db.kv(table).truncate(key, size)
+        node.print_value(value, {"key": key, "value": value})
 
 
 @verb(app)
@@ -172,7 +172,7 @@ def touch(
     with node.open() as db, _named(table, key):
         db.kv(table).touch(key, ttl=ttl, expires_at=until)
         entry = _entry(db, table, key)
-        _print_value(node, entry.value, output.describe(key, entry))
+        node.print_value(entry.value, output.describe(key, entry))
 
 
 @verb(app, "list")
@@ -257,14 +257,3 @@ def _named(table: str, key: str) -> Iterator[None]:
 
 def _not_found(table: str, key: str) -> NotFoundError:
     return NotFoundError(Code.NOT_FOUND, f"table {table} has no key {key}")
-
-
-def _print_new(node: Node, key: str, value: Value) -> None:
-    _print_value(node, value, {"key": key, "value": value})
-
-
-def _print_value(node: Node, value: Value, described: dict[str, object]) -> None:
-    if node.as_json:
-        output.print_json(described)
-    else:
-        output.print_value(value)

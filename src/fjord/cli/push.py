@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from fjord import limits
@@ -153,7 +153,7 @@ class Pushing:
         self, jobs: Jobs, progress: Callable[[int, int | None], None], schema: Schema = _NONE
     ) -> None:
         self._jobs = jobs
-        self._read = typed(schema) if schema.columns else job_of
+        self._read = reader(schema)
         self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).size)
         self._progress = progress
         self.pushed = 0
@@ -189,32 +189,21 @@ class Pushing:
         self.pushed += len(rows)
 
 
-def job_of(line: bytes) -> dict[str, Any]:
-    """Returns the job of a line, as `Jobs.push_many` takes it.
+def reader(schema: Schema = _NONE) -> Callable[[bytes], dict[str, Any]]:
+    """Returns what makes a job of a line, as `Jobs.push_many` takes it.
 
-    Raises:
-        UsageError: if it is none; the text says why.
+    It raises a UsageError if the line is none; the text says why.
     """
-    job = lines.fields_of(line, "job", _FIELDS)
-    _check_dates(job)
-    return {"key": b"", "value": None, **job}
-
-
-def typed(schema: Schema) -> Callable[[bytes], dict[str, Any]]:
-    """Returns what does the same for a table with declared columns."""
-    fields = lines.row_fields(schema, _FIELDS)
+    fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
 
     def read(line: bytes) -> dict[str, Any]:
-        job = lines.gathered(lines.fields_of(line, "job", fields), _FIELDS)
-        _check_dates(job)
+        job = lines.fields_of(line, "job", fields)
+        job = lines.gathered(job, _FIELDS) if schema.columns else {"value": None, **job}
+        if "delay" in job and "process_at" in job:
+            raise UsageError("delay and process_at both say when; give one of them")
         return job if schema.key else {"key": b"", **job}
 
     return read
-
-
-def _check_dates(job: Mapping[str, Any]) -> None:
-    if "delay" in job and "process_at" in job:
-        raise UsageError("delay and process_at both say when; give one of them")
 
 
 def _priority(name: str, value: object) -> int:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Annotated
 
-import typer
-
 from fjord import limits
 from fjord.cli.arguments import (
     BLOCKS_VARIABLE,
@@ -18,7 +16,7 @@ from fjord.cli.arguments import (
     check_directory,
     loopback,
     option,
-    shown_address,
+    say_ready,
     wake_addresses,
 )
 from fjord.cli.output import Bar
@@ -106,9 +104,4 @@ def _check_data(data: str) -> None:
 
 def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
     bar.stop()
-    words = [
-        "ready",
-        shown_address("fjord", at),
-        *([shown_address("http", http_at)] if http_at else []),
-    ]
-    typer.echo(" ".join(words))
+    say_ready(fjord=at, http=http_at)

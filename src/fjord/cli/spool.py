@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from fjord.cli.arguments import (
     Delay,
     Given,
     Json,
+    Key,
     Level,
     Numeric,
     Period,
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 app = noun("spool", "Shows, verifies and writes to spools: writes that wait for `fjord forward`.")
 
 Directory = Annotated[str, argument("DIR", "The directory of the spool.")]
-Key = Annotated[str, argument("KEY", "The key.")]
 KvName = Annotated[str, argument("TABLE", "The key/value table.")]
 
 
@@ -135,14 +134,18 @@ def retry(directory: Directory, as_json: Json = False) -> None:
     from fjord.client.spool import survey
 
     records = left = unreadable = 0
-    with _told(directory):
-        for one in itertools.chain(
-            survey.still_open(directory), survey.retry(directory, SystemClock().wall_us())
-        ):
+    retried = survey.retry(directory, SystemClock().wall_us())
+    try:
+        for one in itertools.chain(survey.still_open(directory), retried):
             records += one.records
             left += one.left
             unreadable += not one.is_readable
             output.print_one(asdict(one), retried_line(one), as_json=as_json)
+    except OSError as error:
+        raise DurabilityError(
+            f"{directory} cannot be written to: {error.strerror}; run it again when that is put "
+            "right"
+        ) from error
     if not as_json:
         text = f"{output.counted(records, 'record')} to be sent again, {left} left"
         if unreadable:
@@ -222,18 +225,6 @@ def delete(directory: Directory, table: KvName, key: Key, period: Period = PERIO
 
 def _opened(directory: str, period: float) -> fjord.Spool:
     return fjord.spool(directory, sync="each", period=period)
-
-
-@contextlib.contextmanager
-def _told(directory: str) -> Iterator[None]:
-    """Turns what the disk refuses into an error that can be told."""
-    try:
-        yield
-    except OSError as error:
-        raise DurabilityError(
-            f"{directory} cannot be written to: {error.strerror}; run it again when that is put "
-            "right"
-        ) from error
 
 
 # -- what is printed -------------------------------------------------------------------------------

@@ -49,8 +49,6 @@ Start = Annotated[
     ),
 ]
 Follow = Annotated[bool, option("Go on with what comes, until Ctrl-C.", "-f", "--follow")]
-StreamKey = Annotated[str, argument("KEY", "The key.")]
-StreamKeys = Annotated[list[str], argument("KEY", "One or more keys.")]
 
 
 # -- appending ------------------------------------------------------------------------------------
@@ -212,7 +210,7 @@ def _until_stopped(follow: bool) -> Iterator[None]:
 
 
 @verb(app)
-def get(node: Node, table: StreamName, key: StreamKey) -> None:
+def get(node: Node, table: StreamName, key: arguments.Key) -> None:
     """Prints the latest message of a key, in mode latest; exit code 1 if there is none.
 
     Example: fjord stream get profiles user:7
@@ -221,16 +219,13 @@ def get(node: Node, table: StreamName, key: StreamKey) -> None:
         entry = db.stream(table).entry(key)
         if entry is None:
             raise NotFoundError(Code.NOT_FOUND, f"stream {table} has no key {key}")
-        if node.as_json:
-            at = output.date(entry.written_at)
-            type_ = entry.type.name.lower()
-            output.print_json({"key": key, "at": at, "type": type_, "value": entry.value})
-        else:
-            output.print_value(entry.value)
+        at, type_ = output.date(entry.written_at), entry.type.name.lower()
+        what = {"key": key, "at": at, "type": type_, "value": entry.value}
+        node.print_value(entry.value, what)
 
 
 @verb(app)
-def delete(node: Node, table: StreamName, keys: StreamKeys) -> None:
+def delete(node: Node, table: StreamName, keys: arguments.Keys) -> None:
     """Takes the messages of keys away, in mode latest; subscribers are told by tombstones.
 
     Exit code 1 if one of the keys had none; the others are deleted all the same.

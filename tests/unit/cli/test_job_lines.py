@@ -18,7 +18,7 @@ import fjord
 from fjord import limits
 from fjord.cli import lines
 from fjord.cli.lines import Bad
-from fjord.cli.push import Pushing, job_of
+from fjord.cli.push import Pushing, reader
 from fjord.client.blocking.jobs import Jobs
 from fjord.errors import RefusedError, UsageError
 
@@ -44,7 +44,7 @@ from fjord.errors import RefusedError, UsageError
     ],
 )
 def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
-    assert job_of(line.encode()) == job
+    assert reader()(line.encode()) == job
 
 
 @pytest.mark.parametrize(
@@ -78,19 +78,19 @@ def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
 )
 def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        job_of(line)
+        reader()(line)
 
 
 @given(st.binary() | st.recursive(st.none() | st.text(), st.lists).map(lambda x: str(x).encode()))
 def test_any_bytes_are_a_job_or_a_reason(line: bytes) -> None:
     with contextlib.suppress(UsageError):
-        assert job_of(line).keys() >= {"key", "value"}
+        assert reader()(line).keys() >= {"key", "value"}
 
 
 def test_a_value_that_is_too_large_is_refused_before_it_is_sent() -> None:
     large = "x" * (limits.VALUE_BYTES_MAX + 1)
     with pytest.raises(UsageError, match="at most"):
-        job_of(json.dumps({"key": "k", "value": large}).encode())
+        reader()(json.dumps({"key": "k", "value": large}).encode())
 
 
 # -- pushing --------------------------------------------------------------------------------------
