@@ -80,11 +80,7 @@ def seal(node: Node, table: AnyTable = "") -> None:
 
 
 @verb(app)
-def verify(
-    node: Node,
-    table: AnyTable = "",
-    location: Location = "",
-) -> None:
+def verify(node: Node, table: AnyTable = "", location: Location = "") -> None:
     """Reads blocks and compares their checksums; names those that are damaged or missing.
 
     Ends with 2 if there is one, and with 1 if there is no block at all.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -83,12 +84,7 @@ def _cell(what: object) -> str:
 
 
 @verb(app)
-def peek(
-    node: Node,
-    table: TableName,
-    limit: Limit = 10,
-    domain: Domain = "",
-) -> None:
+def peek(node: Node, table: TableName, limit: Limit = 10, domain: Domain = "") -> None:
     """Shows jobs that wait, in order of priority and date, and takes none.
 
     Of a table with fairness they come by domain: all of one, then all of the next. Exit code 1 if
@@ -114,11 +110,7 @@ def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
 
 
 @verb(app)
-def get(
-    node: Node,
-    table: TableName,
-    key: Annotated[str, argument("KEY", "Its key.")],
-) -> None:
+def get(node: Node, table: TableName, key: Annotated[str, argument("KEY", "Its key.")]) -> None:
     """Shows the job that waits under a key; exit code 1 if there is none.
 
     Example: fjord jobs get pages http://example.com/a --json
@@ -183,12 +175,7 @@ def kick(node: Node, table: TableName, keys: Keys) -> None:
 
 
 @verb(app)
-def bury(
-    node: Node,
-    table: TableName,
-    keys: Keys,
-    reason: Reason = "",
-) -> None:
+def bury(node: Node, table: TableName, keys: Keys, reason: Reason = "") -> None:
     """Sends waiting jobs to the dead letters; exit code 1 if one of the keys had none.
 
     Example: fjord jobs bury pages http://example.com/a --reason "waits for the new parser"
@@ -326,11 +313,7 @@ class DeadFilter:
 
 
 @verb(app)
-def dead(
-    node: Node,
-    table: TableName,
-    which: DeadFilter,
-) -> None:
+def dead(node: Node, table: TableName, which: DeadFilter) -> None:
     """Shows jobs that failed too often or were buried, in the order in which they were pushed.
 
     The options pick some of them, in the same way as those of redrive and discard.
@@ -456,16 +439,16 @@ def listen(node: Node, table: TableName) -> None:
 
     Example: fjord jobs listen pages
     """
-    with node.open() as db:
-        try:
-            with db.jobs(table).listen() as moments:
-                tell("listening; Ctrl-C ends it", style="dim")
-                for moment in moments:
-                    at = moment.at.isoformat()
-                    what = {"kind": moment.kind, "at": at}
-                    output.print_one(what, at, moment.kind, as_json=node.as_json)
-        except KeyboardInterrupt:
-            return
+    with (
+        node.open() as db,
+        contextlib.suppress(KeyboardInterrupt),
+        db.jobs(table).listen() as moments,
+    ):
+        tell("listening; Ctrl-C ends it", style="dim")
+        for moment in moments:
+            at = moment.at.isoformat()
+            what = {"kind": moment.kind, "at": at}
+            output.print_one(what, at, moment.kind, as_json=node.as_json)
 
 
 # -- `fjord next` and `fjord done`: a worker's two steps, from the shell --------------------------

@@ -10,7 +10,7 @@ from fjord.cli import arguments, output
 from fjord.cli.arguments import Key, Keys, Node, Numeric, TypeName, argument, noun, option, verb
 from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
-from fjord.client.entries import Change, Entry
+from fjord.client.entries import Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
 from fjord.errors import Code, NotFoundError
@@ -214,29 +214,21 @@ def list_(
 
 
 @verb(app)
-def watch(
-    node: Node,
-    keys: Keys,
-    table: Table = DEFAULT_TABLE,
-) -> None:
+def watch(node: Node, keys: Keys, table: Table = DEFAULT_TABLE) -> None:
     """Prints a line whenever one of the keys changes, until Ctrl-C.
 
     Example: fjord kv watch retries debug --table settings
     """
-    with node.open() as db:
-        try:
-            with db.kv(table).listen(*keys) as changes:
-                tell("watching; Ctrl-C ends it", style="dim")
-                for change in changes:
-                    _print_change(node, change)
-        except KeyboardInterrupt:
-            return
-
-
-def _print_change(node: Node, change: Change) -> None:
-    what = "deleted" if change.deleted else f"= {value_text(change.value)}"
-    cells = change.written_at.isoformat(), key_text(change.key), what
-    output.print_one(output.describe_change(change), *cells, as_json=node.as_json)
+    with (
+        node.open() as db,
+        contextlib.suppress(KeyboardInterrupt),
+        db.kv(table).listen(*keys) as changes,
+    ):
+        tell("watching; Ctrl-C ends it", style="dim")
+        for change in changes:
+            what = "deleted" if change.deleted else f"= {value_text(change.value)}"
+            cells = change.written_at.isoformat(), key_text(change.key), what
+            output.print_one(output.describe_change(change), *cells, as_json=node.as_json)
 
 
 def _entry(db: Database, table: str, key: str) -> Entry:

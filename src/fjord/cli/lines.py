@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 What = TypeVar("What")
 Field = Callable[[str, object], Any]
+Progress = Callable[[int, int | None], None]  # told what is done, and of how much if that is known
 
 STDIN: Final = "-"
 VALUE_BYTES_MAX: Final = limits.VALUE_BYTES_MAX

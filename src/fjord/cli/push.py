@@ -149,9 +149,7 @@ _NONE: Final = Schema()
 class Pushing:
     """Pushes a file of lines, and counts."""
 
-    def __init__(
-        self, jobs: Jobs, progress: Callable[[int, int | None], None], schema: Schema = _NONE
-    ) -> None:
+    def __init__(self, jobs: Jobs, progress: lines.Progress, schema: Schema = _NONE) -> None:
         self._jobs = jobs
         self._read = reader(schema)
         self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).size)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -194,16 +195,12 @@ def tail(
                 print_messages(node, batch, follow=True)
 
 
-@contextlib.contextmanager
-def _until_stopped(follow: bool) -> Iterator[None]:
+def _until_stopped(follow: bool) -> AbstractContextManager[None]:
     """Lets Ctrl-C be the way to end what goes on for ever."""
-    if follow:
-        tell("following; Ctrl-C ends it", style="dim")
-    try:
-        yield
-    except KeyboardInterrupt:
-        if not follow:
-            raise
+    if not follow:
+        return contextlib.nullcontext()
+    tell("following; Ctrl-C ends it", style="dim")
+    return contextlib.suppress(KeyboardInterrupt)
 
 
 # -- the latest of each key -----------------------------------------------------------------------
@@ -440,12 +437,7 @@ _NONE: Final = Schema()
 class Appending:
     """Appends the lines of a file, and counts."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        read: Read,
-        progress: Callable[[int, int | None], None],
-    ) -> None:
+    def __init__(self, stream: Stream, read: Read, progress: lines.Progress) -> None:
         self._stream = stream
         self._read = read
         self._progress = progress
