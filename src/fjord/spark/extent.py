@@ -40,7 +40,7 @@ from fjord.blocks.store import Store
 from fjord.client.history import BlockInfo, SpanInfo
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, RefusedError
 from fjord.spark.declared import Declared
-from fjord.spark.options import Options, Position
+from fjord.spark.options import Position, SourceOptions
 from fjord.spark.source import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
@@ -98,7 +98,7 @@ class Nature:
 class Extent:
     """The history of one table."""
 
-    def __init__(self, database: fjord.Database, options: Options) -> None:
+    def __init__(self, database: fjord.Database, options: SourceOptions) -> None:
         self.database = database
         self._options = options
         self._table = options.table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -21,43 +21,15 @@ from fjord.errors import FjordError
 from fjord.kinds import Kind
 
 # Spark hands options over with their names in lower case; these are the names to show.
-NAMES: Final = (
-    "path",
-    "server",
-    "table",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingSubscriber",
-    "startingSeq",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingSeq",
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "minRowsPerTrigger",
-    "maxTriggerDelay",
-    "partitions",
-    "maxRowsPerPartition",
-    "failOnDataLoss",
-    "subscriber",
-    "columns",
-    "view",
-    "ops",
-    "keyPrefix",
-    "blocks",
-)
+_STARTS: Final = ("startingOffsets", "startingTimestamp", "startingSubscriber", "startingSeq")
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingSeq")
-_STREAM_ONLY: Final = (
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "minRowsPerTrigger",
-    "maxTriggerDelay",
-    "subscriber",
-)
-_LOG_ONLY: Final = (
-    *("startingOffsets", "startingTimestamp", "startingSubscriber", "startingSeq"),
-    *_BATCH_ONLY,
-    *("partitions", "maxRowsPerPartition", "ops"),
+_BOUNDS: Final = ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay")
+_STREAM_ONLY: Final = (*_BOUNDS, "subscriber")
+_LOG_ONLY: Final = (*_STARTS, *_BATCH_ONLY, "partitions", "maxRowsPerPartition", "ops")
+NAMES: Final = (
+    *("path", "server", "table", *_STARTS, *_BATCH_ONLY, *_BOUNDS),
+    *("partitions", "maxRowsPerPartition", "failOnDataLoss", "subscriber"),
+    *("columns", "view", "ops", "keyPrefix", "blocks"),
 )
 
 # A partition is one task of Spark.  A task costs about 0.1 s, so much fewer rows do not pay.
@@ -67,7 +39,6 @@ PARTITIONS_MAX: Final = 1024
 # What the option `columns` may say instead of names: without declared columns, or with all.
 PLAIN: Final = ("plain",)
 TYPED: Final = ("typed",)
-_DELAY_SECONDS: Final = 15 * 60.0
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # What the column `op` may say; see docs/spark.md.
 OPS: Final = frozenset(
@@ -144,11 +115,11 @@ class Limits:
     rows_max: int = 0  # 0 = no bound
     bytes_max: int = 0  # 0 = no bound
     rows_min: int = 0  # fewer rows wait
-    delay_seconds: float = _DELAY_SECONDS  # but no longer than this
+    delay_seconds: float = 15 * 60.0  # but no longer than this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class SourceOptions:
     """What a user wants to read."""
 
     location: Location
@@ -167,28 +138,23 @@ class Options:
     blocks: str = ""  # where blocks are, if not where the node says
 
 
-def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Options:
+def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:
     """Returns the checked options of a batch, or of a stream.
 
     Raises:
         FjordError: if one is unknown, missing, wrong, or of no use here.
     """
-    given = {name.lower(): text for name, text in options.items()}
-    unknown = given.keys() - {name.lower() for name in NAMES}
-    if unknown:
-        raise FjordError(
-            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(NAMES)}"
-        )
+    given = _known(options, NAMES)
     _refuse_useless(given, is_stream=is_stream)
-    found = Options(
+    found = SourceOptions(
         location=_location(given),
         table=given.get("table", commands.DEFAULT_TABLE),
         start=_place(given, "starting", EARLIEST),
         end=_place(given, "ending", LATEST),
         limits=_limits(given),
-        partitions=_number(given, "partitions", default=0, largest=PARTITIONS_MAX),
+        partitions=_number(given, "partitions", largest=PARTITIONS_MAX),
         partition_rows=_number(given, "maxRowsPerPartition", default=ROWS_PER_PARTITION),
-        fails_on_loss=_switch(given, "failOnDataLoss"),
+        fails_on_loss=_word(given, "failOnDataLoss", ("true", "false")) == "true",
         subscriber=given.get("subscriber", ""),
         columns=parse_columns(given.get("columns", "")),
         view=_word(given, "view", ("log", "latest")),
@@ -203,6 +169,23 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> Options:
             "is written"
         )
     return found
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): text for name, text in options.items()}
+
+
+def _known(
+    options: Mapping[str, str], names: Sequence[str], more: Collection[str] = ()
+) -> dict[str, str]:
+    """Returns options by their names in lower case, and refuses unknown ones."""
+    given = _lowered(options)
+    unknown = given.keys() - {name.lower() for name in names} - set(more)
+    if unknown:
+        raise FjordError(
+            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(names)}"
+        )
+    return given
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
@@ -238,7 +221,7 @@ def place_of(options: Mapping[str, str]) -> tuple[Location, str]:
     Raises:
         FjordError: if options do not say where it is.
     """
-    given = {name.lower(): text for name, text in options.items()}
+    given = _lowered(options)
     return _location(given), given.get("table", commands.DEFAULT_TABLE)
 
 
@@ -273,9 +256,7 @@ def _place(given: Mapping[str, str], side: str, default: Position) -> Position:
         f"{side}Offsets": _offsets,
         f"{side}Timestamp": lambda name, text: Position(at=_moment(name, text)),
         f"{side}Subscriber": lambda name, text: Position(subscriber=text),
-        f"{side}Seq": lambda name, text: Position(
-            seq=_number({name.lower(): text}, name, default=0)
-        ),
+        f"{side}Seq": lambda name, text: Position(seq=_number(given, name)),
     }
     names = [name for name in readers if name.lower() in given]
     if len(names) > 1:
@@ -287,7 +268,7 @@ def _offsets(name: str, text: str) -> Position:
     word = text.strip().lower()
     if word == "latest" or (word == "earliest" and name.startswith("starting")):
         return Position(word=word)
-    if not word.isascii() or not word.isdigit() or not 1 <= int(word) < 2**63:
+    if not _is_number(word, 1):
         words = "earliest, latest" if name.startswith("starting") else "latest"
         raise FjordError(f"the option {name} is {words} or a seq from 1 on, not {text!r}")
     return Position(seq=int(word))
@@ -308,7 +289,7 @@ def _moment(name: str, text: str) -> datetime:
     return found
 
 
-def _check_order(found: Options) -> None:
+def _check_order(found: SourceOptions) -> None:
     start, end = found.start, found.end
     if 0 < end.seq < start.seq:
         raise FjordError(
@@ -321,19 +302,17 @@ def _check_order(found: Options) -> None:
 
 def _limits(given: Mapping[str, str]) -> Limits:
     found = Limits(
-        rows_max=_number(given, "maxRowsPerTrigger", default=0),
-        bytes_max=_number(given, "maxBytesPerTrigger", default=0),
-        rows_min=_number(given, "minRowsPerTrigger", default=0),
-        delay_seconds=_delay(given.get("maxtriggerdelay")),
+        rows_max=_number(given, "maxRowsPerTrigger"),
+        bytes_max=_number(given, "maxBytesPerTrigger"),
+        rows_min=_number(given, "minRowsPerTrigger"),
+        delay_seconds=_delay(given.get("maxtriggerdelay", "15m")),
     )
     if found.rows_max and found.rows_min > found.rows_max:
         raise FjordError("minRowsPerTrigger is more than maxRowsPerTrigger; no batch could be both")
     return found
 
 
-def _delay(text: str | None) -> float:
-    if text is None:
-        return _DELAY_SECONDS
+def _delay(text: str) -> float:
     found = re.fullmatch(r"([0-9]+)\s*(ms|s|m|h|d)", text.strip())
     if found is None:
         raise FjordError(f"the option maxTriggerDelay is a time such as 30s or 15m, not {text!r}")
@@ -356,17 +335,19 @@ def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     return found
 
 
-def _switch(given: Mapping[str, str], name: str) -> bool:
-    return _word(given, name, ("true", "false")) == "true"
-
-
-def _number(given: Mapping[str, str], name: str, *, default: int, largest: int = 2**63 - 1) -> int:
+def _number(
+    given: Mapping[str, str], name: str, *, default: int = 0, largest: int = 2**63 - 1
+) -> int:
     text = given.get(name.lower())
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= largest:
+    if not _is_number(text, 1, largest):
         raise FjordError(f"the option {name} is a number from 1 to {largest}, not {text!r}")
     return int(text)
+
+
+def _is_number(text: str, lowest: int, largest: int = 2**63 - 1) -> bool:
+    return text.isascii() and text.isdigit() and lowest <= int(text) <= largest
 
 
 # -- the options of the sink: text from a user in, a checked record out ---------------------------
@@ -399,18 +380,14 @@ def parse_sink(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     Raises:
         FjordError: if one is unknown, missing or wrong.
     """
-    given = {name.lower(): text for name, text in options.items()}
+    given = _lowered(options)
     if "path" in given:
         raise FjordError(
             f"a sink writes through a daemon, not to the directory {given['path']}: a directory "
             "has one writer, and Spark has many tasks. Start `fjord serve --data` on it, and give "
             "the option server"
         )
-    unknown = given.keys() - {name.lower() for name in SINK_NAMES} - _OF_SPARK
-    if unknown:
-        raise FjordError(
-            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(SINK_NAMES)}"
-        )
+    _known(options, SINK_NAMES, _OF_SPARK)
     if not given.get("server"):
         raise FjordError("give the option server: a daemon, fjord://host:port")
     return SinkOptions(
@@ -472,6 +449,6 @@ def _txn_version(given: Mapping[str, str], *, is_stream: bool) -> int | None:
         raise FjordError("a stream numbers its batches itself; leave the option txnVersion out")
     if not given.get("txnid"):
         raise FjordError("the option txnVersion counts the writes of a txnId; give that, too")
-    if not text.isascii() or not text.isdigit() or int(text) >= 2**63:
+    if not _is_number(text, 0):
         raise FjordError(f"the option txnVersion is a number from 0 on, not {text!r}")
     return int(text)

@@ -39,7 +39,7 @@ from fjord.declared.schema import Column
 from fjord.errors import Code, DirectoryError, FjordError, NotFoundError, RefusedError
 from fjord.spark import options
 from fjord.spark.declared import NOT_TYPED, NOTHING, Declared, Typed
-from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location, Options
+from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,7 +84,7 @@ class FjordReader(DataSourceReader):
     """Plans and reads a batch."""
 
     def __init__(
-        self, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+        self, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
     ) -> None:
         self._options = parsed
         self._columns = columns
@@ -153,7 +153,7 @@ def _declared_or_nothing(given: Mapping[str, str]) -> Declared:
         return NOTHING
 
 
-def declared_for(parsed: Options, wanted: StructType) -> Declared:
+def declared_for(parsed: SourceOptions, wanted: StructType) -> Declared:
     """Returns what is declared, if columns are wanted that not every table has."""
     if all(name in schema.COLUMNS for name in wanted.fieldNames()):
         return NOTHING
@@ -186,7 +186,7 @@ def wanted_columns(
 
 
 def wanted_rows(
-    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
 ) -> Wanted:
     """Returns what tasks have to know beside their range."""
     return Wanted(
@@ -203,7 +203,7 @@ def wanted_rows(
 
 
 def plan_batch(
-    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
 ) -> list[InputPartition]:
     """Returns the tasks of a batch.
 
@@ -222,7 +222,7 @@ def plan_batch(
     return plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, sizes)
 
 
-def _end(extent: Extent, parsed: Options, after: int) -> tuple[int, int]:
+def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
     """Returns the end of a batch, which is not read, and how many rows the tail has about."""
     place = parsed.end
     try:
@@ -242,7 +242,7 @@ def _end(extent: Extent, parsed: Options, after: int) -> tuple[int, int]:
 
 
 def _latest_partitions(
-    extent: Extent, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...]
+    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...]
 ) -> list[InputPartition]:
     if not extent.nature.is_latest:
         raise FjordError(
@@ -286,7 +286,7 @@ def history(
 
     location = Location.of(where)
     with location.open() as database:
-        extent = Extent(database, Options(location=location, table=table, blocks=blocks))
+        extent = Extent(database, SourceOptions(location=location, table=table, blocks=blocks))
         tail = extent.tail(start - 1)
     end = min(end or tail.durable_seq + 1, tail.durable_seq + 1)
     cold = [one for one in extent.blocks if one.last >= start and one.first < end]

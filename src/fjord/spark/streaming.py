@@ -41,7 +41,7 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleErr
 from fjord.kinds import Kind
 from fjord.spark import progress, source
 from fjord.spark.extent import BatchEnd, Bounds, Extent
-from fjord.spark.options import LATEST, Options
+from fjord.spark.options import LATEST, SourceOptions
 from fjord.spark.progress import Offset, Publication
 from fjord.spark.source import Sizes
 
@@ -88,17 +88,19 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     clock: Clock = SystemClock()
 
     def __init__(
-        self, parsed: Options, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
+        self, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
     ) -> None:
         self._options = parsed
         self._columns = columns
         self._typed = typed
         self._running: _Running | None = None
 
-    def __getstate__(self) -> tuple[Options, tuple[str, ...], tuple[Column, ...]]:
+    def __getstate__(self) -> tuple[SourceOptions, tuple[str, ...], tuple[Column, ...]]:
         return self._options, self._columns, self._typed
 
-    def __setstate__(self, state: tuple[Options, tuple[str, ...], tuple[Column, ...]]) -> None:
+    def __setstate__(
+        self, state: tuple[SourceOptions, tuple[str, ...], tuple[Column, ...]]
+    ) -> None:
         self._options, self._columns, self._typed = state
         self._running = None
 
@@ -330,7 +332,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return extent.tail(after, until=end).rows
 
 
-def _bounds(wanted: Options, limit: ReadLimit, target: int | None) -> Bounds:
+def _bounds(wanted: SourceOptions, limit: ReadLimit, target: int | None) -> Bounds:
     """Returns how much a batch may have; all of it if Spark insists."""
     until = target or 0
     if isinstance(limit, ReadAllAvailable):

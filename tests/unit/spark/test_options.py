@@ -1,4 +1,4 @@
-"""Options: what users may write, and what they are told when it is wrong."""
+"""SourceOptions: what users may write, and what they are told when it is wrong."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
-from fjord.spark.options import LATEST, Limits, Location, Options, Position
+from fjord.spark.options import LATEST, Limits, Location, Position, SourceOptions
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 
 def test_a_directory_is_made_absolute() -> None:
-    assert options.parse({"path": "data"}) == Options(
+    assert options.parse({"path": "data"}) == SourceOptions(
         location=Location(path=str(Path("data").absolute()))
     )
 
@@ -37,7 +37,7 @@ def test_every_option_of_a_batch_in_any_case() -> None:
         "keyPrefix": "é",
         "blocks": "s3://bucket",
     }
-    assert options.parse(given) == Options(
+    assert options.parse(given) == SourceOptions(
         location=Location(server="127.0.0.1:17994"),
         table="events",
         start=Position(seq=5),
@@ -62,7 +62,7 @@ def test_every_option_of_a_stream() -> None:
         "maxTriggerDelay": "500 ms",
         "subscriber": "spark",
     }
-    assert options.parse(given, is_stream=True) == Options(
+    assert options.parse(given, is_stream=True) == SourceOptions(
         location=Location(server="h:1"),
         start=LATEST,
         limits=Limits(rows_max=10, bytes_max=20, rows_min=5, delay_seconds=0.5),

@@ -29,7 +29,7 @@ from fjord.errors import Code, FjordError, RefusedError, UsageError
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
-from fjord.spark.options import Location, Options
+from fjord.spark.options import Location, SourceOptions
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.progress import Offset, decode
@@ -305,7 +305,9 @@ def _check_same_history(location: Location, table: str, end: int, epoch: str) ->
     with location.open() as database:
         try:
             durable = database.stats()["applied_seq"]
-            Extent(database, Options(location=location, table=table)).epoch_of(end, known=epoch)
+            Extent(database, SourceOptions(location=location, table=table)).epoch_of(
+                end, known=epoch
+            )
             reason = f"it ends at seq {durable}" if durable < end else ""
         except RefusedError as error:
             if error.code != Code.FORKED:

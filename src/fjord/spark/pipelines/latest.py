@@ -35,7 +35,7 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Extent
-from fjord.spark.options import OPS, Location, Options
+from fjord.spark.options import OPS, Location, SourceOptions
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.source import FIRST_ROW, history
@@ -284,7 +284,7 @@ def _from_history(
     spark: SparkSession, location: Location, table: str, before: Snapshot | None
 ) -> Fresh:
     with location.open() as database:
-        extent = Extent(database, Options(location=location, table=table))
+        extent = Extent(database, SourceOptions(location=location, table=table))
         if extent.nature.kind == Kind.JOBS:
             raise FjordError(_NO_VALUES.format(table))
         is_whole = before is None

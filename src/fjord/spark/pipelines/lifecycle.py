@@ -81,7 +81,8 @@ def lifecycle(  # noqa: PLR0913 - options of a user
         report.make_folder(target)
     reporting = _Reporting(start, end, end or report.now(), breach_seconds, progress)
     with contextlib.ExitStack() as kept:
-        found = reporting.run(_history(spark, location, names), target, kept)
+        history = reduce(DataFrame.unionByName, (read(spark, location, name) for name in names))
+        found = reporting.run(history, target, kept)
     if target is not None:
         Path(target, PAGE_NAME).write_text(page.render(found), encoding="utf-8")
     return _report(found, target)
@@ -114,10 +115,6 @@ def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
         raise UsageError(f"a limit is given for {others}, which this report is not about")
-
-
-def _history(spark: SparkSession, location: Location, names: list[str]) -> DataFrame:
-    return reduce(DataFrame.unionByName, (read(spark, location, name) for name in names))
 
 
 def read(spark: SparkSession, location: Location, table: str) -> DataFrame:
@@ -156,25 +153,21 @@ class _Reporting:
             F.unix_micros(F.max("ts")).alias("last_us"),
         ).collect()[0]
         self._tell("pairing", 1)
-        attempts, jobs = keep(self._attempts(every)), keep(self._jobs(every))
-        durations = keep(frequencies(attempts, jobs))
-        frames = {
-            name: keep(frame)
-            for name, frame in self._frames(seen, attempts, jobs, durations).items()
-        }
+        pairs = keep(not_ended_before(attempts(every), self.start))
+        every_job = keep(self._jobs(every))
+        durations = keep(frequencies(pairs, every_job))
+        found = self._frames(seen, pairs, every_job, durations)
+        frames = {name: keep(frame) for name, frame in found.items()}
         for done, (name, frame) in enumerate(frames.items(), start=2):
             self._tell(f"writing {name}", done)
             if target is not None:
                 report.write_table(frame, target, name)
         self._tell("drawing", _STEPS - 1)
-        periods, seconds = _periods(seen, attempts, span)
+        periods, seconds = _periods(seen, pairs, span)
         return self._found(frames, durations, span, periods, seconds)
 
     def _tell(self, what: str, done: int) -> None:
         self.progress(what, done, _STEPS)
-
-    def _attempts(self, history: DataFrame) -> DataFrame:
-        return not_ended_before(attempts(history), self.start)
 
     def _jobs(self, history: DataFrame) -> DataFrame:
         found = jobs(history)
@@ -187,12 +180,10 @@ class _Reporting:
         self, seen: DataFrame, attempts: DataFrame, jobs: DataFrame, frequencies: DataFrame
     ) -> dict[str, DataFrame]:
         """Returns what is written, by the names of the folders."""
-        limits = {} if self.limits is None else self.limits
-        slow = breaches(attempts, jobs, limits, self.until)
+        slow = breaches(attempts, jobs, {} if self.limits is None else self.limits, self.until)
+        order = ("level", "table", "domain", "priority", "measure")
         return {
-            "percentiles": percentiles(frequencies).orderBy(
-                "level", "table", "domain", "priority", "measure"
-            ),
+            "percentiles": percentiles(frequencies).orderBy(*order),
             "breaches": slow.orderBy(F.desc("seconds"), "table", "row"),
             "failures": failures(jobs).orderBy(F.desc("failures"), "table", "key"),
             "hourly": throughput(seen, attempts, HOUR_SECONDS).orderBy("table", "at"),
@@ -295,24 +286,22 @@ def period_seconds(span_seconds: int) -> int:
 
 
 def _report(found: page.JobFigures, target: str | None) -> Report:
-    wait, run, total = (found.overall(measure) for measure in ("wait", "run", "total"))
     names = (
         *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
-        *("dropped", "attempts", "timed_out", "late"),
+        *("dropped", "attempts", "timed_out", "late", "failed_twice"),
     )
+    measured = {
+        f"{measure}_{name}_seconds": found.overall(measure)[name]
+        for measure in ("wait", "run", "total")
+        for name in ("p50", "p99")
+    }
     figures: dict[str, Figure] = {
-        "tables": ", ".join(table["table"] for table in found.tables),
+        "tables": found.names,
         "ops": found.op_count,
         **{name: found.total(name) for name in names},
-        "failed_twice": found.total("failed_twice"),
         "pushes_saved": found.total("merged"),
         "breaches": found.breach_count,
-        "wait_p50_seconds": wait["p50"],
-        "wait_p99_seconds": wait["p99"],
-        "run_p50_seconds": run["p50"],
-        "run_p99_seconds": run["p99"],
-        "total_p50_seconds": total["p50"],
-        "total_p99_seconds": total["p99"],
+        **measured,
         "until": found.until.isoformat(),
         "page": None if target is None else os.path.abspath(os.path.join(target, PAGE_NAME)),
     }
@@ -483,7 +472,7 @@ def _described(column: str) -> Column:
 
 
 def _state(last: Column) -> Column:
-    names = F.create_map(*chain.from_iterable((F.lit(op), F.lit(s)) for op, s in _STATES.items()))
+    names = _map(_STATES)
     is_taken = (last["op"] == "MOVE") & last["xid"].isNotNull()
     return F.when(is_taken, F.lit("taken")).otherwise(
         F.coalesce(names[last["op"]], F.lit("waiting"))
@@ -533,9 +522,8 @@ def percentiles(frequencies: DataFrame) -> DataFrame:
         F.max("max_us").alias("max_us"),
     )
     numbers = {_grouping_id(names): level for level, names in LEVELS.items()}
-    levels = F.create_map(*chain.from_iterable((F.lit(n), F.lit(s)) for n, s in numbers.items()))
     return found.select(
-        levels[F.col("set").cast("int")].alias("level"),
+        _map(numbers)[F.col("set").cast("int")].alias("level"),
         *columns,
         "measure",
         "count",
@@ -566,27 +554,18 @@ def breaches(attempts: DataFrame, jobs: DataFrame, limits: Limits, until: dateti
 
     `kind` is wait or total, or waiting for a job that has not been taken by `until`.
     """
-    allowed = _allowed(limits)
-    names = ("table", "row", "key", "domain", "priority")
-    waits = attempts.select(
-        *names, F.lit("wait").alias("kind"), F.col("taken_at").alias("at"), F.col("wait_us")
-    )
-    totals = jobs.select(
-        *names, F.lit("total").alias("kind"), F.col("last_at").alias("at"), F.col("total_us")
-    )
-    waiting = jobs.where("state = 'waiting'").select(
-        *names,
-        F.lit("waiting").alias("kind"),
-        F.lit(until).alias("at"),
-        _elapsed_us(F.col("due_at"), F.lit(until)).alias("us"),
-    )
+
+    def taken(frame: DataFrame, kind: str, at: Column, us: Column) -> DataFrame:
+        names = ("table", "row", "key", "domain", "priority")
+        limit, seconds = _allowed(limits).alias("limit_seconds"), _seconds(us).alias("seconds")
+        return frame.select(*names, F.lit(kind).alias("kind"), at.alias("at"), limit, seconds)
+
+    waiting = jobs.where("state = 'waiting'")
+    waiting_us = _elapsed_us(F.col("due_at"), F.lit(until))
     return (
-        waits.withColumnRenamed("wait_us", "us")
-        .unionByName(totals.withColumnRenamed("total_us", "us"))
-        .unionByName(waiting)
-        .withColumn("limit_seconds", allowed)
-        .withColumn("seconds", _seconds(F.col("us")))
-        .drop("us")
+        taken(attempts, "wait", F.col("taken_at"), F.col("wait_us"))
+        .unionByName(taken(jobs, "total", F.col("last_at"), F.col("total_us")))
+        .unionByName(taken(waiting, "waiting", F.lit(until), waiting_us))
         .where("seconds > limit_seconds")
     )
 
@@ -595,9 +574,11 @@ def _allowed(limits: Limits) -> Column:
     if not isinstance(limits, Mapping):
         return F.lit(float(limits))
     # The empty name is that of no table, and Spark makes no map out of nothing.
-    given = {"": 0.0, **limits}
-    pairs = chain.from_iterable((F.lit(name), F.lit(float(s))) for name, s in given.items())
-    return F.create_map(*pairs)[F.col("table")]
+    return _map({"": 0.0, **{name: float(one) for name, one in limits.items()}})[F.col("table")]
+
+
+def _map(pairs: Mapping[Any, Any]) -> Column:
+    return F.create_map(*(F.lit(one) for one in chain.from_iterable(pairs.items())))
 
 
 def failures(jobs: DataFrame, *, times: int = 2) -> DataFrame:
@@ -619,15 +600,16 @@ def failures(jobs: DataFrame, *, times: int = 2) -> DataFrame:
 
 def throughput(history: DataFrame, attempts: DataFrame, seconds: int) -> DataFrame:
     """Returns what happened in each period of so many seconds, and how long jobs had waited."""
+    op = F.col("op")
     counted = {
-        "pushed": F.col("op").isin("ADD", "REPLACE"),
-        "merged": F.col("op") == "REPLACE",
+        "pushed": op.isin("ADD", "REPLACE"),
+        "merged": op == "REPLACE",
         "taken": _is_handed_out(),
-        "done": F.col("op") == "DONE",
-        "failed": F.col("op") == "FAIL",
-        "timed_out": F.col("op") == "TIMEOUT",
-        "dead": F.col("op") == "DEAD",
-        "expired": F.col("op") == "EXPIRE",
+        "done": op == "DONE",
+        "failed": op == "FAIL",
+        "timed_out": op == "TIMEOUT",
+        "dead": op == "DEAD",
+        "expired": op == "EXPIRE",
     }
     ops = history.groupBy("table", _period("ts", seconds)).agg(
         *(F.count_if(condition).alias(name) for name, condition in counted.items())

@@ -39,20 +39,23 @@ class JobFigures:
     limit_seconds: float | None  # if it is the same for all tables
     is_limited: bool  # somebody said how long things may take
 
+    @property
+    def names(self) -> str:
+        return ", ".join(table["table"] for table in self.tables)
+
     def total(self, name: str) -> int:
         return sum(int(table[name]) for table in self.tables)
 
     def overall(self, measure: str) -> Mapping[str, Any]:
         """Returns count and percentiles of a measure over everything."""
-        for row in self.percentiles:
-            if row["level"] == "all" and row["measure"] == measure:
-                return row
-        return {"count": 0, "p50": None, "p90": None, "p99": None, "p999": None, "max": None}
+        overall = (row for row in self.percentiles if row["level"] == "all")
+        nothing = {"count": 0, **dict.fromkeys(_PERCENTILES)}
+        return next((row for row in overall if row["measure"] == measure), nothing)
 
 
 def render(found: JobFigures) -> str:
     """Returns the page."""
-    title = f"Jobs: {', '.join(table['table'] for table in found.tables)}"
+    title = f"Jobs: {found.names}"
     parts = [
         f"<header><h1>{escape(title)}</h1><p>{_subtitle(found)}</p></header>",
         _verdict(found),
@@ -92,12 +95,7 @@ def _verdict(found: JobFigures) -> str:
         ("red", "#breaches", found.breach_count, "longer than allowed"),
         ("red", "#tables", found.total("dead"), "dead"),
         ("red", "#tables", found.total("expired_unread"), "expired unread"),
-        (
-            "amber",
-            "#tables",
-            found.total("late"),
-            "late: the lease was over and it was taken again",
-        ),
+        ("amber", "#tables", found.total("late"), _LATE),
         ("amber", "#failures", found.total("failed_twice"), "failed at least twice"),
     ]
     chips = [
@@ -113,27 +111,26 @@ def _verdict(found: JobFigures) -> str:
 
 
 def _cards(found: JobFigures) -> str:
-    wait, run, total = (found.overall(measure) for measure in ("wait", "run", "total"))
-    pushes = found.total("merged") + found.total("jobs")
+    done, merged, taken = (found.total(name) for name in ("done", "merged", "taken"))
+    at_first = _share(found.total("done_at_first"), done)
+    saved = f"{_share(merged, merged + found.total('jobs'))} of pushes were merged"
+    measures = [(name, found.overall(name)) for name in _MEASURES]
     cards = [
-        ("done", number(found.total("done")), _rate(found)),
-        ("wait, median", duration(wait["p50"]), f"p99 {duration(wait['p99'])}"),
-        ("run, median", duration(run["p50"]), f"p99 {duration(run['p99'])}"),
-        ("total, median", duration(total["p50"]), f"p99 {duration(total['p99'])}"),
+        ("done", number(done), _rate(found)),
+        *(
+            (f"{name}, median", duration(row["p50"]), f"p99 {duration(row['p99'])}")
+            for name, row in measures
+        ),
         (
             "done at the first attempt",
-            _share(found.total("done_at_first"), found.total("done")),
+            at_first,
             f"{number(found.total('attempts'))} attempts in all",
         ),
-        (
-            "pushes saved",
-            number(found.total("merged")),
-            f"{_share(found.total('merged'), pushes)} of pushes were merged",
-        ),
+        ("pushes saved", number(merged), saved),
         (
             "open",
-            number(found.total("waiting") + found.total("taken")),
-            f"{number(found.total('due'))} due, {number(found.total('taken'))} taken",
+            number(found.total("waiting") + taken),
+            f"{number(found.total('due'))} due, {number(taken)} taken",
         ),
     ]
     shown = (
@@ -183,23 +180,18 @@ def _plots(found: JobFigures) -> str:
         (
             f"How many take how long{of_all}",
             (
-                ("pale", "waits (bars)"),
-                ("blue", "share that waited at most so long"),
-                ("amber", "ran"),
-                ("green", "took in all"),
+                *(("pale", "waits (bars)"), ("blue", "share that waited at most so long")),
+                *(("amber", "ran"), ("green", "took in all")),
             ),
             spread(found.histogram, found.buckets_per_decade),
         ),
     ]
     return "\n".join(
-        f"<section><h2>{escape(title)}</h2>{_legend(names)}<figure>{plot}</figure></section>"
+        f'<section><h2>{escape(title)}</h2><p class="legend">'
+        + "".join(f'<span><i class="{colour}"></i>{escape(name)}</span>' for colour, name in names)
+        + f"</p><figure>{plot}</figure></section>"
         for title, names, plot in parts
     )
-
-
-def _legend(names: Iterable[tuple[str, str]]) -> str:
-    keys = (f'<span><i class="{colour}"></i>{escape(name)}</span>' for colour, name in names)
-    return f'<p class="legend">{"".join(keys)}</p>'
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -223,26 +215,14 @@ def _percentiles(found: JobFigures) -> str:
 
 
 def _measured(row: Mapping[str, Any]) -> list[str]:
-    names = ("p50", "p90", "p99", "p999", "max")
-    return [row["measure"], number(row["count"]), *(duration(row[name]) for name in names)]
+    return [row["measure"], number(row["count"]), *(duration(row[name]) for name in _PERCENTILES)]
 
 
 def _tables(found: JobFigures) -> str:
-    names = {
-        "jobs": "jobs",
-        "done": "done",
-        "waiting": "waiting",
-        "due": "due",
-        "taken": "taken",
-        "dead": "dead",
-        "expired": "expired",
-        "expired_unread": "unread",
-        "dropped": "dropped",
-        "attempts": "attempts",
-        "timed_out": "timed out",
-        "late": "late",
-        "merged": "pushes saved",
-    }
+    names = (
+        *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
+        *("dropped", "attempts", "timed_out", "late", "merged"),
+    )
     cells = [
         [
             table["table"],
@@ -251,7 +231,8 @@ def _tables(found: JobFigures) -> str:
         ]
         for table in found.tables
     ]
-    shown = _table(("table", *names.values(), "oldest due waits"), cells, words=1)
+    heads = (_HEADS.get(name, name) for name in names)
+    shown = _table(("table", *heads, "oldest due waits"), cells, words=1)
     return f'<section id="tables"><h2>Tables</h2>{shown}</section>'
 
 
@@ -322,6 +303,10 @@ def _name(found: object) -> str:
 
 
 _NAME_CHARACTERS: Final = 100
+_MEASURES: Final = ("wait", "run", "total")
+_PERCENTILES: Final = ("p50", "p90", "p99", "p999", "max")
+_HEADS: Final = {"expired_unread": "unread", "timed_out": "timed out", "merged": "pushes saved"}
+_LATE: Final = "late: the lease was over and it was taken again"
 _KINDS: Final = {"wait": "waited", "total": "took in all", "waiting": "still waits"}
 _FOOTER: Final = (
     "Wait: from the process date, or from when the job began to wait if that was later, until it "
@@ -344,7 +329,8 @@ footer{margin-top:40px;border-top:1px solid var(--line);padding-top:10px;font-si
 .chips{list-style:none;display:flex;flex-wrap:wrap;gap:8px;padding:0;margin:18px 0}
 .chip{display:inline-block;border:1px solid;border-radius:999px;padding:4px 13px;font-size:14px;
 text-decoration:none}
-.chip.red{color:var(--red)}.chip.amber{color:var(--amber)}.chip.green{color:var(--green)}
+.blue{color:var(--blue)}.pale{color:var(--pale)}.green{color:var(--green)}.red{color:var(--red)}
+.amber{color:var(--amber)}
 a.chip:hover{background:var(--card)}
 .cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}
 .cards div{background:var(--card);border-radius:10px;padding:12px 14px;display:flex;
@@ -356,17 +342,13 @@ svg{display:block;width:100%;height:auto}
 svg text{fill:var(--muted);font-size:12px}
 svg .left{text-anchor:end}svg .below{text-anchor:middle}
 svg .grid{stroke:var(--line);fill:none}
-svg .line{fill:none;stroke-width:2;stroke-linejoin:round}
-svg rect.blue,svg circle.blue{fill:var(--blue)}svg rect.green{fill:var(--green)}
-svg rect.red{fill:var(--red)}svg rect.pale{fill:var(--pale)}svg circle.amber{fill:var(--amber)}
-svg .line.blue{stroke:var(--blue)}svg .line.amber{stroke:var(--amber)}
-svg .line.green{stroke:var(--green)}
+svg rect,svg circle{fill:currentColor}
+svg .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
 svg path.limit{stroke:var(--red);stroke-dasharray:6 4;fill:none}
 svg text.limit{fill:var(--red);text-anchor:end}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px}
-.legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px}
-i.blue{background:var(--blue)}i.green{background:var(--green)}i.red{background:var(--red)}
-i.amber{background:var(--amber)}i.pale{background:var(--pale)}
+.legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;
+background:currentColor}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
 th,td{padding:5px 10px;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
@@ -390,7 +372,8 @@ tbody tr:hover{background:var(--card)}
 WIDTH: Final = 1000
 HEIGHT: Final = 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 34, 12, 28
-_INNER_WIDTH: Final = WIDTH - _LEFT - _RIGHT
+_END: Final = WIDTH - _RIGHT
+_INNER_WIDTH: Final = _END - _LEFT
 _INNER_HEIGHT: Final = HEIGHT - _TOP - _BOTTOM
 _BAR_WIDTH_MAX: Final = 40
 _LABELS: Final = 8  # along the axis of time, so far apart
@@ -433,23 +416,31 @@ def waits(
     low, high = _decades([*found, *([limit_seconds] if limit_seconds else [])])
     height = _upwards(low, high)
     step = _INNER_WIDTH / max(len(periods), 1)
-    marks = []
+    marks: list[str] = []
+    dots: list[str] = []  # above all lines
     for name, colour in (("wait_p99", "amber"), ("wait_p50", "blue")):
         # A line across periods in which nothing was taken would show waits that nobody had.
         parts = groupby(enumerate(periods), key=lambda one: one[1][name] is not None)
         for part in (list(part) for is_known, part in parts if is_known):
-            points = [
-                (_LEFT + step * (place + 0.5), height(_log(period[name]))) for place, period in part
-            ]
+            points = []
+            for place, period in part:
+                x, y = _LEFT + step * (place + 0.5), height(_log(period[name]))
+                title = f"{moment(period['at'])}: {name[-3:]} {duration(period[name])}"
+                points.append((x, y))
+                dots.append(
+                    f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
+                    f"<title>{escape(title)}</title></circle>"
+                )
             marks.append(_line(points, colour))
-            marks += [
-                _dot(x, y, colour, f"{moment(period['at'])}: {name[-3:]} {duration(period[name])}")
-                for (x, y), (_, period) in zip(points, part, strict=True)
-            ]
     if limit_seconds:
-        marks.append(_limit(height(_log(limit_seconds)), limit_seconds))
-    axes = [*_rows(_decade_ticks(low, high), height), *_times(periods, seconds, step)]
-    return _svg("Waits over time: median and 99th percentile", axes, marks)
+        y, text = height(_log(limit_seconds)), f"allowed: {duration(limit_seconds)}"
+        marks += [
+            f'<path class="limit" d="M{_LEFT} {y:.1f}H{_END}"><title>{text}</title></path>',
+            f'<text class="limit" x="{_END}" y="{y - 5:.1f}">{text}</text>',
+        ]
+    ticks = [(power, duration(10**power)) for power in range(low, high + 1)]
+    axes = [*_rows(ticks, height), *_times(periods, seconds, step)]
+    return _svg("Waits over time: median and 99th percentile", axes, [*marks, *dots])
 
 
 def spread(buckets: Sequence[Mapping[str, Any]], per_decade: int) -> str:
@@ -551,7 +542,7 @@ def _upwards(low: float, high: float) -> Place:
 
 
 def _log(seconds: float) -> float:
-    """Nothing is shorter than the microsecond that clocks here can tell."""
+    """A microsecond is the resolution of the clock, so nothing is shorter."""
     return math.log10(max(seconds, 1e-6))
 
 
@@ -561,16 +552,12 @@ def _decades(found: Iterable[float]) -> tuple[int, int]:
     return low, max(high, low + 1)
 
 
-def _decade_ticks(low: int, high: int) -> list[tuple[float, str]]:
-    return [(power, duration(10**power)) for power in range(low, high + 1)]
-
-
 def _rows(ticks: Iterable[tuple[float, str]], height: Place) -> list[str]:
     """Returns lines across with their labels at the left."""
     parts = []
     for at, label in ticks:
         y = height(at)
-        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>')
+        parts.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_END}"/>')
         parts.append(f'<text class="left" x="{_LEFT - 8}" y="{y + 4:.1f}">{escape(label)}</text>')
     return parts
 
@@ -617,21 +604,6 @@ def _rect(x: float, y: float, width: float, height: float, colour: str, title: s
 def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return f'<path class="line {colour}" d="M{path}"/>' if len(points) > 1 else ""
-
-
-def _dot(x: float, y: float, colour: str, title: str) -> str:
-    return (
-        f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
-        f"<title>{escape(title)}</title></circle>"
-    )
-
-
-def _limit(y: float, seconds: float) -> str:
-    text = f"allowed: {duration(seconds)}"
-    return (
-        f'<path class="limit" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"><title>{text}</title></path>'
-        f'<text class="limit" x="{WIDTH - _RIGHT}" y="{y - 5:.1f}">{text}</text>'
-    )
 
 
 def _svg(title: str, axes: Iterable[str], marks: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ import pytest
 import fjord
 from fjord.errors import Code, FjordError, RefusedError
 from fjord.spark.extent import Bounds, Extent, Nature
-from fjord.spark.options import EARLIEST, LATEST, Location, Options, Position
+from fjord.spark.options import EARLIEST, LATEST, Location, Position, SourceOptions
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def extent(mixed: Path) -> Iterator[Extent]:
 
 def extent_of(database: Any, table: str, **more: Any) -> Extent:
     given = {"location": Location(path="/data"), "table": table, **more}
-    return Extent(database, Options(**given))
+    return Extent(database, SourceOptions(**given))
 
 
 @pytest.fixture
@@ -186,7 +186,9 @@ def test_loss_is_said_with_the_missing_range(
     missing = f"what events had from seq {commits[3] + 1} to {start} is gone and was not read"
     with pytest.raises(FjordError, match=f"{missing}.*failOnDataLoss"):
         forgetful.advance(commits[3])
-    forgetful._options = Options(location=Location(path="/"), table="events", fails_on_loss=False)
+    forgetful._options = SourceOptions(
+        location=Location(path="/"), table="events", fails_on_loss=False
+    )
     assert forgetful.advance(commits[3]).rows == rows_of(forgetful)
     assert missing in caplog.text
 
