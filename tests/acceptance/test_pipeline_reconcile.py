@@ -174,8 +174,8 @@ def test_a_beginning_that_nothing_forgets_is_a_lost_one(
     data, expected = small
     where, store = Location.of_path(str(data)), Stocked(tmp_path / "warehouse")
     store.add(history(range(ROWS), expected.seqs, expected.commits), start=1, end=expected.seqs[-1])
-    listed = sides._blocks
-    monkeypatch.setattr(sides, "_blocks", lambda *given: listed(*given)[1:])
+    listed = fjord.Database.blocks
+    monkeypatch.setattr(fjord.Database, "blocks", lambda *given: listed(*given)[1:])
     report = reconcile(spark, where, TABLE, str(store.target))
     assert (report.ok, report.figures["from_seq"]) == (False, 1)
     problems = {problem for _, problem, _ in told(report)}

@@ -13,6 +13,7 @@ needs neither pyarrow nor fsspec.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 # Serving comes first, but sealing has to get on: at the lowest priority a busy machine leaves it
 # some hundredth of a core, and the journal would grow faster than it is sealed.
 _NICE: Final = 10
-# What is kept of what a child complains of: its end.
+# How much of the end of its standard error is kept.
 _STDERR_BYTES_MAX: Final = 4096
 
 
@@ -56,21 +57,6 @@ def read_request(data: bytes) -> tuple[str, SealPlan, str]:
     return found["journal"], SealPlan(bytes.fromhex(found["shard"]), ranges), found["location"]
 
 
-def block_line(block: Block) -> str:
-    return json.dumps({"block": block._asdict()})
-
-
-def end_line(count: int) -> str:
-    return json.dumps({"end": count})
-
-
-def error_line(error: Exception) -> str:
-    found: dict[str, object] = {"error": str(error) or type(error).__name__}
-    if isinstance(error, CorruptionError):
-        found |= {"path": error.path, "offset": error.offset, "reason": error.reason}
-    return json.dumps(found)
-
-
 class Answer:
     """What a child says, line by line."""
 
@@ -79,44 +65,42 @@ class Answer:
         self._count: int | None = None
         self._error: FjordError | None = None
 
-    def take(self, line: bytes) -> Block | None:
-        """Reads a line; returns the block that it speaks of, if it does."""
+    def take(self, line: bytes) -> None:
         try:
             found: Any = json.loads(line)
             if "block" in found:
-                block = Block(**found["block"])
-                self._blocks.append(block)
-                return block
-            if "error" in found:
-                self._error = _error(found)
+                self._blocks.append(Block(**found["block"]))
+            elif "reason" in found:
+                self._error = CorruptionError(found["path"], found["offset"], found["reason"])
+            elif "error" in found:
+                self._error = FjordError(f"blocks could not be written: {found['error']}")
             else:
                 self._count = found["end"]
         except (ValueError, TypeError, KeyError) as error:
             text = f"a child that writes blocks said {line[:100]!r}, which means nothing"
             self._error = FjordError(text)
             self._error.__cause__ = error
-        return None
 
-    def finish(self, exit_code: int) -> list[Block]:
+    def finish(self, exit_code: int, complaints: str = "") -> list[Block]:
         """Returns all blocks, once the child is gone.
+
+        Args:
+            complaints: what it has written to standard error.
 
         Raises:
             CorruptionError: if it met damage in the journal.
             FjordError: if anything else kept it from writing all of them.
         """
-        if self._error is not None:
-            raise self._error
-        if exit_code or self._count != len(self._blocks):
-            raise FjordError(
+        error = self._error
+        if error is None and (exit_code or self._count != len(self._blocks)):
+            error = FjordError(
                 f"a child that writes blocks ended with exit code {exit_code} and did not say why"
             )
-        return self._blocks
-
-
-def _error(found: dict[str, Any]) -> FjordError:
-    if "reason" in found:
-        return CorruptionError(found["path"], found["offset"], found["reason"])
-    return FjordError(f"blocks could not be written: {found['error']}")
+        if error is None:
+            return self._blocks
+        if not complaints or isinstance(error, CorruptionError):
+            raise error
+        raise FjordError(f"{error}: {complaints.splitlines()[-1]}") from error
 
 
 def run_child(
@@ -124,75 +108,48 @@ def run_child(
     plan: SealPlan,
     location: str,
     *,
-    progress: Callable[[Block], None] | None = None,
     begun: Callable[[subprocess.Popen[bytes]], None] | None = None,
 ) -> list[Block]:
     """Writes the blocks of a plan by a child process, and waits for it.
 
     Args:
         location: of the store; other processes have to see it.
-        progress: is told of each block when it is there.
         begun: is given the child, for whoever may want to end it.
 
     Raises:
         CorruptionError: if the journal is damaged.
         FjordError: if the blocks could not be written.
     """
-    answer = Answer()
+    answer, complaints = Answer(), bytearray()
     with subprocess.Popen(  # noqa: S603 - it is this very program
         argv(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         if begun is not None:
             begun(process)
-        complaints = _Tail(process.stderr)
-        _tell(process, request(journal_directory, plan, location))
+        assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
+        reading = threading.Thread(
+            target=_read_tail,
+            args=(process.stderr, complaints),
+            name="fjord-seal-stderr",
+            daemon=True,
+        )
+        reading.start()
+        with contextlib.suppress(BrokenPipeError):  # its exit code says more
+            process.stdin.write(request(journal_directory, plan, location) + b"\n")
+            process.stdin.flush()  # and it stays open: the child ends if this process does
         for line in process.stdout:
-            block = answer.take(line)
-            if block is not None and progress is not None:
-                progress(block)
-        complaints.join()
-    return _finish(answer, process.returncode, complaints.text)
+            answer.take(line)
+        reading.join()
+    return answer.finish(process.returncode, complaints.decode(errors="replace").strip())
 
 
-def _tell(process: subprocess.Popen[bytes], request: bytes) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(request + b"\n")
-        process.stdin.flush()  # and it stays open: the child ends if this process does
-    except BrokenPipeError:
-        pass  # its exit code says more
-
-
-def _finish(answer: Answer, exit_code: int, complaints: str) -> list[Block]:
-    try:
-        return answer.finish(exit_code)
-    except FjordError as error:
-        if not complaints or isinstance(error, CorruptionError):
-            raise
-        raise FjordError(f"{error}: {complaints.splitlines()[-1]}") from error
-
-
-class _Tail:
-    """Reads what a child complains of, so that it can go on, and keeps the end of it."""
-
-    def __init__(self, file: IO[bytes] | None) -> None:
-        assert file is not None
-        self._file = file
-        self._data = b""
-        self._thread = threading.Thread(target=self._read, name="fjord-seal-stderr", daemon=True)
-        self._thread.start()
-
-    @property
-    def text(self) -> str:
-        return self._data.decode(errors="replace").strip()
-
-    def join(self) -> None:
-        self._thread.join()
-
-    def _read(self) -> None:
-        while data := self._file.read(_STDERR_BYTES_MAX):
-            self._data = (self._data + data)[-_STDERR_BYTES_MAX:]
+def _read_tail(file: IO[bytes], tail: bytearray) -> None:
+    """Reads a file to its end, and keeps the last bytes."""
+    while data := file.read(_STDERR_BYTES_MAX):
+        tail += data
+        del tail[:-_STDERR_BYTES_MAX]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -292,7 +249,7 @@ def main() -> int:
     def tell(block: Block) -> None:
         if os.getppid() != parent:
             raise FjordError("whoever wanted these blocks is gone")
-        _print(block_line(block))
+        _print({"block": block._asdict()})
 
     try:
         line = sys.stdin.buffer.readline()
@@ -305,9 +262,12 @@ def main() -> int:
 
         found = write_blocks(journal_directory, plan, Store(location), progress=tell)
     except (FjordError, OSError, ImportError, ValueError, TypeError, KeyError) as error:
-        _print(error_line(error))
+        told: dict[str, object] = {"error": str(error) or type(error).__name__}
+        if isinstance(error, CorruptionError):
+            told |= {"path": error.path, "offset": error.offset, "reason": error.reason}
+        _print(told)
         return 1
-    _print(end_line(len(found)))
+    _print({"end": len(found)})
     return 0
 
 
@@ -318,8 +278,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _print(line: str) -> None:
-    sys.stdout.write(line + "\n")
+def _print(told: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
 
 

@@ -153,7 +153,7 @@ class LocalTarget:
         """
         found = disks.read_whole(self._disk, self.shown(path))
         if found is None:
-            raise _missing(self.shown(path))
+            raise _failed(FileNotFoundError, errno.ENOENT, self.shown(path))
         return found
 
     def make(self, path: str, data: bytes) -> None:
@@ -162,7 +162,8 @@ class LocalTarget:
         Raises:
             FileExistsError: if there is one of this name.
         """
-        folder = self._make_folder_of(path)
+        folder = os.path.dirname(self.shown(path))
+        self._make_folder(folder)
         draft = os.path.join(folder, f".{stamp()}{UNFINISHED}")
         file = self._disk.open(draft, writable=True, create=True)
         try:
@@ -176,7 +177,7 @@ class LocalTarget:
 
     def replace(self, path: str, data: bytes) -> None:
         """Ensures that a file durably holds `data`, in place of what it held."""
-        self._make_folder_of(path)
+        self._make_folder(os.path.dirname(self.shown(path)))
         disks.replace_whole(self._disk, self.shown(path), data)
 
     def names(self, folder: str = "") -> list[str]:
@@ -212,15 +213,13 @@ class LocalTarget:
                 self._disk.remove(full)
                 self._disk.sync_directory(os.path.dirname(full))
 
-    def _opened(self, path: str) -> disks.File:
+    def _require(self, path: str) -> None:
         if not self.exists(path):
-            raise _missing(self.shown(path))
-        return self._disk.open(self.shown(path))
+            raise _failed(FileNotFoundError, errno.ENOENT, self.shown(path))
 
-    def _make_folder_of(self, path: str) -> str:
-        folder = os.path.dirname(self.shown(path))
-        self._make_folder(folder)
-        return folder
+    def _opened(self, path: str) -> disks.File:
+        self._require(path)
+        return self._disk.open(self.shown(path))
 
     def _make_folder(self, path: str) -> None:
         """Ensures that a folder is there, durably."""
@@ -249,8 +248,7 @@ class Folder(LocalTarget):
             FileNotFoundError: if it is not there any more.
             FileExistsError: if the block has data already; that stays as it is.
         """
-        if not self.exists(path):
-            raise _missing(self.shown(path))
+        self._require(path)
         target = self.shown(data_path(name))
         self._disk.link(self.shown(path), target)  # which fails if the name is taken
         self._disk.remove(self.shown(path))
@@ -289,12 +287,10 @@ class LocalDraft(Draft):
         self._root = root
         self._path = os.path.join(root, folder, f"_{disk.new_uuid().hex()}{suffix}")
         self._file = disk.open(self._path, writable=True, create=True)
-        self._end = 0
         self._is_kept = False
 
     def _append(self, data: bytes) -> None:
-        self._file.write(self._end, data)
-        self._end += len(data)
+        self._file.write(self.size - len(data), data)
 
     def _keep(self, name: str) -> None:
         path = os.path.join(self._root, data_path(name))
@@ -346,8 +342,8 @@ class _Reading(io.RawIOBase):
         super().close()
 
 
-def _missing(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+def _failed(kind: type[OSError], number: int, path: str) -> OSError:
+    return kind(number, os.strerror(number), path)
 
 
 # -- everything else ------------------------------------------------------------------------------
@@ -437,8 +433,7 @@ class Remote(RemoteTarget):
     def adopt(self, path: str, name: str) -> None:
         # Names of blocks are unique, so nobody takes this one between the look and the move.
         if self.exists(data_path(name)):
-            shown = self.shown(data_path(name))
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shown)
+            raise _failed(FileExistsError, errno.EEXIST, self.shown(data_path(name)))
         self._files.mv(self._path(path), self._path(data_path(name)))
 
     def lock(self, name: str) -> contextlib.AbstractContextManager[None]:

@@ -43,15 +43,11 @@ def names_at(catalog: Catalog, table: str) -> list[str]:
     Raises:
         NotFoundError: if there is none.
     """
-    store = catalog.store
-    with _reached(store):
-        folders = [
-            folder for folder in store.folders() if not table or folder.rpartition("-")[0] == table
-        ]
-        found = [name for folder in folders for name in store.names(folder)]
+    with _reached(catalog.store):
+        found = catalog.names(table)
     if not found:
         what = f"block of {table}" if table else "block"
-        raise NotFoundError(Code.NOT_FOUND, f"there is no {what} at {store.location}")
+        raise NotFoundError(Code.NOT_FOUND, f"there is no {what} at {catalog.store.location}")
     return found
 
 
@@ -64,14 +60,17 @@ def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iter
 
 
 def _verify_one(catalog: Catalog, name: str) -> CheckedBlock:
-    path = catalog.store.path(name)
     try:
         found = catalog.verify(name)
-    except FileNotFoundError:
-        return CheckedBlock(name, path, problem="it is not there")
-    except CorruptionError as error:
+    except (FileNotFoundError, CorruptionError) as error:
+        return _wrong(catalog, name, error)
+    return CheckedBlock(name, catalog.store.path(name), found.bytes, found.rows)
+
+
+def _wrong(catalog: Catalog, name: str, error: OSError | CorruptionError) -> CheckedBlock:
+    if isinstance(error, CorruptionError):
         return CheckedBlock(name, error.path, problem=error.reason)
-    return CheckedBlock(name, path, found.bytes, found.rows)
+    return CheckedBlock(name, catalog.store.path(name), problem="it is not there")
 
 
 def fetched(
@@ -93,13 +92,9 @@ def _fetch_one(catalog: Catalog, name: str, into: Catalog) -> CheckedBlock:
         metadata = catalog.read(name)
         if _is_there(into, name, metadata):
             return CheckedBlock(name, path, metadata.bytes, metadata.rows, is_new=False)
-        problem = _copy(catalog.store, name, metadata, into.store)
-    except FileNotFoundError:
-        return CheckedBlock(name, catalog.store.path(name), problem="it is not there")
-    except CorruptionError as error:
-        return CheckedBlock(name, error.path, problem=error.reason)
-    if problem:
-        return CheckedBlock(name, catalog.store.path(name), problem=problem)
+        _copy(catalog.store, name, metadata, into.store)
+    except (FileNotFoundError, CorruptionError) as error:
+        return _wrong(catalog, name, error)
     into.store.write_metadata(name, metadata.encode())
     return CheckedBlock(name, path, metadata.bytes, metadata.rows)
 
@@ -113,8 +108,12 @@ def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
         return False  # it is fetched anew
 
 
-def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> str:
-    """Copies the data of a block; returns why it was not kept, or nothing."""
+def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
+    """Copies the data of a block.
+
+    Raises:
+        CorruptionError: if it is not what its metadata says; then it is not kept.
+    """
     draft = into.draft(name)
     try:
         with source.open(name) as file:
@@ -123,13 +122,13 @@ def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> str:
         draft.keep(name)
     finally:
         draft.drop()
-    if (draft.size, draft.crc) == (metadata.bytes, metadata.crc32c):
-        return ""
-    into.remove(name)
-    return (
-        f"it has {draft.size} bytes with the checksum {draft.crc:08x}, its metadata says "
-        f"{metadata.bytes} and {metadata.crc32c:08x}"
-    )
+    if (draft.size, draft.crc) != (metadata.bytes, metadata.crc32c):
+        into.remove(name)
+        reason = (
+            f"it has {draft.size} bytes with the checksum {draft.crc:08x}, its metadata says "
+            f"{metadata.bytes} and {metadata.crc32c:08x}"
+        )
+        raise CorruptionError(source.path(name), 0, reason)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from pyarrow import parquet as pq
 from fjord import limits
 from fjord.blocks import rows
 from fjord.blocks.files import Draft
-from fjord.blocks.store import Store
+from fjord.blocks.store import Metadata, Store
 from fjord.errors import CorruptionError
 
 VALUE_CRC_MASK: Final = 2**63 - 1
@@ -41,9 +41,21 @@ class Summary(NamedTuple):
     rows: int
     min_seq: int
     max_seq: int
-    min_us: int
-    max_us: int
+    min_ts: int
+    max_ts: int
     value_crc: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[Summary | Metadata]) -> Summary:
+        """Returns the summary of rows that follow each other, in parts or in blocks."""
+        return cls(
+            sum(one.rows for one in parts),
+            parts[0].min_seq,
+            parts[-1].max_seq,
+            min(one.min_ts for one in parts),
+            max(one.max_ts for one in parts),
+            sum(one.value_crc for one in parts) & VALUE_CRC_MASK,
+        )
 
 
 class BlockWriter:
@@ -62,10 +74,7 @@ class BlockWriter:
             # A filter for keys that are not there would only cost time.
             **(_KEY_FILTER if has_keys and _HAS_FILTERS else {}),
         )
-        self._rows = 0
-        self._min_seq = self._max_seq = 0
-        self._min_us = self._max_us = 0
-        self._value_crc = 0
+        self._parts: list[Summary] = []
 
     def write_part(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes one part.
@@ -75,26 +84,15 @@ class BlockWriter:
         part = pa.Table.from_batches(batches, rows.SCHEMA)
         self._writer.write_table(part, row_group_size=limits.BLOCK_PART_ROWS)
         moments = compute.min_max(part["ts"].cast(pa.int64())).as_py()
-        if not self._rows:
-            self._min_seq = part["seq"][0].as_py()
-            self._min_us = moments["min"]
-        self._max_seq = part["seq"][-1].as_py()
-        self._min_us = min(self._min_us, moments["min"])
-        self._max_us = max(self._max_us, moments["max"])
-        self._rows += part.num_rows
-        self._value_crc += sum(map(_crc_sum, part["value"].chunks))
+        first, last = part["seq"][0].as_py(), part["seq"][-1].as_py()
+        crc = sum(map(_crc_sum, part["value"].chunks))
+        written = Summary(part.num_rows, first, last, moments["min"], moments["max"], crc)
+        self._parts.append(written)
 
     def close(self) -> Summary:
         """Writes the footer, and returns what is known of the file."""
         self._writer.close()
-        return Summary(
-            self._rows,
-            self._min_seq,
-            self._max_seq,
-            self._min_us,
-            self._max_us,
-            self._value_crc & VALUE_CRC_MASK,
-        )
+        return Summary.joined(self._parts)
 
 
 def _crc_sum(values: Any) -> int:
@@ -134,7 +132,7 @@ class Footer(NamedTuple):
 
 
 def opened(store: Store, name: str) -> Any:
-    """Opens a block's file, by Arrow itself where it can: that is faster, and copies less.
+    """Opens a block's file, by Arrow itself where possible: that is faster and copies less.
 
     Raises:
         FileNotFoundError: if it is not there.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -47,17 +47,9 @@ RESOLVED: Final = Opcode.STREAM_COMMIT
 
 # Which column of an op is which column of a row; the others are not shown.
 _SHOWN: Final[dict[str, str]] = {
-    "op": "op",
-    "row": "row",
-    "xid": "xid",
-    "domain": "domain",
-    "priority": "priority",
+    **{name: name for name in schema.COLUMNS if name not in ("seq", "ts", "txn", "producer")},
     "process_at_us": "process_at",
-    "timeouts": "timeouts",
     "expires_at_us": "expires_at",
-    "type": "type",
-    "key": "key",
-    "value": "value",
 }
 
 
@@ -108,8 +100,7 @@ def to_ipc(
             found = with_prefix(batch, key_prefix)
             if found.num_rows:
                 stream.write_batch(found.select(wanted))
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    return bytes(sink.getvalue())
 
 
 def with_prefix(batch: Any, prefix: bytes) -> Any:
@@ -226,7 +217,8 @@ def _part(found: Ops, opcode: Opcode) -> pa.RecordBatch:
         **{_SHOWN[name]: column for name, column in stored.items() if name in _SHOWN},
     }
     if "expires_at" in columns:
-        columns["expires_at"] = _zero_as_null(columns["expires_at"])
+        never = compute.equal(columns["expires_at"], number(0))
+        columns["expires_at"] = compute.if_else(never, None, columns["expires_at"])
     is_alias = None
     if opcode.shown == "MOVE":
         is_alias = compute.equal(columns["type"], pa.scalar(ops.ALIAS, pa.uint8()))
@@ -248,10 +240,6 @@ def _drop_values_of_marks(columns: dict[str, Any]) -> None:
         return
     for name in ("type", "value"):
         columns[name] = compute.if_else(is_value, columns[name], None)
-
-
-def _zero_as_null(numbers: Any) -> Any:
-    return compute.if_else(compute.equal(numbers, number(0)), None, numbers)
 
 
 def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
@@ -326,14 +314,8 @@ class Ops:
     def only(self, opcode: Opcode) -> Ops:
         """Returns the ops that have this opcode."""
         wanted = compute.equal(self.opcodes(), number(int(opcode)))
-        return Ops(
-            memory=self.memory,
-            starts=self.starts.filter(wanted),
-            ends=self.ends.filter(wanted),
-            first_seqs=self.first_seqs.filter(wanted),
-            walls_us=self.walls_us.filter(wanted),
-            last_seqs=self.last_seqs.filter(wanted),
-        )
+        names = [one.name for one in fields(self) if one.name != "memory"]
+        return replace(self, **{name: getattr(self, name).filter(wanted) for name in names})
 
     def rows(self) -> Any:
         """Returns how many rows each op has."""
@@ -352,7 +334,8 @@ class Spread:
         edges = pa.concat_arrays([self._starts, ends.slice(len(ends) - 1)]).cast(pa.int32())
         lists = pa.ListArray.from_arrays(edges, pa.nulls(self.count))
         self._parents = compute.list_parent_indices(lists)
-        self._numbers = compute.subtract(_ones_summed(self.count), number(1))
+        ones = pa.repeat(number(1), self.count)
+        self._numbers = compute.subtract(compute.cumulative_sum(ones), number(1))
 
     def repeat(self, entries: Any) -> Any:
         """Returns the entry of its op for each row."""
@@ -382,10 +365,15 @@ def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
     # Nothing is allocated by what an op says of itself before that is checked.
     places = _places(found, opcode)
     spread = Spread(found.rows())
-    readers = {ops.U64: _read_words, ops.U8: _read_bytes, ops.STRINGS: _read_strings}
-    return spread, {
-        name: readers[place.kind](found.memory, place, spread) for name, place in places.items()
-    }
+    return spread, {name: _read(found.memory, place, spread) for name, place in places.items()}
+
+
+def _read(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
+    if place.kind == ops.STRINGS:
+        return _read_strings(memory, place, spread)
+    if place.kind == ops.U64:
+        return _read_numbers(memory.words, place.start, spread)
+    return _read_numbers(memory.bytes, compute.multiply(place.start, number(8)), spread)
 
 
 def _places(found: Ops, opcode: Opcode) -> dict[str, _ColumnPlace]:
@@ -417,14 +405,6 @@ def _words(sizes: Any) -> Any:
     return compute.shift_right(compute.add(sizes, number(7)), number(3))
 
 
-def _read_words(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
-    return _read_numbers(memory.words, place.start, spread)
-
-
-def _read_bytes(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
-    return _read_numbers(memory.bytes, compute.multiply(place.start, number(8)), spread)
-
-
 def _read_numbers(numbers: Any, starts: Any, spread: Spread) -> Any:
     if len(starts) == 1:
         return numbers.slice(starts[0].as_py(), spread.count)
@@ -439,7 +419,8 @@ def _read_strings(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> A
             joined = memory.buffer.slice(8 * data, size)
         else:
             offsets = _joined_offsets(memory, place, spread)
-            joined = _joined_data(memory, place)
+            starts = compute.multiply(place.data, number(8))
+            joined = _run_together(memory.bytes, starts, place.size)
         strings = pa.Array.from_buffers(pa.binary(), spread.count, [None, offsets, joined])
         strings.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -453,11 +434,6 @@ def _joined_offsets(memory: PieceMemory, place: _ColumnPlace, spread: Spread) ->
     own = memory.halves.take(spread.counted(compute.multiply(place.start, number(2))))
     moved = compute.add(own.cast(pa.int64()), spread.repeat(compute.subtract(ends, place.size)))
     return pa.concat_arrays([moved, ends.slice(len(ends) - 1)]).cast(pa.int32()).buffers()[1]
-
-
-def _joined_data(memory: PieceMemory, place: _ColumnPlace) -> Any:
-    """Returns the bytes of all ops, one after the other."""
-    return _run_together(memory.bytes, compute.multiply(place.data, number(8)), place.size)
 
 
 def join(data: Any, starts: Any, sizes: Any) -> Any:
@@ -488,10 +464,6 @@ def take(values: Any, positions: Any) -> Any:
         return values.take(positions)
     except pa.ArrowIndexError as error:
         raise damaged() from error
-
-
-def _ones_summed(count: int) -> Any:
-    return compute.cumulative_sum(pa.repeat(number(1), count))
 
 
 def damaged() -> FjordError:
@@ -622,9 +594,8 @@ def _text(strings: Any) -> Any:
     try:
         return strings.cast(pa.string())
     except pa.ArrowInvalid:
-        found = [
-            None if one is None else one.decode(errors="replace") for one in strings.to_pylist()
-        ]
+        given = strings.to_pylist()
+        found = [None if one is None else one.decode(errors="replace") for one in given]
         return pa.array(found, pa.string())
 
 

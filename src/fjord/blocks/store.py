@@ -76,10 +76,6 @@ class Store:
         suffix = REWRITTEN if is_rewrite else UNFINISHED
         return self._files.draft(checked(name).partition("/")[0], suffix)
 
-    def set_aside(self, draft: Draft, name: str) -> str:
-        """Keeps a draft, durably, where nobody takes it for a block; returns its path."""
-        return draft.set_aside(checked(name).partition("/")[0])
-
     def adopt(self, path: str, name: str) -> None:
         """Ensures that what was set aside is the data of a new block, durably.
 
@@ -255,7 +251,7 @@ class Metadata:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def block(self, name: str) -> Block:
-        """Returns what the engine wants to know."""
+        """Returns what the engine keeps of it."""
         return Block(
             table=self.table_id,
             first=self.first,
@@ -295,19 +291,18 @@ class Catalog:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def list(self, table: str = "") -> list[Metadata]:
+    def names(self, table: str = "") -> builtins.list[str]:
+        """Returns the names of all blocks, or of those of one table, by folder and in order."""
+        folders = self.store.folders()
+        wanted = [one for one in folders if not table or one.rpartition("-")[0] == table]
+        return [name for folder in wanted for name in self.store.names(folder)]
+
+    def list(self, table: str = "") -> builtins.list[Metadata]:
         """Returns the metadata of all blocks, or of those of one table, in order."""
-        folders = [
-            folder
-            for folder in self.store.folders()
-            if not table or folder.rpartition("-")[0] == table
-        ]
         found = []
-        for name in [name for folder in folders for name in self.store.names(folder)]:
-            try:
+        for name in self.names(table):
+            with contextlib.suppress(FileNotFoundError):  # retention took it away meanwhile
                 found.append(self.read(name))
-            except FileNotFoundError:
-                pass  # retention took it away meanwhile
         return sorted(found, key=lambda one: (one.table, one.table_id, one.first))
 
     def read(self, name: str) -> Metadata:
@@ -374,7 +369,3 @@ class Catalog:
         self.store.write_metadata(previous, replace(metadata, next=name).encode())
         if not self.store.has_data(previous):
             self.store.remove(previous)  # retention took it away meanwhile
-
-    def remove(self, name: str) -> None:
-        """Ensures that a block is not there any more."""
-        self.store.remove(name)

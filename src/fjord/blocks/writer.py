@@ -330,17 +330,12 @@ class _RangeWriter:
             shard=self._shard.hex(),
             first=self.first,
             last=last,
-            min_seq=found.min_seq,
-            max_seq=found.max_seq,
-            min_ts=found.min_us,
-            max_ts=found.max_us,
-            rows=found.rows,
             bytes=draft.size,
             crc32c=draft.crc,
-            value_crc=found.value_crc,
             path=data_path(name),
             previous=self._previous,
             next="",
+            **found._asdict(),
         )
 
     def _note(self, name: str, metadata: Metadata) -> None:
@@ -438,9 +433,18 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
             writer.write_part(batches)
         if writer is None:
             raise CorruptionError(store.path(names[0]), 0, "it has no rows")
-        metadata = _metadata(name, old, writer.close(), draft.size, draft.crc)
-        _check(store, name, old, metadata)
-        return Rewritten(name, store.set_aside(draft, name), metadata)
+        found = writer.close()
+        _check(store, name, old, found)
+        metadata = replace(
+            old[0],
+            last=old[-1].last,
+            bytes=draft.size,
+            crc32c=draft.crc,
+            path=data_path(name),
+            next=old[-1].next,
+            **found._asdict(),
+        )
+        return Rewritten(name, draft.set_aside(name.partition("/")[0]), metadata)
     finally:
         draft.drop()
 
@@ -542,27 +546,8 @@ def _batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
                         yield batch
 
 
-def _metadata(
-    name: str, old: Sequence[Metadata], found: parquet.Summary, size: int, crc: int
-) -> Metadata:
-    return replace(
-        old[0],
-        last=old[-1].last,
-        min_seq=found.min_seq,
-        max_seq=found.max_seq,
-        min_ts=found.min_us,
-        max_ts=found.max_us,
-        rows=found.rows,
-        bytes=size,
-        crc32c=crc,
-        value_crc=found.value_crc,
-        path=data_path(name),
-        next=old[-1].next,
-    )
-
-
-def _check(store: Store, name: str, old: Sequence[Metadata], new: Metadata) -> None:
-    """Makes sure that a new block holds just what the old ones say that they do.
+def _check(store: Store, name: str, old: Sequence[Metadata], found: parquet.Summary) -> None:
+    """Makes sure that a new block holds exactly what the old ones hold by their metadata.
 
     Raises:
         FjordError: if they do not follow each other.
@@ -571,15 +556,7 @@ def _check(store: Store, name: str, old: Sequence[Metadata], new: Metadata) -> N
     for before, after in pairwise(old):
         if after.table_id != before.table_id or after.first <= before.last:
             raise FjordError(f"{after.path} does not follow {before.path}; list the blocks again")
-    expected = (
-        sum(one.rows for one in old),
-        sum(one.value_crc for one in old) & parquet.VALUE_CRC_MASK,
-        old[0].min_seq,
-        old[-1].max_seq,
-        min(one.min_ts for one in old),
-        max(one.max_ts for one in old),
-    )
-    found = (new.rows, new.value_crc, new.min_seq, new.max_seq, new.min_ts, new.max_ts)
+    expected = parquet.Summary.joined(old)
     if found != expected:
         reason = f"it would hold {found}, the blocks that it is made of say {expected}"
         raise CorruptionError(store.path(name), 0, reason)

@@ -23,10 +23,10 @@ import contextlib
 import logging
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -73,6 +73,10 @@ class BatchEnd(NamedTuple):
     is_cut: bool  # there is more than the bounds allow
     end: int  # behind here there is nothing, as far as was looked
 
+    def joined(self, seq: int, rows: int, size: int) -> BatchEnd:
+        """Returns the batch with more rows, which go up to a seq."""
+        return self._replace(seq=seq, rows=self.rows + rows, bytes=self.bytes + size)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nature:
@@ -112,7 +116,7 @@ class Extent:
         self.nature = Nature.of(info)
         self.declared = Declared.of(info)
         self.blocks: list[BlockInfo] = []
-        self._ends = CommitEnds(options.blocks)
+        self._ends = commit_ends(options.blocks)
         self.first_seq = 1  # where the journal begins
         self.refresh()
 
@@ -200,7 +204,10 @@ class Extent:
         Raises:
             FjordError: if that is not to be passed over.
         """
-        missing = self._lost_now(max(after, seen))
+        missing = self.lost(max(after, seen))
+        if missing is not None:
+            self.refresh()  # the list of blocks must not be older than the answer
+            missing = self.lost(max(after, seen))
         if missing is None:
             return after
         text = lost_text(self._table, missing)
@@ -209,14 +216,6 @@ class Extent:
         _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
         is_next = missing[0] <= max(after, seen) + 1  # or there are blocks before it
         return missing[1] if is_next else after
-
-    def _lost_now(self, after: int) -> tuple[int, int] | None:
-        """Returns what is lost, by a list of blocks that is not older than the answer."""
-        missing = self.lost(after)
-        if missing is None:
-            return None
-        self.refresh()
-        return self.lost(after)
 
     def epoch_of(self, after: int, *, known: str = "") -> str:
         """Returns the epoch of a seq, which may be in blocks only.
@@ -314,12 +313,14 @@ class Extent:
         end = bounds.until or tail.durable_seq
         if not tail.rows:
             return cold._replace(epoch=self.epoch_of(cold.seq) if cold.rows else epoch, end=end)
-        if cold.rows and not _fits(tail, left):
+        fits = not left.rows_max or tail.rows <= left.rows_max
+        fits = fits and (not left.bytes_max or tail.bytes <= left.bytes_max)
+        if cold.rows and not fits:
             return cold._replace(epoch=self.epoch_of(cold.seq), is_cut=True, end=end)
         is_bound = bool(bounds.rows_max or bounds.bytes_max) and tail.seq < end
         is_cut = is_bound and self._span(tail.seq, until=bounds.until, rows_max=1).rows > 0
-        rows, size = cold.rows + tail.rows, cold.bytes + tail.bytes
-        return BatchEnd(tail.seq, rows, size, tail.epoch, is_cut, end)
+        batch = cold.joined(tail.seq, tail.rows, tail.bytes)
+        return batch._replace(epoch=tail.epoch, is_cut=is_cut, end=end)
 
     def _advance_cold(self, after: int, bounds: Bounds) -> BatchEnd:
         """Returns the part of a batch that is in blocks."""
@@ -332,30 +333,19 @@ class Extent:
                 return batch._replace(is_cut=True)
             is_whole = block.first > after and not 0 < bounds.until < block.last
             if is_whole and block.rows <= room:
-                batch = batch._replace(
-                    seq=block.last, rows=batch.rows + block.rows, bytes=batch.bytes + block.bytes
-                )
+                batch = batch.joined(block.last, block.rows, block.bytes)
                 continue
-            ends = self._ends.of(block)
+            ends = self._ends(block)
             until = min(bounds.until or block.last, block.last)
             start = max(after, block.first - 1)
-            cut = ends.cut(start, until, room if room < block.rows else 0)
-            if batch.rows and cut.rows > room:
+            seq, rows = ends.cut(start, until, room if room < block.rows else 0)
+            if batch.rows and rows > room:
                 return batch._replace(is_cut=True)
-            if cut.rows:
-                size = cut.rows * block.bytes // block.rows
-                batch = batch._replace(
-                    seq=cut.seq, rows=batch.rows + cut.rows, bytes=batch.bytes + size
-                )
-                if ends.cut(cut.seq, until, 0).rows:
+            if rows:
+                batch = batch.joined(seq, rows, rows * block.bytes // block.rows)
+                if ends.cut(seq, until, 0)[1]:
                     return batch._replace(is_cut=True)
         return batch
-
-
-def _fits(tail: SpanInfo, left: Bounds) -> bool:
-    """Says whether a tail fits behind what a batch has already."""
-    has_room = not left.rows_max or tail.rows <= left.rows_max
-    return has_room and (not left.bytes_max or tail.bytes <= left.bytes_max)
 
 
 def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
@@ -459,17 +449,6 @@ def opened(block: BlockInfo, blocks: str = "") -> Iterator[Any]:
 # hundred bytes for each part of its file, and 16 bytes of memory for each commit.
 
 
-# A stream goes from one block to the next; the one before is only asked for after a restart.
-_KEPT: Final = 2
-
-
-class Cut(NamedTuple):
-    """The end of a batch inside of a block."""
-
-    seq: int  # the end of a commit; where it began, if there are no rows
-    rows: int
-
-
 class Ends:
     """The ends of all commits of a block, and how many rows there are up to each."""
 
@@ -477,8 +456,8 @@ class Ends:
         self._txns = txns
         self._rows = rows
 
-    def cut(self, after: int, until: int, rows_max: int) -> Cut:
-        """Returns where a batch ends that begins behind a seq.
+    def cut(self, after: int, until: int, rows_max: int) -> tuple[int, int]:
+        """Returns where a batch ends that begins behind a seq, and how many rows it has.
 
         Commits are taken while they end up to `until` and have `rows_max` rows together, 0 = any
         number.  The first one may have more: otherwise no batch could ever have it.
@@ -489,33 +468,22 @@ class Ends:
         if rows_max:
             stop = min(stop, max(bisect_right(self._rows, before + rows_max), first + 1))
         if stop <= first:
-            return Cut(after, 0)
-        return Cut(self._txns[stop - 1], self._rows[stop - 1] - before)
+            return after, 0
+        return self._txns[stop - 1], self._rows[stop - 1] - before
 
 
-class CommitEnds:
-    """The ends of commits of the blocks that were asked for last."""
-
-    def __init__(self, blocks: str) -> None:
-        self._blocks = blocks  # where they are, if not where the node says
-        self._kept: OrderedDict[str, Ends] = OrderedDict()
-
-    def of(self, block: BlockInfo) -> Ends:
-        """Returns the ends of a block's commits.
-
-        Raises:
-            FjordError: if the block cannot be read here.
-        """
-        if block.name not in self._kept:
-            self._kept[block.name] = read_ends(block, self._blocks)
-        self._kept.move_to_end(block.name)
-        while len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
-        return self._kept[block.name]
+def commit_ends(blocks: str) -> Callable[[BlockInfo], Ends]:
+    """Returns `read_ends` for a location, which remembers its last answers."""
+    # A stream goes from one block to the next; the one before is only asked for after a restart.
+    return lru_cache(maxsize=2)(partial(read_ends, blocks=blocks))
 
 
 def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
-    """Reads where the commits of a block end, a part at a time."""
+    """Reads where the commits of a block end, a part at a time.
+
+    Raises:
+        FjordError: if the block cannot be read here.
+    """
     txns, rows, count = array("q"), array("q"), 0
     with opened(block, blocks) as file:
         for number in range(file.num_row_groups):

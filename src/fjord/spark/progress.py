@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -32,7 +33,7 @@ from fjord.errors import FjordError, StaleError
 
 VERSION: Final = 1
 _SHARD: Final = "0"
-_EPOCH_CHARACTERS: Final = 32
+_EPOCH: Final = re.compile(r"([0-9a-f]{32})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +84,13 @@ def decode(given: Mapping[str, Any] | str) -> Offset:
         raise _wrong(given, text)
     if unknown := found.keys() - {"e", "p", "s", "v"}:
         raise _wrong(given, f"it has members that nobody knows: {', '.join(sorted(unknown))}")
-    return Offset(
-        seq=_seq(given, _of_shard(given, found, "s")),
-        epoch=_epoch(given, _of_shard(given, found, "e")),
-        publication=_publication(given, found["p"]) if "p" in found else None,
-    )
+    seq, epoch = (_of_shard(given, found, name) for name in ("s", "e"))
+    if type(seq) is not int or not 0 <= seq < 2**63:
+        raise _wrong(given, f"{seq!r} is no seq")
+    if not isinstance(epoch, str) or not _EPOCH.fullmatch(epoch):
+        raise _wrong(given, f"{epoch!r} is no epoch")
+    publication = _publication(given, found["p"]) if "p" in found else None
+    return Offset(seq=seq, epoch=epoch, publication=publication)
 
 
 def _of_shard(given: object, found: Mapping[str, Any], name: str) -> object:
@@ -95,19 +98,6 @@ def _of_shard(given: object, found: Mapping[str, Any], name: str) -> object:
     if not isinstance(shards, Mapping) or list(shards) != [_SHARD]:
         raise _wrong(given, f"its member {name} has not just the shard {_SHARD}")
     return shards[_SHARD]
-
-
-def _seq(given: object, seq: object) -> int:
-    if type(seq) is not int or not 0 <= seq < 2**63:
-        raise _wrong(given, f"{seq!r} is no seq")
-    return seq
-
-
-def _epoch(given: object, epoch: object) -> str:
-    is_text = isinstance(epoch, str) and len(epoch) in (0, _EPOCH_CHARACTERS)
-    if not is_text or not set(str(epoch)) <= set("0123456789abcdef"):
-        raise _wrong(given, f"{epoch!r} is no epoch")
-    return str(epoch)
 
 
 def _publication(given: object, found: object) -> Publication:

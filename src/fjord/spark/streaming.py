@@ -60,9 +60,6 @@ class _Rewound(NamedTuple):
     epoch: str
     after: int  # what was read up to here is the same in both
 
-    def is_of(self, place: Offset) -> bool:
-        return (self.seq, self.epoch) == (place.seq, place.epoch)
-
 
 @dataclass(slots=True)
 class _Running:
@@ -81,6 +78,11 @@ class _Running:
     rewound: _Rewound | None = None  # the last place that was not in this history
     latest: Offset | None = None  # the end of what there is
 
+    def rewound_at(self, place: Offset) -> _Rewound | None:
+        """Returns where to go on from a place that is not in this history."""
+        found = self.rewound
+        return found if found and found[:2] == (place.seq, place.epoch) else None
+
 
 class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says how far micro-batches go, and cuts them into tasks."""
@@ -95,14 +97,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._typed = typed
         self._running: _Running | None = None
 
-    def __getstate__(self) -> tuple[SourceOptions, tuple[str, ...], tuple[Column, ...]]:
-        return self._options, self._columns, self._typed
-
-    def __setstate__(
-        self, state: tuple[SourceOptions, tuple[str, ...], tuple[Column, ...]]
-    ) -> None:
-        self._options, self._columns, self._typed = state
-        self._running = None
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_running": None}
 
     # -- what Spark calls in the driver -----------------------------------------------------------
 
@@ -150,14 +146,15 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 except RefusedError as error:
                     self._pass_over(place, error)
             running.is_checked = running.rewound is None  # the next batch begins at `last`
-        if running.rewound is not None and running.rewound.is_of(first):
-            after = running.rewound.after
+        if (rewound := running.rewound_at(first)) is not None:
+            after = rewound.after
         running.extent.refresh()
         seen = running.empty[1] if running.empty[0] == after else 0
         after = running.extent.past_loss(after, seen=seen)
         if after >= last.seq:
             return []
-        tail_rows = self._tail_rows(after, last.seq)
+        is_cold = last.seq <= source.cold_end(running.extent.blocks)
+        tail_rows = 0 if is_cold else running.extent.tail(after, until=last.seq).rows
         sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
         wanted = source.wanted_rows(running.extent, self._options, self._columns, self._typed)
         return source.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
@@ -223,8 +220,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             if not running.is_checked:
                 self._check(begin)
-            if running.rewound is not None and running.rewound.is_of(begin):
-                batch = self._advance_anew(running.rewound, bounds)
+            if (rewound := running.rewound_at(begin)) is not None:
+                batch = self._advance_anew(rewound, bounds)
             elif running.target is not None and begin.seq >= running.target:
                 return nothing
             else:
@@ -324,12 +321,6 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         self.clock.pause(WAIT_SECONDS)
         return True
-
-    def _tail_rows(self, after: int, end: int) -> int:
-        extent = self._run().extent
-        if end <= source.cold_end(extent.blocks):
-            return 0
-        return extent.tail(after, until=end).rows
 
 
 def _bounds(wanted: SourceOptions, limit: ReadLimit, target: int | None) -> Bounds:

@@ -424,7 +424,10 @@ def _described(target: Target, folder: str, seen: Mapping[str, Any]) -> list[Dat
         if not footer.num_rows:
             continue  # Spark makes a file even if there are no rows at all
         path = f"{folder}/{name}"
-        seqs, number = _seqs(footer), int(name.split("-")[1])
+        column = footer.schema.names.index("seq")
+        groups = [footer.row_group(one).column(column) for one in range(footer.num_row_groups)]
+        seqs = [one.statistics for one in groups if one.num_values]
+        number = int(name.split("-")[1])
         _check_rows(target.shown(path), footer.num_rows, seen.get(f"rows_{number}"))
         rows += footer.num_rows
         found.append(
@@ -432,8 +435,8 @@ def _described(target: Target, folder: str, seen: Mapping[str, Any]) -> list[Dat
                 path=path,
                 rows=footer.num_rows,
                 bytes=target.size(path),
-                min_seq=min(low for low, _ in seqs),
-                max_seq=max(high for _, high in seqs),
+                min_seq=min(one.min for one in seqs),
+                max_seq=max(one.max for one in seqs),
                 value_crc=seen.get(f"crc_{number}") or 0,
             )
         )
@@ -448,15 +451,6 @@ def _check_rows(path: str, rows: int, written: int | None) -> None:
             f"{path} has {rows} rows, and Spark wrote {written}; nothing was committed. Run the "
             "batch again"
         )
-
-
-def _seqs(footer: pq.FileMetaData) -> list[tuple[int, int]]:
-    """Returns the smallest and the largest seq of each part of a file."""
-    (column,) = [
-        number for number in range(footer.num_columns) if footer.schema.column(number).path == "seq"
-    ]
-    groups = [footer.row_group(number).column(column) for number in range(footer.num_row_groups)]
-    return [(one.statistics.min, one.statistics.max) for one in groups if one.num_values]
 
 
 # -- what a table of Parquet files consists of: commits, and what they add up to ------------------
@@ -605,7 +599,7 @@ def after(state: TableState, commit: Commit, where: str) -> TableState:
 
 
 def encode_commit(commit: Commit) -> bytes:
-    return _encode({"version": VERSION, **asdict(commit)})
+    return _encode(asdict(commit))
 
 
 def decode_commit(data: bytes, path: str) -> Commit:
@@ -628,7 +622,7 @@ def decode_commit(data: bytes, path: str) -> Commit:
 
 def encode_state(state: TableState) -> bytes:
     files = [asdict(one) for one in state.files.values()]
-    return _encode({"version": VERSION, **asdict(state), "files": files})
+    return _encode({**asdict(state), "files": files})
 
 
 def decode_state(data: bytes, path: str) -> TableState:
@@ -650,7 +644,7 @@ def decode_state(data: bytes, path: str) -> TableState:
 
 
 def _encode(found: Mapping[str, Any]) -> bytes:
-    return json.dumps(found, indent=1).encode() + b"\n"
+    return json.dumps({"version": VERSION, **found}, indent=1).encode() + b"\n"
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
@@ -688,17 +682,16 @@ def _record(kind: type[_Record], found: object, path: str, **read: Any) -> _Reco
     """
     if not isinstance(found, dict):
         raise CorruptionError(path, 0, f"{found!r} is no {kind.__name__}")
-    given = dict(read)
-    for one in (one for one in fields(kind) if one.name not in read):
-        value = found.get(one.name, _NEW.get(one.name))
-        if not isinstance(value, _KINDS[str(one.type)]) or isinstance(value, bool):
-            reason = f"its member {one.name} is missing, or of the wrong type"
-            raise CorruptionError(path, 0, reason)
-        given[one.name] = value
-    return kind(**given)
+    plain = {
+        one.name: _of(found, one.name, _KINDS[str(one.type)], path)
+        for one in fields(kind)
+        if one.name not in read
+    }
+    return kind(**plain, **read)
 
 
-def _of(found: Mapping[str, Any], name: str, kind: type, path: str) -> Any:
-    if not isinstance(found.get(name), kind):
+def _of(found: Mapping[str, Any], name: str, kind: type | tuple[type, ...], path: str) -> Any:
+    value = found.get(name, _NEW.get(name))
+    if not isinstance(value, kind) or isinstance(value, bool):
         raise CorruptionError(path, 0, f"its member {name} is missing, or of the wrong type")
-    return found[name]
+    return value

@@ -19,7 +19,7 @@ def three_blocks(store: Store) -> list[Block]:
 
 def settle(cold: BlockReader) -> None:
     """Waits until all that was to be loaded ahead is there."""
-    cold._parts._background.submit(int).result()
+    cold._background.submit(int).result()
 
 
 def stats(cold: BlockReader) -> tuple[int, int, int]:
@@ -40,7 +40,7 @@ def sizes(store: Store, blocks: list[Block]) -> tuple[int, int]:
     """Returns what a part is expected to take in memory, and what it takes."""
     cold = BlockReader(store)
     read_from(cold, blocks, 0, count=1)
-    expected = cold._parts.open(blocks[0].name).parts[0].bytes
+    expected = cold.open(blocks[0].name).parts[0].bytes
     taken = cold.stats()["cold_bytes"]
     cold.close()
     return expected, taken

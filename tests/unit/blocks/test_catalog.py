@@ -60,8 +60,8 @@ def test_neighbours_lead_from_one_end_to_the_other(store: Store, blocks: list[Bl
 
 def test_a_neighbour_that_is_gone_is_none(store: Store, blocks: list[Block]) -> None:
     catalog = Catalog(store)
-    catalog.remove(blocks[0].name)
-    catalog.remove(blocks[2].name)
+    store.remove(blocks[0].name)
+    store.remove(blocks[2].name)
     assert catalog.previous(blocks[1].name) == ""
     assert catalog.next(blocks[1].name) == ""
 
@@ -153,7 +153,7 @@ def test_linking_brings_no_block_back_that_retention_took(
     """The metadata is read, the block goes, the metadata is written."""
     catalog = Catalog(store)
     metadata = store.read_metadata(blocks[0].name)
-    catalog.remove(blocks[0].name)
+    store.remove(blocks[0].name)
     store.write_metadata(blocks[0].name, metadata)
     catalog.link(blocks[0].name, blocks[2].name)
     assert not store.exists(blocks[0].name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -28,10 +29,8 @@ def plan_of(journal: sealed.Journal) -> SealPlan:
 
 
 def test_a_child_writes_the_same_blocks(journal: sealed.Journal, tmp_path: Path) -> None:
-    told: list[Block] = []
     location = str(tmp_path / "cold")
-    blocks = child.run_child(journal.directory, plan_of(journal), location, progress=told.append)
-    assert told == blocks
+    blocks = child.run_child(journal.directory, plan_of(journal), location)
     assert blocks == journal.seal(sealed.memory_store(), *plan_of(journal).ranges)
     for block in blocks:
         assert Catalog(Store(location)).verify(block.name).rows == 10
@@ -58,7 +57,7 @@ def test_a_request_that_means_nothing_is_told_on_one_line() -> None:
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
     answer = child.Answer()
-    assert answer.take(line) is None
+    answer.take(line)
     with pytest.raises(FjordError, match="blocks could not be written"):
         answer.finish(done.returncode)
 
@@ -71,7 +70,8 @@ def test_a_request_is_read_back(journal: sealed.Journal) -> None:
 
 def test_a_child_that_dies_is_an_error() -> None:
     answer = child.Answer()
-    answer.take(child.block_line(Block(7, 1, 2, 2, 100, 5, 6, 7, "name")).encode())
+    block = Block(7, 1, 2, 2, 100, 5, 6, 7, "name")
+    answer.take(json.dumps({"block": block._asdict()}).encode())
     with pytest.raises(FjordError, match="ended with exit code -9"):
         answer.finish(-9)
     with pytest.raises(FjordError, match="ended with exit code 0"):
@@ -81,6 +81,6 @@ def test_a_child_that_dies_is_an_error() -> None:
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"[]", b"7", b"{}", b'{"block": 7}'])
 def test_a_line_that_means_nothing_is_an_error(line: bytes) -> None:
     answer = child.Answer()
-    assert answer.take(line) is None
+    answer.take(line)
     with pytest.raises(FjordError, match="means nothing"):
         answer.finish(0)

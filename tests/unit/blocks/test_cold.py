@@ -200,7 +200,7 @@ def test_many_threads_read_all_there_is(store: Store, blocks: list[Block]) -> No
     for subscriber in "abcd":
         cold.rest("events", subscriber)
     settle(cold)
-    assert cold._parts._holds == {}
+    assert cold._holds == {}
     cold.close()
     assert cold.stats()["cold_bytes"] == 0
 

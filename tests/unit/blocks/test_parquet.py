@@ -111,7 +111,7 @@ def test_a_summary_is_of_all_parts(store: Store) -> None:
     first, second = batch_of([b"a", b"b"], first_seq=5), batch_of([b"c"], first_seq=9)
     summary = write(store, [first], [second])
     assert (summary.rows, summary.min_seq, summary.max_seq) == (3, 5, 9)
-    assert (summary.min_us, summary.max_us) == (scans.WALL_US, scans.WALL_US)
+    assert (summary.min_ts, summary.max_ts) == (scans.WALL_US, scans.WALL_US)
 
 
 def test_the_footer_says_what_parts_hold(store: Store) -> None:

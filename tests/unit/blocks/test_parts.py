@@ -190,7 +190,7 @@ class Idle:
         settle(self.cold)
 
     def held(self) -> set[tuple[str, str]]:
-        return set(self.cold._parts._places)
+        return set(self.cold._places)
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_the_places_of_a_bounded_number_of_subscribers_are_known(
     monkeypatch.setattr(parts, "_PLACES_MAX", 2)
     for after, subscriber in [(0, "a"), (10, "b"), (0, "a"), (20, "c")]:
         read_from(cold, blocks, after, count=1, subscriber=subscriber)
-    assert [who[1] for who in cold._parts._places] == ["a", "c"]
+    assert [who[1] for who in cold._places] == ["a", "c"]
     assert stats(cold) == (2, 3, 0)  # with its place a subscriber lost its part
 
 
@@ -263,4 +263,4 @@ def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list
     assert stats(cold)[0] == 2
     cold.forget("events")
     assert cold.stats()["cold_parts"] == cold.stats()["cold_bytes"] == 0
-    assert (len(cold._parts._opened), cold._parts._holds) == (0, {})
+    assert (len(cold._opened), cold._holds) == (0, {})

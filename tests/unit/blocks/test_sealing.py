@@ -277,7 +277,7 @@ def test_a_block_without_metadata_is_written_again(number: int) -> None:
     store = sealed.memory_store()
     wanted = journal.range(block_rows=10)
     blocks = journal.seal(store, wanted)
-    Catalog(store).remove(blocks[number].name)
+    store.remove(blocks[number].name)
     assert journal.seal(store, wanted) == blocks
     names = [block.name for block in blocks]
     assert [Catalog(store).next(name) for name in names] == [*names[1:], ""]

@@ -59,7 +59,7 @@ def test_what_was_kept_is_read_back(store: Store) -> None:
 def test_what_was_set_aside_is_nothing_until_it_is_adopted(store: Store) -> None:
     draft = store.draft(NAME, is_rewrite=True)
     draft.write(b"some data")
-    path = store.set_aside(draft, NAME)
+    path = draft.set_aside(NAME.partition("/")[0])
     draft.drop()
     assert (store.has_data(NAME), store.names(FOLDER)) == (False, [])
     store.drop_unfinished(FOLDER)  # it is not what sealing leaves behind
@@ -68,7 +68,7 @@ def test_what_was_set_aside_is_nothing_until_it_is_adopted(store: Store) -> None
         assert file.read() == b"some data"
     other = store.draft(OTHER, is_rewrite=True)
     other.write(b"in vain")
-    path = store.set_aside(other, OTHER)
+    path = other.set_aside(OTHER.partition("/")[0])
     other.drop()
     store.drop_rewrites(FOLDER)
     with pytest.raises(FileNotFoundError):

@@ -234,10 +234,9 @@ def _fresh(
     """Returns what has happened since a snapshot; None if there is one, and nothing has."""
     if bool(from_warehouse) == bool(location):
         raise FjordError("give either the location of the table, or a warehouse")
-    if from_warehouse:
+    if location is None:
         found = _from_warehouse(spark, from_warehouse, table, before)
     else:
-        assert location is not None
         found = _from_history(spark, location, table, before)
     return None if before is not None and not found.is_whole and not found.rows else found
 
@@ -329,9 +328,7 @@ def _write(
         frame = merge_latest(_rows(spark, place, known), fresh.frame, at)
     folder = f"snapshot-{fresh.end}-{stamp(clock)}"
     written = warehouse.write_folder(frame, place, folder)
-    replaced = dict(known.replaced) if known else {}
-    if known is not None:
-        replaced[known.folder] = at_us
+    replaced = {**known.replaced, known.folder: at_us} if known else {}
     return Snapshot(
         folder=folder,
         table=table,

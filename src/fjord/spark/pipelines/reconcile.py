@@ -22,7 +22,8 @@ one that the server has lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -78,20 +79,24 @@ def reconcile(  # noqa: PLR0913 - options of a user
     """
     if bucket not in BUCKETS:
         raise UsageError(f"a bucket is an {' or a '.join(BUCKETS)}, not {bucket!r}")
-    steps = _Steps(progress, 4 if warehouse else 2)
+    steps = count()
+
+    def tell(what: str) -> None:
+        progress(what, next(steps), 4 if warehouse else 2)
+
     stock = sides.stock(warehouse, table) if warehouse else None
     scope = sides.scope(location, table, start, end, blocks=blocks)
     with report.explained():
-        steps.tell("reading cold blocks")
+        tell("reading cold blocks")
         cold = _cold(spark, scope, deep=deep)
         if stock is None:
-            steps.tell("reading the tail")
+            tell("reading the tail")
             rest = _tail(spark, scope)
         else:
             stock = sides.within(stock, scope.start, end)
             compared = _Compared(spark, scope, stock, ops=ops or stock.ops, is_open=not end)
-            rest = compared.run(steps, is_by_block=bucket == "block")
-    steps.tell("done")
+            rest = compared.run(tell, is_by_block=bucket == "block")
+    tell("done")
     return _report(table, scope, [cold, rest])
 
 
@@ -101,19 +106,6 @@ class Comparison(NamedTuple):
     figures: Mapping[str, Figure]
     lines: Sequence[Mapping[str, Figure]]  # of buckets that differ
     buckets: int  # how many of them there are
-
-
-class _Steps:
-    """Tells how many of the steps are done."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = -1
-
-    def tell(self, what: str) -> None:
-        self._done += 1
-        self._progress(what, self._done, self._total)
 
 
 def _report(table: str, scope: Scope, found: Sequence[Comparison]) -> Report:
@@ -140,31 +132,41 @@ def _report(table: str, scope: Scope, found: Sequence[Comparison]) -> Report:
 
 def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Comparison:
     """Compares what node, metadata and files say of each block, as a whole."""
-    described = sides.described(scope)
+    metadata, described = sides.described(scope)
     needed = sides.cold(spark, scope).select("block", *sides.COLUMNS)
     rows = sides.summarise(needed, F.col("block"))
     compared = {
-        "server": sides.lines_frame(spark, sides.server_lines(scope)),
-        "metadata": sides.lines_frame(spark, sides.metadata_lines(described.metadata)),
+        "server": sides.lines_frame(
+            spark, [(one.name, one.rows, None, None, None, None, None) for one in scope.blocks]
+        ),
+        "metadata": sides.lines_frame(
+            spark, [sides.line(name, one) for name, one in metadata.items()]
+        ),
         "cold": rows,
     }
     with report.kept(rows):
-        count = _count(rows)
+        cold_rows = _count(rows)
         every = sides.compare(compared)
-        lines = every.orderBy("bucket", "side").limit(LINES_MAX).collect()
+        lines = _first_lines(every)
         told = _buckets(every, lines)
-    suspects = told | described.problems.keys()
+    suspects = told | described.keys()
     names = [one.name for one in scope.blocks if deep or one.name in suspects]
-    problems = {**sides.damages(spark, scope, names), **described.problems}
-    shown = [_line(line, _cold_problem(line, problems)) for line in lines]
+    problems = {**sides.damages(spark, scope, names), **described}
+    shown = [
+        _line(line, problems.get(line["bucket"], "") if line["side"] == "cold" else "")
+        for line in lines
+    ]
     # A file may be damaged where no figure is taken from: only its checksum tells.
     shown += [
         _line({"bucket": name, "side": "cold"}, problem)
         for name, problem in sorted(problems.items())
         if name not in told
     ]
-    figures: dict[str, Figure] = {"cold_rows": count}
-    return Comparison(figures, shown, len(told | problems.keys()))
+    return Comparison({"cold_rows": cold_rows}, shown, len(told | problems.keys()))
+
+
+def _first_lines(compared: DataFrame) -> list[Row]:
+    return compared.orderBy("bucket", "side").limit(LINES_MAX).collect()
 
 
 def _buckets(compared: DataFrame, lines: Sequence[Row]) -> set[str]:
@@ -174,19 +176,14 @@ def _buckets(compared: DataFrame, lines: Sequence[Row]) -> set[str]:
     return {row["bucket"] for row in compared.select("bucket").distinct().collect()}
 
 
-def _cold_problem(line: Row, problems: Mapping[str, str]) -> str:
-    return problems.get(line["bucket"], "") if line["side"] == "cold" else ""
-
-
 def _tail(spark: SparkSession, scope: Scope) -> Comparison:
     """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
     needed = sides.tail(spark, scope).select(*sides.COLUMNS)
     rows = sides.summarise(needed, F.lit(sides.TAIL))
     with report.kept(rows):
-        count = _count(rows)
-        lines = sides.compare({"server": rows}).collect()
-    shown = [_line(line, "") for line in lines]
-    return Comparison({"tail_rows": count}, shown, len(shown))
+        tail_rows = _count(rows)
+        shown = [_line(line, "") for line in sides.compare({"server": rows}).collect()]
+    return Comparison({"tail_rows": tail_rows}, shown, len(shown))
 
 
 # -- history and warehouse ------------------------------------------------------------------------
@@ -216,7 +213,7 @@ class _Compared:
         is_late = F.lit(is_open) & (F.col("seq") >= scope.end)
         self._warehouse = kept.where(is_inside | is_late)
 
-    def run(self, steps: _Steps, *, is_by_block: bool) -> Comparison:
+    def run(self, tell: Callable[[str], None], *, is_by_block: bool) -> Comparison:
         bucket = F.col("block") if is_by_block else sides.hour()
         covered = self._history.where(
             F.col("seq").between(self._stock.start, self._stock.watermark)
@@ -226,12 +223,12 @@ class _Compared:
             frames = [sides.by_block(frame, self._scope.blocks) for frame in frames]
         history, warehouse = (sides.summarise(frame, bucket) for frame in frames)
         with report.kept(history), report.kept(warehouse):
-            steps.tell("reading all history")
+            tell("reading all history")
             rows = _count(history)
-            steps.tell("reading the warehouse")
+            tell("reading the warehouse")
             stocked = _count(warehouse)
             compared = sides.compare({"history": history, "warehouse": warehouse})
-            lines = compared.orderBy("bucket", "side").limit(LINES_MAX).collect()
+            lines = _first_lines(compared)
             buckets = len(_buckets(compared, lines))
         lag = self._history.where(F.col("seq") > self._stock.watermark).count()
         figures: dict[str, Figure] = {
@@ -250,12 +247,16 @@ class _Compared:
         """Compares the files of the warehouse with what its manifest says of them."""
         frame = sides.stocked(self._spark, self._stock)
         compared = {
-            "manifest": sides.lines_frame(self._spark, sides.manifest_lines(self._stock)),
+            "manifest": sides.lines_frame(
+                self._spark, [sides.line(sides.short(one.path), one) for one in self._stock.files]
+            ),
             "warehouse": sides.summarise(frame, sides.by_file()),
         }
-        lines = sides.compare(compared).orderBy("bucket", "side").limit(LINES_MAX).collect()
         missing = {sides.short(path) for path in self._stock.missing}
-        return [_line(line, _file_problem(line, missing)) for line in lines]
+        return [
+            _line(line, _file_problem(line, missing))
+            for line in _first_lines(sides.compare(compared))
+        ]
 
 
 def _explained(

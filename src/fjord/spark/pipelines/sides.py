@@ -16,17 +16,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-import fjord
 from fjord.blocks import schema
 from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.client.history import BlockInfo
-from fjord.errors import Code, CorruptionError, FjordError, RefusedError
+from fjord.errors import CorruptionError, FjordError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
 from fjord.spark.extent import Nature
@@ -73,8 +72,9 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
     """
     with location.open() as database:
         first_seq = database.stats()["first_seq"]
-        found = _blocks(database, table)
-        is_kept = _is_kept(Nature.of(database.table(table)), found)
+        nature = Nature.of(database.table(table))
+        found = database.blocks(table) if nature.kind != Kind.KV else []
+        is_kept = _is_kept(nature, found)
         begin = found[0].first if found else first_seq
         cold_end = found[-1].last if found else first_seq - 1
         durable_end = database.span(table, cold_end, rows_max=1).durable_seq + 1
@@ -107,42 +107,22 @@ def _is_kept(nature: Nature, blocks: Sequence[BlockInfo]) -> bool:
     return nature.has_history and not nature.forgets and is_sealed
 
 
-def _blocks(database: fjord.Database, table: str) -> list[BlockInfo]:
-    try:
-        return database.blocks(table)
-    except RefusedError as error:
-        if error.code is not Code.WRONG_KIND:
-            raise
-        return []  # a key/value table has none
-
-
 # -- server and cold ------------------------------------------------------------------------------
 
 
-def server_lines(scope: Scope) -> list[Line]:
-    """Returns what the node says of each block."""
-    return [(one.name, one.rows, None, None, None, None, None) for one in scope.blocks]
+def line(name: str, found: Metadata | DataFile) -> Line:
+    """Returns what a description says of a block or a file."""
+    return (name, found.rows, found.min_seq, found.max_seq, None, found.value_crc, None)
 
 
-def metadata_lines(read: Mapping[str, Metadata]) -> list[Line]:
-    """Returns what the metadata of each block says."""
-    return [
-        (name, one.rows, one.min_seq, one.max_seq, None, one.value_crc, None)
-        for name, one in read.items()
-    ]
+def described(scope: Scope) -> tuple[dict[str, Metadata], dict[str, str]]:
+    """Reads the metadata of all blocks, and compares it with what the node says.
 
-
-class Described(NamedTuple):
-    """The metadata of blocks, and what is wrong with it, by the name of the block."""
-
-    metadata: dict[str, Metadata]
-    problems: dict[str, str]
-
-
-def described(scope: Scope) -> Described:
-    """Reads the metadata of all blocks, and compares it with what the node says."""
+    Returns:
+        the metadata, and what is wrong with it, by the name of the block.
+    """
     if not scope.blocks:
-        return Described({}, {})
+        return {}, {}
     catalog = Catalog(Store(scope.store))
     with ThreadPoolExecutor(_THREADS) as pool:
         found = list(pool.map(lambda one: _described(catalog, one), scope.blocks))
@@ -161,7 +141,7 @@ def described(scope: Scope) -> Described:
             f"the block before it, {previous}, is not there, and the table has no retention; if "
             f"it had one when that went, give the start {first.first}",
         )
-    return Described(metadata, problems)
+    return metadata, problems
 
 
 def _described(catalog: Catalog, block: BlockInfo) -> tuple[Metadata | None, str]:
@@ -273,7 +253,9 @@ def stock(target: str, table: str) -> Stock:
         )
     paths = [one.path for one in found.files()]
     folders = {path.rpartition("/")[0] for path in paths}
-    present = {_joined(folder, name) for folder in folders for name in found.target.names(folder)}
+    present = {
+        f"{folder}/{name}".lstrip("/") for folder in folders for name in found.target.names(folder)
+    }
     return Stock(
         files=named,
         missing=[found.target.shown(path) for path in paths if path not in present],
@@ -284,24 +266,12 @@ def stock(target: str, table: str) -> Stock:
     )
 
 
-def _joined(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
-
-
 def within(stock: Stock, start: int, end: int) -> Stock:
     """Returns a warehouse without the files that have no rows of a range; `end` 0 = none."""
     files = [one for one in stock.files if one.max_seq >= start and (not end or one.min_seq < end)]
     paths = {one.path for one in files}
     missing = [path for path in stock.missing if path in paths]
     return replace(stock, files=files, missing=missing)
-
-
-def manifest_lines(stock: Stock) -> list[Line]:
-    """Returns what the warehouse says of each of its files."""
-    return [
-        (short(one.path), one.rows, one.min_seq, one.max_seq, None, one.value_crc, None)
-        for one in stock.files
-    ]
 
 
 def stocked(spark: SparkSession, stock: Stock) -> DataFrame:

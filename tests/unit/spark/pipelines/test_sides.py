@@ -26,8 +26,8 @@ def filled(path: Path, **settings: Any) -> list[BlockInfo]:
 
 def without_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets nodes forget the first block of each table."""
-    listed = sides._blocks
-    monkeypatch.setattr(sides, "_blocks", lambda *given: listed(*given)[1:])
+    listed = fjord.Database.blocks
+    monkeypatch.setattr(fjord.Database, "blocks", lambda *given: listed(*given)[1:])
 
 
 def test_what_nothing_forgets_counts_from_the_start(
@@ -37,16 +37,16 @@ def test_what_nothing_forgets_counts_from_the_start(
     where = Location.of_path(str(tmp_path))
     whole = sides.scope(where, "events", 1, 0)
     assert (whole.start, whole.is_kept, len(whole.blocks)) == (1, True, 3)
-    assert sides.described(whole).problems == {}
+    assert sides.described(whole)[1] == {}
     without_first(monkeypatch)
     lacking = sides.scope(where, "events", 1, 0)
     assert (lacking.start, len(lacking.blocks)) == (1, 2)
-    problems = sides.described(lacking).problems
+    problems = sides.described(lacking)[1]
     assert problems.keys() == {blocks[1].name}
     assert f"the block before it, {blocks[0].name}, is not there" in problems[blocks[1].name]
     # Who asks for a later start does not care for what was before.
     later = sides.scope(where, "events", blocks[1].first, 0)
-    assert (later.start, sides.described(later).problems) == (blocks[1].first, {})
+    assert (later.start, sides.described(later)[1]) == (blocks[1].first, {})
 
 
 def test_what_retention_has_removed_does_not_count(
@@ -56,7 +56,7 @@ def test_what_retention_has_removed_does_not_count(
     without_first(monkeypatch)
     found = sides.scope(Location.of_path(str(tmp_path)), "events", 1, 0)
     assert (found.start, found.is_kept) == (blocks[1].first, False)
-    assert sides.described(found).problems == {}
+    assert sides.described(found)[1] == {}
 
 
 def test_tables_without_history_begin_with_the_journal(tmp_path: Path) -> None:
