@@ -18,7 +18,6 @@ Rows were checked when they were written.  One that is damaged all the same is t
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -31,6 +30,7 @@ from pyspark.sql.types import DataType, DecimalType
 from fjord import values
 from fjord.columns import Strings
 from fjord.declared import rows as declared_rows
+from fjord.declared.rows import NUMBER
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError, LocalProtocolError
 from fjord.spark.declared import LARGE, SPARK_TYPES, TIME_UNITS_US, Typed
@@ -38,8 +38,6 @@ from fjord.spark.source import Wanted
 
 # The columns that are needed to make others of them; the last one is for what is said of damage.
 NEEDED: Final = ("type", "value", "seq")
-_NUMBER_SIZE: Final = 2
-_END_SIZE: Final = 4
 # As which numbers columns are stored.
 _STORED_WHOLE: Final[dict[str, Any]] = {
     **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
@@ -91,8 +89,7 @@ def decode(batch: pa.RecordBatch, typed: Typed, table: str) -> list[pa.Array]:
         return [pa.nulls(batch.num_rows, ARROW[one.type]) for one in typed.columns]
     if count == batch.num_rows:
         return _decoded(_Rows(found, seqs, table), typed)
-    places = pc.indices_nonzero(is_row)
-    rows = _Rows(found.take(places), None if seqs is None else seqs.take(places), table)
+    rows = _Rows(found, seqs, table).take(pc.indices_nonzero(is_row))
     # Where each row of the batch is among those that are rows; nowhere, for the others.
     nth = pc.subtract(pc.cumulative_sum(is_row.cast(pa.int64())), 1)
     spread = pc.if_else(is_row, nth, pa.scalar(None, pa.int64()))
@@ -110,14 +107,10 @@ class _Rows(NamedTuple):
         seqs = None if self.seqs is None else self.seqs.take(places)
         return _Rows(self.data.take(places), seqs, self.table)
 
-    def cut(self, start: int, size: int) -> Any:
-        """Returns the same few bytes of each row, one behind the other."""
-        return pc.binary_slice(self.data, start, start + size).buffers()[2]
-
     def numbers(self, type_: Any, start: int) -> pa.Array:
         """Returns the numbers that stand at a place of each row."""
-        buffer = self.cut(start, type_.bit_width // 8)
-        return pa.Array.from_buffers(type_, len(self.data), [None, buffer])
+        cut = pc.binary_slice(self.data, start, start + type_.bit_width // 8)
+        return pa.Array.from_buffers(type_, len(cut), [None, cut.buffers()[2]])
 
     def refused(self, at: int, problem: str) -> FjordError:
         seq = None if self.seqs is None else self.seqs[at].as_py()
@@ -127,8 +120,8 @@ class _Rows(NamedTuple):
 
 def _decoded(rows: _Rows, typed: Typed) -> list[pa.Array]:
     lengths = pc.binary_length(rows.data)
-    if pc.min(lengths).as_py() < _NUMBER_SIZE:
-        at = pc.index(pc.less(lengths, _NUMBER_SIZE), value=True).as_py()
+    if pc.min(lengths).as_py() < NUMBER.size:
+        at = pc.index(pc.less(lengths, NUMBER.size), value=True).as_py()
         raise rows.refused(at, "a row is too short")
     numbers = rows.numbers(pa.uint16(), 0)
     there = pc.unique(numbers).to_pylist()
@@ -159,51 +152,22 @@ def _unknown(number: int, known: dict[int, Schema]) -> str:
     )
 
 
-class _Layout(NamedTuple):
-    """Where what stands in a row."""
-
-    null_bytes: int
-    fixed: dict[str, tuple[int, int]]  # where columns that have a size begin, and their sizes
-    ends: dict[str, int]  # where the ends of the others stand, in order
-    size: int  # of all that
-    forbidden: bytes  # bits that no row has among its nulls
-
-
-@functools.lru_cache(maxsize=1024)
-def _layout(schema: Schema) -> _Layout:
-    null_bytes = -(-len(schema.columns) // 8)
-    at = _NUMBER_SIZE + null_bytes
-    fixed, ends = {}, {}
-    for column in schema.columns:
-        if column.kind.is_fixed:
-            size = struct.calcsize("<" + column.kind.code)
-            fixed[column.name] = (at, size)
-            at += size
-    for column in schema.columns:
-        if not column.kind.is_fixed:
-            ends[column.name] = at
-            at += _END_SIZE
-    bits = sum(1 << place for place, one in enumerate(schema.columns) if one.required)
-    bits |= (1 << 8 * null_bytes) - (1 << len(schema.columns))
-    return _Layout(null_bytes, fixed, ends, at, bits.to_bytes(null_bytes, "little"))
-
-
 class _Part:
     """Rows of one schema."""
 
     def __init__(self, rows: _Rows, schema: Schema) -> None:
         self._rows = rows
         self._schema = schema
-        self._layout = _layout(schema)
+        self._layout = declared_rows.of(schema).layout
         lengths = pc.binary_length(rows.data).cast(pa.int64())
         self._require(pc.greater_equal(lengths, self._layout.size))
-        start = _NUMBER_SIZE
         self._nulls = [
-            rows.numbers(pa.uint8(), start + at) for at in range(self._layout.null_bytes)
+            rows.numbers(pa.uint8(), NUMBER.size + at) for at in range(self._layout.null_bytes)
         ]
+        # By the places of columns that have no size; `ends` are u32.
         self._ends = {
-            name: rows.numbers(pa.uint32(), at).cast(pa.int64())
-            for name, at in self._layout.ends.items()
+            place: rows.numbers(pa.uint32(), self._layout.ends_place + 4 * nth).cast(pa.int64())
+            for nth, place in enumerate(self._layout.loose)
         }
         self._check(lengths)
 
@@ -216,16 +180,19 @@ class _Part:
                 found.append(pa.nulls(len(self._rows.data), ARROW[column.type]))
                 continue
             place, stored = own[column.name]
-            array = self._without_nulls(place, self._array(stored))
+            array = self._without_nulls(place, self._array(place, stored))
             found.append(fitted(array, stored.type, column.type))
         return found
 
     # -- checks -----------------------------------------------------------------------------------
 
     def _check(self, lengths: pa.Array) -> None:
-        for byte, bits in zip(self._nulls, self._layout.forbidden, strict=True):
-            found = pc.bit_wise_and(byte, pa.scalar(bits, pa.uint8()))
-            self._require(pc.equal(found, pa.scalar(0, pa.uint8())))
+        count, size = len(self._schema.columns), self._layout.null_bytes
+        # Bits that no row has among its nulls: of required columns, and of none.
+        required = sum(1 << at for at, one in enumerate(self._schema.columns) if one.required)
+        forbidden = (required | (1 << 8 * size) - (1 << count)).to_bytes(size, "little")
+        for byte, bits in zip(self._nulls, forbidden, strict=True):
+            self._require(_has_none(byte, bits))
         before: Any = pa.scalar(0, pa.int64())
         for ends in self._ends.values():
             self._require(pc.less_equal(before, ends))
@@ -247,12 +214,13 @@ class _Part:
 
     # -- columns ----------------------------------------------------------------------------------
 
-    def _array(self, column: Column) -> pa.Array:
+    def _array(self, place: int, column: Column) -> pa.Array:
         """Returns a column with its own type; anything where there is no value."""
         if not column.kind.is_fixed:
-            return self._strings(column)
-        at, size = self._layout.fixed[column.name]
+            return self._strings(place, column)
+        at = self._layout.places[place]
         if column.type not in _STORED:
+            size = struct.calcsize("<" + column.kind.code)
             data = pc.binary_slice(self._rows.data, at, at + size)
             return _digits(data, size, signed=column.type.startswith("int"))
         found = self._rows.numbers(_STORED[column.type], at)
@@ -271,20 +239,19 @@ class _Part:
         byte, bit = self._nulls[place // 8], 1 << place % 8
         if pc.max(byte).as_py() == 0:
             return array
-        found = pc.bit_wise_and(byte, pa.scalar(bit, pa.uint8()))
-        is_there = pc.equal(found, pa.scalar(0, pa.uint8()))
-        return pc.if_else(is_there, array, pa.scalar(None, array.type))
+        return pc.if_else(_has_none(byte, bit), array, pa.scalar(None, array.type))
 
-    def _strings(self, column: Column) -> pa.Array:
+    def _strings(self, place: int, column: Column) -> pa.Array:
         """Returns a column of strings or binary.
 
         The bytes of all rows are one buffer.  Offsets that say where each string begins and ends
         make an array of it that has the strings, and between them all the rest.
         """
-        names = list(self._ends)
-        nth = names.index(column.name)
-        stops = self._ends[column.name]
-        starts: Any = self._ends[names[nth - 1]] if nth else pa.scalar(0, pa.int64())
+        nth = self._layout.loose.index(place)
+        stops = self._ends[place]
+        starts: Any = pa.scalar(0, pa.int64())
+        if nth:
+            starts = self._ends[self._layout.loose[nth - 1]]
         data, count = self._rows.data, len(self._rows.data)
         _, offsets, buffer = data.buffers()
         begins = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=data.offset)
@@ -303,6 +270,11 @@ class _Part:
             return found.cast(pa.string())
         except pa.ArrowInvalid as error:
             raise self._damaged() from error
+
+
+def _has_none(byte: pa.Array, bits: int) -> pa.Array:
+    found = pc.bit_wise_and(byte, pa.scalar(bits, pa.uint8()))
+    return pc.equal(found, pa.scalar(0, pa.uint8()))
 
 
 def _even(count: int) -> pa.Array:
@@ -444,10 +416,6 @@ def problem(schema: Schema, fields: Mapping[str, DataType]) -> str | None:
     return None
 
 
-class _CannotError(Exception):
-    """A value is none of its column."""
-
-
 def encode(schema: Schema, given: Mapping[str, pa.Array], count: int) -> tuple[pa.Array, Any]:
     """Returns rows as bytes, and their keys if the schema has key columns, else None.
 
@@ -462,11 +430,11 @@ def encode(schema: Schema, given: Mapping[str, pa.Array], count: int) -> tuple[p
     }
     try:
         stored = {one.name: _stored(one, columns[one.name]) for one in schema.columns}
-    except (pa.ArrowInvalid, _CannotError) as error:
+    except (ValueError, OverflowError) as error:  # Arrow's own is a ValueError
         raise _explained(schema, columns, count, error) from error
     fixed = [as_bytes(stored[one.name]) for one in schema.columns if one.kind.is_fixed]
     loose = [stored[one.name] for one in schema.columns if not one.kind.is_fixed]
-    head = [pa.scalar(schema.number.to_bytes(2, "little"), pa.binary()), *_nulls(schema, columns)]
+    head = [pa.scalar(NUMBER.pack(schema.number), pa.binary()), *_nulls(schema, columns)]
     rows = pc.binary_join_element_wise(*head, *fixed, *_ends(loose), *loose, _NOTHING)
     return rows, _keys(schema, stored) if schema.key else None
 
@@ -475,10 +443,10 @@ def _stored(column: Column, values: pa.Array) -> pa.Array:
     """Returns what is stored of a column: numbers, or bytes; something where there is no value.
 
     Raises:
-        ArrowInvalid, _CannotError: if a value is none of its column.
+        ValueError, OverflowError: if a value is none of its column.
     """
     if values.null_count and column.required:
-        raise _CannotError
+        raise ValueError
     if column.type in _STORED_WHOLE:
         return filled(values.cast(_STORED_WHOLE[column.type]), 0)
     if column.type in _STORED_FLOATS:
@@ -486,7 +454,7 @@ def _stored(column: Column, values: pa.Array) -> pa.Array:
         if values.type == pa.float64():
             is_overflown = pc.and_(pc.is_inf(found), pc.is_finite(values))
             if pc.any(is_overflown).as_py():
-                raise _CannotError
+                raise ValueError
         return filled(found, 0.0)
     if column.type in TIME_UNITS_US:
         return _moments(column, values)
@@ -494,7 +462,8 @@ def _stored(column: Column, values: pa.Array) -> pa.Array:
         return filled(values.cast(pa.bool_()), False)
     if not column.kind.is_fixed:
         return filled(values.cast(pa.binary()), b"")
-    return _large(column, values)
+    numbers = [0 if one is None else whole(one) for one in values.to_pylist()]
+    return pa.array(column.kind.store(numbers), pa.binary())
 
 
 def _moments(column: Column, values: pa.Array) -> pa.Array:
@@ -507,16 +476,8 @@ def _moments(column: Column, values: pa.Array) -> pa.Array:
     assert column.kind.bounds is not None
     low, high = column.kind.bounds
     if not pc.all(pc.and_(pc.greater_equal(found, low), pc.less_equal(found, high))).as_py():
-        raise _CannotError
+        raise ValueError
     return found
-
-
-def _large(column: Column, values: pa.Array) -> pa.Array:
-    try:
-        numbers = [0 if one is None else whole(one) for one in values.to_pylist()]
-        return pa.array(column.kind.store(numbers), pa.binary())
-    except (ValueError, OverflowError) as error:
-        raise _CannotError from error
 
 
 def whole(given: Any) -> int:

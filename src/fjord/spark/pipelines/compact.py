@@ -26,7 +26,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -54,17 +54,9 @@ GRACE: Final = timedelta(days=1)
 _COLUMNS: Final = ["name", "path", "metadata", "problem"]
 
 
-Groups = Sequence[Sequence[fjord.BlockInfo]]
-Planner = Callable[[Sequence[fjord.BlockInfo]], list[list[fjord.BlockInfo]]]
+Blocks = Sequence[fjord.BlockInfo]
+Groups = Sequence[Blocks]
 Told = tuple[str, str, str, str]  # the columns above
-
-
-class Compacted(NamedTuple):
-    """What a run has found, and made of it."""
-
-    blocks: Sequence[fjord.BlockInfo]  # of before
-    groups: Groups
-    made: Sequence[fjord.BlockInfo] | None  # None: nothing was to be done but to look
 
 
 def compact(  # noqa: PLR0913 - options of a user
@@ -99,15 +91,11 @@ def compact(  # noqa: PLR0913 - options of a user
     with _opened(location, read_only=dry_run) as db:
         blocks = db.blocks(table)
         if dry_run or not blocks:
-            done = Compacted(blocks, planned(blocks), None if dry_run else ())
-        else:
-            done = _Run(spark, db, blocks[0]).rewrite(planned, progress)
-    return _report(table, done)
+            return _report(table, blocks, planned(blocks), None if dry_run else ())
+        return _report(table, *_Run(spark, db, blocks[0]).rewrite(planned, progress))
 
 
-def plan(
-    blocks: Sequence[fjord.BlockInfo], *, target_bytes: int, min_blocks: int
-) -> list[list[fjord.BlockInfo]]:
+def plan(blocks: Blocks, *, target_bytes: int, min_blocks: int) -> list[list[fjord.BlockInfo]]:
     """Returns which blocks become one: neighbours, as many as the target has room for."""
     groups: list[list[fjord.BlockInfo]] = []
     group: list[fjord.BlockInfo] = []
@@ -137,8 +125,10 @@ class _Run:
         self._tag = int.from_bytes(LocalDisk().new_uuid()[:8], "big")  # no other run has it
         self._problems: list[str] = []  # of groups that stay as they are
 
-    def rewrite(self, planned: Planner, progress: Progress) -> Compacted:
-        """Makes one block of each group of those that there are now."""
+    def rewrite(
+        self, planned: Callable[[Blocks], Groups], progress: Progress
+    ) -> tuple[Blocks, Groups, Blocks]:
+        """Makes one block of each group; returns the blocks of before, the groups, and those."""
         with self._store.rewriting_lock():
             self._clean()
             blocks = self._db.blocks(self._table)  # as whoever had the lock has left them
@@ -147,7 +137,7 @@ class _Run:
                 made = self._rewrite(groups, progress)
             finally:
                 self._store.drop_rewrites(self._folder, self._before_us())
-        return Compacted(blocks, groups, made)
+        return blocks, groups, made
 
     def _rewrite(self, groups: Groups, progress: Progress) -> list[fjord.BlockInfo]:
         made: list[fjord.BlockInfo] = []
@@ -298,8 +288,8 @@ def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
     )
 
 
-def _report(table: str, done: Compacted) -> Report:
-    blocks, groups, made = done
+def _report(table: str, blocks: Blocks, groups: Groups, made: Blocks | None) -> Report:
+    """Returns what was found and done; `made` is None if it was only looked at."""
     replaced = [block for group in groups for block in group]
     figures: dict[str, Figure] = {
         "table": table,

@@ -17,7 +17,8 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
@@ -26,7 +27,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import fjord
-from fjord.clock import Clock, SystemClock
+from fjord.clock import SystemClock
 from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
 from fjord.spark.options import Location
@@ -64,8 +65,7 @@ def replay(
     with report.explained():
         if options.get("dry_run", False):
             return _dry_run(spark, plan)
-        begun = begin(plan, _list_name(spark, plan.redrive))
-        return _Run(spark, plan, begun, progress).report()
+        return _Run(spark, plan, begin(plan, _list_name(spark, plan.redrive)), progress).report()
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -119,17 +119,18 @@ def _list_name(spark: SparkSession, path: str) -> str:
 
 def _dry_run(spark: SparkSession, plan: Plan) -> Report:
     rows, listed = _rows(spark, plan, plan.start, plan.end), _listed(spark, plan, plan.end)
-    if listed is not None:
-        rows = rows.join(listed, "seq", "left_semi")
-    counts = counted(rows).orderBy("hour", "op").collect()
+    counts = counted(_chosen(rows, listed)).orderBy("hour", "op").collect()
     figures: dict[str, Figure] = {
         "dry_run": True,
         "table": plan.table,
         "target": plan.target,
         "selected_rows": sum(row["rows"] for row in counts),
     }
-    lines = [{"hour": row["hour"], "op": row["op"], "rows": row["rows"]} for row in counts]
-    return Report(job="replay", figures=figures, rows=lines)
+    return Report(job="replay", figures=figures, rows=[row.asDict() for row in counts])
+
+
+def _chosen(rows: DataFrame, listed: DataFrame | None) -> DataFrame:
+    return rows if listed is None else rows.join(listed, "seq", "left_semi")
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -138,32 +139,20 @@ def _dry_run(spark: SparkSession, plan: Plan) -> Report:
 class _Run:
     """Writes what is left of a replay."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        plan: Plan,
-        begun: Begun,
-        progress: Progress,
-        clock: Clock | None = None,
-    ) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, begun: Begun, progress: Progress) -> None:
         self._spark = spark
         self._plan = plan
         self._kind = _target_kind(plan)
         self._begun = begun
         self._progress = progress
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     def report(self) -> Report:
         self._progress(f"replay {self._plan.replay_id}: looking at history", 0, None)
         listed = _listed(self._spark, self._plan, self._begun.end)
-        if listed is not None:
-            listed.persist()
-        try:
+        with nullcontext() if listed is None else report.kept(listed):
             found = self._batches(listed)
             written, rows = self._write_all(found, listed)
-        finally:
-            if listed is not None:
-                listed.unpersist()
         return Report(
             job="replay",
             figures={
@@ -183,7 +172,7 @@ class _Run:
         begun, after = self._begun, max(self._plan.start - 1, self._begun.last)
         if after + 1 >= begun.end:
             return []
-        rows = self._chosen(_rows(self._spark, self._plan, after + 1, begun.end), listed)
+        rows = _chosen(_rows(self._spark, self._plan, after + 1, begun.end), listed)
         counts = pieces(rows, begun.cut).limit(PIECES_MAX + 1).collect()
         if len(counts) > PIECES_MAX:
             raise FjordError(
@@ -196,27 +185,18 @@ class _Run:
     def _write_all(
         self, batches: Sequence[ReplayBatch], listed: DataFrame | None
     ) -> tuple[int, int]:
-        """Returns how many batches and rows were written."""
+        """Writes each batch when it is due, until `stop` is set; returns how many, and rows."""
         total = sum(one.rows for one in batches)
+        begun_us = self._clock.monotonic_us()
         written = rows = 0
-        for batch in self._paced(batches):
+        for batch, due in zip(batches, due_seconds(batches, self._plan.pace), strict=True):
+            left = due - (self._clock.monotonic_us() - begun_us) / 1_000_000
+            if self._plan.stop.wait(max(0.0, left)):
+                break
             self._progress("replaying", rows, total)
             self._write(batch, listed)
             written, rows = written + 1, rows + batch.rows
         return written, rows
-
-    def _chosen(self, rows: DataFrame, listed: DataFrame | None) -> DataFrame:
-        return rows if listed is None else rows.join(listed, "seq", "left_semi")
-
-    def _paced(self, batches: Sequence[ReplayBatch]) -> Iterator[ReplayBatch]:
-        """Yields each batch when it is due; none any more once `stop` is set."""
-        begun_us = self._clock.monotonic_us()
-        due = due_seconds(batches, self._plan.pace)
-        for batch, seconds in zip(batches, due, strict=True):
-            left = seconds - (self._clock.monotonic_us() - begun_us) / 1_000_000
-            if self._plan.stop.wait(max(0.0, left)):
-                return
-            yield batch
 
     def _write(self, batch: ReplayBatch, listed: DataFrame | None) -> None:
         plan = self._plan
@@ -231,7 +211,7 @@ class _Run:
         rows = selected(source.load(), plan.selection)
         now = report.date(self._clock.wall_us())
         written = rewritten(
-            self._chosen(rows, listed),
+            _chosen(rows, listed),
             columns_for(plan.kind, self._kind),
             suffix=f"#{plan.replay_id}".encode() if plan.keys == "fresh" else b"",
             moved_to=now if plan.dates == "moved" else None,
@@ -315,10 +295,10 @@ class Plan:
     @property
     def cut(self) -> Cut:
         """How a new replay is cut into batches."""
+        if self.pace == "original":
+            return Cut(rows=self.batch_rows, seconds=BATCH_SECONDS, is_paced=True)
         if isinstance(self.pace, str):
-            is_paced = self.pace == "original"
-            seconds = BATCH_SECONDS if is_paced else 0
-            return Cut(rows=self.batch_rows, seconds=seconds, is_paced=is_paced)
+            return Cut(rows=self.batch_rows, seconds=0, is_paced=False)
         # About a batch a second, so that the pace is even.
         rows = max(1, min(self.batch_rows, round(self.pace)))
         return Cut(rows=rows, seconds=0, is_paced=True)
@@ -597,15 +577,12 @@ def pieces(rows: DataFrame, cut: Cut) -> DataFrame:
     places = [F.floor(F.col("txn") / cut.rows).alias("place")]
     if cut.seconds:
         places.append(F.floor(F.unix_seconds("ts") / cut.seconds).alias("time"))
-    return (
-        rows.groupBy(*places)
-        .agg(
-            F.max("txn").alias("last"),
-            F.count("*").alias("rows"),
-            F.min(F.unix_micros("ts")).alias("at_us"),
-        )
-        .select("last", "rows", "at_us")
+    figures = (
+        F.max("txn").alias("last"),
+        F.count("*").alias("rows"),
+        F.min(F.unix_micros("ts")).alias("at_us"),
     )
+    return rows.groupBy(*places).agg(*figures).select("last", "rows", "at_us")
 
 
 def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[ReplayBatch]:
