@@ -107,15 +107,13 @@ class Draft(io.RawIOBase):
         self._waiting.clear()
         self._waiting_bytes = 0
 
+    @abstractmethod
     def keep(self, name: str) -> None:
         """Ensures that this is the data of the block `name`, durably, in place of any other."""
-        self._write_waiting()
-        self._keep(checked(name))
 
+    @abstractmethod
     def set_aside(self, folder: str) -> str:
         """Keeps it, durably, where nobody takes it for a block; returns its path."""
-        self._write_waiting()
-        return self._set_aside(folder)
 
     @abstractmethod
     def drop(self) -> None:
@@ -123,12 +121,6 @@ class Draft(io.RawIOBase):
 
     @abstractmethod
     def _append(self, data: bytes) -> None: ...
-
-    @abstractmethod
-    def _keep(self, name: str) -> None: ...
-
-    @abstractmethod
-    def _set_aside(self, folder: str) -> str: ...
 
 
 # -- a local folder -------------------------------------------------------------------------------
@@ -292,14 +284,16 @@ class LocalDraft(Draft):
     def _append(self, data: bytes) -> None:
         self._file.write(self.size - len(data), data)
 
-    def _keep(self, name: str) -> None:
-        path = os.path.join(self._root, data_path(name))
+    def keep(self, name: str) -> None:
+        path = os.path.join(self._root, data_path(checked(name)))
+        self._write_waiting()
         self._file.sync()
         self._disk.rename(self._path, path)
         self._is_kept = True
         self._disk.sync_directory(os.path.dirname(path))
 
-    def _set_aside(self, folder: str) -> str:
+    def set_aside(self, folder: str) -> str:
+        self._write_waiting()
         self._file.sync()
         self._is_kept = True
         self._disk.sync_directory(os.path.dirname(self._path))
@@ -460,13 +454,15 @@ class RemoteDraft(Draft):
     def _append(self, data: bytes) -> None:
         self._file.write(data)
 
-    def _keep(self, name: str) -> None:
-        self._file.flush()
-        self._files.upload(self._file.name, data_path(name))
+    def keep(self, name: str) -> None:
+        self._upload(data_path(checked(name)))
 
-    def _set_aside(self, folder: str) -> str:
+    def set_aside(self, folder: str) -> str:
+        return self._upload(f"{folder}/_{stamp()}{REWRITTEN}")
+
+    def _upload(self, path: str) -> str:
+        self._write_waiting()
         self._file.flush()
-        path = f"{folder}/_{stamp()}{REWRITTEN}"
         self._files.upload(self._file.name, path)
         return path
 

@@ -62,11 +62,7 @@ class Store:
         else:
             self._is_local = False
             self._files = Remote(location)
-
-    @property
-    def is_shared(self) -> bool:
-        """Says whether other processes see it too."""
-        return self._files.is_shared
+        self.is_shared = self._files.is_shared  # other processes see it too
 
     def draft(self, name: str, *, is_rewrite: bool = False) -> Draft:
         """Returns a file to write the data of a block to; any name of its table will do.

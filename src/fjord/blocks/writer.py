@@ -71,12 +71,12 @@ def write_blocks(
     try:
         _check_shard(journal, plan)
         with store.lock():
-            sealer = _Sealer(journal, journal_directory, plan.shard, Catalog(store), progress)
-            groups = [
-                plan.ranges[start : start + RANGES_MAX]
-                for start in range(0, len(plan.ranges), RANGES_MAX)
-            ]
-            return [block for group in groups for block in sealer.write(group)]
+            blocks: list[Block] = []
+            for start in range(0, len(plan.ranges), RANGES_MAX):
+                some = plan.ranges[start : start + RANGES_MAX]
+                writers = [_RangeWriter(one, plan.shard, Catalog(store), progress) for one in some]
+                blocks += _write_ranges(journal, journal_directory, writers)
+            return blocks
     finally:
         journal.close()
 
@@ -88,62 +88,40 @@ def _check_shard(journal: Journal, plan: SealPlan) -> None:
             raise CorruptionError(path, 32, "it belongs to another journal than the plan")
 
 
-class _Sealer:
-    """One walk over the journal for each group of ranges."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        directory: str,
-        shard: bytes,
-        catalog: Catalog,
-        progress: Callable[[Block], None] | None,
-    ) -> None:
-        self._journal = journal
-        self._directory = directory
-        self._shard = shard
-        self._catalog = catalog
-        self._progress = progress
-
-    def write(self, ranges: Sequence[SealedRange]) -> list[Block]:
-        writers = [_RangeWriter(one, self._shard, self._catalog, self._progress) for one in ranges]
-        try:
-            self._walk([one for one in writers if not one.is_done])
-            for writer in writers:
-                writer.finish()
-        finally:
-            for writer in writers:
-                writer.abandon()
-        return [block for writer in writers for block in writer.blocks]
-
-    def _walk(self, writers: Sequence[_RangeWriter]) -> None:
-        if not writers:
-            return
-        by_table: dict[int, list[_RangeWriter]] = {}
+def _write_ranges(journal: Journal, directory: str, writers: Sequence[_RangeWriter]) -> list[Block]:
+    """Writes the blocks of ranges by one walk over the journal."""
+    try:
+        _walk(journal, directory, [one for one in writers if not one.is_done])
         for writer in writers:
-            by_table.setdefault(writer.range.table, []).append(writer)
-        # What was packed away before a range was fixed had nothing of it.
-        start = max(min(writer.first for writer in writers), self._journal.first_seq)
-        end = max(writer.range.last for writer in writers)
-        examined_bytes = 0
-        for located in self._journal.frames(start, durable_seq=end):
-            for table, found in _ops(located, by_table.keys()).items():
-                for writer in by_table[table]:
-                    writer.add(located, found, self._data)
-            examined_bytes += len(located.body)
-            if examined_bytes > _PIECE_BYTES:
-                examined_bytes = 0
-                _relieve(writers)
-            if located.frame.last_seq >= end:
-                return
-        # A journal that is not there has no damage either, and must not count as one without rows.
-        raise CorruptionError(self._directory, 0, f"the journal in it ends before seq {end}")
+            writer.finish()
+    finally:
+        for writer in writers:
+            writer.abandon()
+    return [block for writer in writers for block in writer.blocks]
 
-    def _data(self, op: _FoundOp) -> memoryview:
-        """Returns an op as it is decoded: what was staged is fetched, one op at a time."""
-        if op.opcode != reader.COMMIT:
-            return op.data
-        return memoryview(reader.messages_of(self._journal, op.data))
+
+def _walk(journal: Journal, directory: str, writers: Sequence[_RangeWriter]) -> None:
+    if not writers:
+        return
+    by_table: dict[int, list[_RangeWriter]] = {}
+    for writer in writers:
+        by_table.setdefault(writer.range.table, []).append(writer)
+    # What was packed away before a range was fixed had nothing of it.
+    start = max(min(writer.first for writer in writers), journal.first_seq)
+    end = max(writer.range.last for writer in writers)
+    examined_bytes = 0
+    for located in journal.frames(start, durable_seq=end):
+        for table, found in _ops(located, by_table.keys()).items():
+            for writer in by_table[table]:
+                writer.add(located, found, journal)
+        examined_bytes += len(located.body)
+        if examined_bytes > _PIECE_BYTES:
+            examined_bytes = 0
+            _relieve(writers)
+        if located.frame.last_seq >= end:
+            return
+    # A journal that is not there has no damage either, and must not count as one without rows.
+    raise CorruptionError(directory, 0, f"the journal in it ends before seq {end}")
 
 
 def _relieve(writers: Sequence[_RangeWriter]) -> None:
@@ -239,19 +217,20 @@ class _RangeWriter:
         self._there = {_edges(name): name for name in self._store.names(folder)}
         self._keep()
 
-    def add(
-        self, located: Located, found: Sequence[_FoundOp], read: Callable[[_FoundOp], memoryview]
-    ) -> None:
+    def add(self, located: Located, found: Sequence[_FoundOp], journal: Journal) -> None:
         """Takes the ops of the table that one commit has: all of them are for one block."""
         wanted = [] if self.is_done else [op for op in found if self._rows_of(op)]
         count = sum(map(self._rows_of, wanted))
         if count and self._rows and self._rows + count > self.range.block_rows:
             self._close(located.frame.first_seq - 1)
-            self.add(located, found, read)  # unless the next one is there already
+            self.add(located, found, journal)  # unless the next one is there already
             return
         self._rows += count
         for op in wanted:
-            self._take(located, op.seq, read(op))
+            data = op.data
+            if op.opcode == reader.COMMIT:  # what was staged is fetched, one op at a time
+                data = memoryview(reader.messages_of(journal, data))
+            self._take(located, op.seq, data)
 
     def _rows_of(self, op: _FoundOp) -> int:
         """Returns how many rows of an op are for the block."""
@@ -423,7 +402,9 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
     """
     catalog = Catalog(store)
     old = [catalog.verify(name) for name in names]
-    name = _new_name(old, tag)
+    one, last = old[0], old[-1].last
+    where = SealedRange(one.table_id, one.table, one.kind, one.first, last, tag, 0)
+    name = block_name(where, one.first, last)
     draft = store.draft(name, is_rewrite=True)
     try:
         writer: parquet.BlockWriter | None = None
@@ -508,12 +489,6 @@ def relink(catalog: Catalog, names: Sequence[str]) -> None:
         wanted = replace(found, previous=previous or found.previous, next=following or found.next)
         if wanted != found:
             catalog.store.write_metadata(name, wanted.encode())
-
-
-def _new_name(old: Sequence[Metadata], tag: int) -> str:
-    first, last = old[0], old[-1]
-    where = SealedRange(first.table_id, first.table, first.kind, first.first, last.last, tag, 0)
-    return block_name(where, first.first, last.last)
 
 
 def _parts(store: Store, names: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:

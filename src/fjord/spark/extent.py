@@ -40,7 +40,7 @@ from fjord.blocks.store import Store
 from fjord.client.history import BlockInfo, SpanInfo
 from fjord.errors import Code, CorruptionError, FjordError, NotFoundError, RefusedError
 from fjord.spark.declared import Declared
-from fjord.spark.options import Position, SourceOptions
+from fjord.spark.options import Location, Position, SourceOptions
 from fjord.spark.source import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
@@ -359,6 +359,20 @@ def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
         least = 0 if batch.rows else 1
         room = min(room, max(left * block.rows // max(block.bytes, 1), least))
     return room
+
+
+@contextlib.contextmanager
+def extent_of(location: Location, table: str, blocks: str = "") -> Iterator[Extent]:
+    """Opens a location, and looks at one table of it.
+
+    Args:
+        blocks: where blocks are, if not where the node says.
+
+    Raises:
+        FjordError: if there is no such table, or the location cannot be opened.
+    """
+    with location.open() as database:
+        yield Extent(database, SourceOptions(location=location, table=table, blocks=blocks))
 
 
 def begins(place: Position) -> bool:

@@ -75,19 +75,14 @@ class Target:
     @classmethod
     def of(cls, kind: str, settings: bytes = b"") -> Target:
         """Returns what a table with these settings wants."""
-        if kind == kinds.Kind.STREAM:
-            found = streams.decode_settings(settings)
-            is_log = found.mode is streams.Mode.LOG
-            rows_max = limits.BATCH_ROWS_MAX if is_log else limits.SLICE_ROWS_MAX
-            return cls(kind=kind, needs_key=not is_log, rows_max=rows_max, schema=found.declared)
-        if kind == kinds.Kind.KV:
-            return cls(kind=kind, needs_key=True, rows_max=limits.SLICE_ROWS_MAX)
-        of_jobs = jobs.decode_settings(settings)
+        found = kinds.settings_of(kind, settings)
+        is_log = isinstance(found, streams.Settings) and found.mode is streams.Mode.LOG
+        is_merged = not isinstance(found, jobs.Settings) or found.merge
         return cls(
             kind=kind,
-            needs_key=of_jobs.merge,
-            rows_max=limits.SLICE_ROWS_MAX,
-            schema=of_jobs.declared,
+            needs_key=is_merged and not is_log,
+            rows_max=limits.BATCH_ROWS_MAX if is_log else limits.SLICE_ROWS_MAX,
+            schema=found.declared if found else NO_COLUMNS,
         )
 
     @property

@@ -17,6 +17,7 @@ from typing import Final
 import fjord
 from fjord import commands, limits
 from fjord.blocks import schema
+from fjord.declared.schema import Column
 from fjord.errors import FjordError
 from fjord.kinds import Kind
 
@@ -131,7 +132,8 @@ class SourceOptions:
     partition_rows: int = ROWS_PER_PARTITION
     fails_on_loss: bool = True
     subscriber: str = ""
-    columns: tuple[str, ...] = ()  # empty: all; or PLAIN, or TYPED
+    columns: tuple[str, ...] = ()  # empty: all; or PLAIN, or TYPED; of a reader: their names
+    typed: tuple[Column, ...] = ()  # of a reader: those of them that are declared
     view: str = "log"
     ops: frozenset[str] = frozenset()  # empty: all
     key_prefix: bytes = b""

@@ -196,22 +196,21 @@ class _Mark:
 
     def move(self, seq: int) -> None:
         if seq > self._seq:
-            self._claimed().ack(seq)
+            self._subscriber = self._subscriber or self._claimed()
+            self._subscriber.ack(seq)
             self._seq = seq
 
     def _claimed(self) -> fjord.Subscriber:
         """Returns the subscriber, if it is still that of the query."""
         wanted = self.publication
-        if self._subscriber is None:
-            if self._database is None:
-                self._database = fjord.connect(wanted.server, timeout=_TIMEOUT_SECONDS)
-            stream = self._database.stream(wanted.table)
-            epochs = {one.name: one.epoch for one in stream.subscribers()}
-            if epochs.get(wanted.name) != wanted.epoch:
-                text = "somebody else has moved or deleted it, perhaps another query with its name"
-                raise StaleError(fjord.errors.Code.STALE_EPOCH, text)
-            self._subscriber = stream.subscriber(wanted.name)
-        return self._subscriber
+        if self._database is None:
+            self._database = fjord.connect(wanted.server, timeout=_TIMEOUT_SECONDS)
+        stream = self._database.stream(wanted.table)
+        epochs = {one.name: one.epoch for one in stream.subscribers()}
+        if epochs.get(wanted.name) != wanted.epoch:
+            text = "somebody else has moved or deleted it, perhaps another query with its name"
+            raise StaleError(fjord.errors.Code.STALE_EPOCH, text)
+        return stream.subscriber(wanted.name)
 
     def close(self) -> None:
         if self._database is not None:

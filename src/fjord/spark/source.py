@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -60,14 +60,12 @@ class FjordSource(DataSource):
         return ", ".join(f"`{name}` {type_}" for name, type_ in shown_columns(self.options).items())
 
     def reader(self, schema: StructType) -> FjordReader:
-        parsed = options.parse(self.options)
-        return FjordReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
+        return FjordReader(parsed_for(self.options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
 
-        parsed = options.parse(self.options, is_stream=True)
-        return FjordStreamReader(parsed, *wanted_columns(schema, declared_for(parsed, schema)))
+        return FjordStreamReader(parsed_for(self.options, schema, is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: FBT001 - as Spark calls
         from fjord.spark import sink  # noqa: PLC0415 - see above
@@ -83,12 +81,8 @@ class FjordSource(DataSource):
 class FjordReader(DataSourceReader):
     """Plans and reads a batch."""
 
-    def __init__(
-        self, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
-    ) -> None:
+    def __init__(self, parsed: SourceOptions) -> None:
         self._options = parsed
-        self._columns = columns
-        self._typed = typed
 
     def partitions(self) -> Sequence[InputPartition]:
         from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
@@ -97,8 +91,8 @@ class FjordReader(DataSourceReader):
         with parsed.location.open() as database:
             extent = Extent(database, parsed)
             if parsed.view == "latest":
-                return _latest_partitions(extent, parsed, self._columns, self._typed)
-            return plan_batch(extent, parsed, self._columns, self._typed)
+                return _latest_partitions(extent, parsed)
+            return plan_batch(extent, parsed)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
@@ -153,11 +147,15 @@ def _declared_or_nothing(given: Mapping[str, str]) -> Declared:
         return NOTHING
 
 
-def declared_for(parsed: SourceOptions, wanted: StructType) -> Declared:
-    """Returns what is declared, if columns are wanted that not every table has."""
-    if all(name in schema.COLUMNS for name in wanted.fieldNames()):
-        return NOTHING
-    return Declared.at(parsed.location, parsed.table)
+def parsed_for(
+    given: Mapping[str, str], wanted: StructType, *, is_stream: bool = False
+) -> SourceOptions:
+    """Returns the options of a reader that gives the columns of a schema."""
+    parsed, declared = options.parse(given, is_stream=is_stream), NOTHING
+    if any(name not in schema.COLUMNS for name in wanted.fieldNames()):
+        declared = Declared.at(parsed.location, parsed.table)
+    columns, typed = wanted_columns(wanted, declared)
+    return replace(parsed, columns=columns, typed=typed)
 
 
 def wanted_columns(
@@ -185,15 +183,13 @@ def wanted_columns(
     return names, declared.typed(names).columns
 
 
-def wanted_rows(
-    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
-) -> Wanted:
+def wanted_rows(extent: Extent, parsed: SourceOptions) -> Wanted:
     """Returns what tasks have to know beside their range."""
     return Wanted(
         location=parsed.location,
         table=parsed.table,
-        columns=columns,
-        typed=Typed(typed, extent.declared.schemas) if typed else NOT_TYPED,
+        columns=parsed.columns,
+        typed=Typed(parsed.typed, extent.declared.schemas) if parsed.typed else NOT_TYPED,
         blocks=parsed.blocks,
         has_history=extent.nature.has_history,
         ops=parsed.ops,
@@ -202,9 +198,7 @@ def wanted_rows(
     )
 
 
-def plan_batch(
-    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
-) -> list[InputPartition]:
+def plan_batch(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
     """Returns the tasks of a batch.
 
     Raises:
@@ -217,7 +211,7 @@ def plan_batch(
     if begins(parsed.start):
         after = extent.earliest()  # which the journal may have moved meanwhile
     start_seq = max(extent.past_loss(after), extent.earliest()) + 1
-    wanted = wanted_rows(extent, parsed, columns, typed)
+    wanted = wanted_rows(extent, parsed)
     sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)
     return plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, sizes)
 
@@ -241,16 +235,14 @@ def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
     return (min(place.seq, end), max(tail.rows, 1)) if place.seq else (end, tail.rows)
 
 
-def _latest_partitions(
-    extent: Extent, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...]
-) -> list[InputPartition]:
+def _latest_partitions(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
     if not extent.nature.is_latest:
         raise FjordError(
             f"view=latest is for key/value tables and for streams that keep the latest; "
             f"{parsed.table} is a {extent.nature.kind} table. What was last follows from its "
             "history, see docs/spark.md"
         )
-    return [LatestPartition(wanted=wanted_rows(extent, parsed, columns, typed))]
+    return [LatestPartition(wanted=wanted_rows(extent, parsed))]
 
 
 # -- the whole history of a table as a frame ------------------------------------------------------
@@ -282,14 +274,13 @@ def history(
     Raises:
         FjordError: if there is no such table, or it cannot be reached.
     """
-    from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
+    from fjord.spark.extent import extent_of  # noqa: PLC0415 - pyarrow, see `fjord.spark.source`
 
     location = Location.of(where)
-    with location.open() as database:
-        extent = Extent(database, SourceOptions(location=location, table=table, blocks=blocks))
+    with extent_of(location, table, blocks) as extent:
         tail = extent.tail(start - 1)
     end = min(end or tail.durable_seq + 1, tail.durable_seq + 1)
-    cold = [one for one in extent.blocks if one.last >= start and one.first < end]
+    cold = within(extent.blocks, start, end)
     tail_start = max(start, cold_end(extent.blocks) + 1)
     if start <= 1:
         # What is gone by now does not count, but what goes before the frame is read is missed.
@@ -366,6 +357,10 @@ class Share(NamedTuple):
     end_row: int  # up to before here
 
 
+def whole(block: BlockInfo) -> Share:
+    return Share(block, 0, block.rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColdPartition(InputPartition):
     """A task that reads blocks."""
@@ -412,7 +407,7 @@ def plan(
     Assumes that `blocks` are all of the table, in order.
     """
     tail_start = max(start_seq, cold_end(blocks) + 1)
-    cold = [block for block in blocks if block.last >= start_seq and block.first < end_seq]
+    cold = within(blocks, start_seq, end_seq)
     cold_rows = sum(block.rows for block in cold)
     tail_rows = sizes.tail_rows if tail_start < end_seq else 0
     rows = cold_rows + tail_rows
@@ -429,6 +424,11 @@ def plan(
         for start, end in pairwise(bounds)
     ]
     return made
+
+
+def within(blocks: Sequence[BlockInfo], start_seq: int, end_seq: int) -> list[BlockInfo]:
+    """Returns the blocks that have seqs from `start_seq` up to before `end_seq`."""
+    return [block for block in blocks if block.last >= start_seq and block.first < end_seq]
 
 
 def cold_end(blocks: Sequence[BlockInfo]) -> int:

@@ -36,7 +36,6 @@ from pyspark.sql.streaming.datasource import (
 
 import fjord
 from fjord.clock import Clock, SystemClock
-from fjord.declared.schema import Column
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleError
 from fjord.kinds import Kind
 from fjord.spark import progress, source
@@ -89,12 +88,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     clock: Clock = SystemClock()
 
-    def __init__(
-        self, parsed: SourceOptions, columns: tuple[str, ...], typed: tuple[Column, ...] = ()
-    ) -> None:
+    def __init__(self, parsed: SourceOptions) -> None:
         self._options = parsed
-        self._columns = columns
-        self._typed = typed
         self._running: _Running | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,7 +151,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_cold = last.seq <= source.cold_end(running.extent.blocks)
         tail_rows = 0 if is_cold else running.extent.tail(after, until=last.seq).rows
         sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
-        wanted = source.wanted_rows(running.extent, self._options, self._columns, self._typed)
+        wanted = source.wanted_rows(running.extent, self._options)
         return source.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
 
     def commit(self, end: dict[str, Any]) -> None:

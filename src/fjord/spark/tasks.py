@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Final
@@ -42,6 +42,7 @@ from fjord.spark.source import (
     TailPartition,
     Wanted,
     cold_end,
+    whole,
 )
 
 _LOG: Final = logging.getLogger("fjord.spark")
@@ -92,15 +93,9 @@ def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
 # -- cold -----------------------------------------------------------------------------------------
 
 
-def _whole(
-    wanted: Wanted, block: BlockInfo, start_seq: int, end_seq: int
-) -> Iterator[pa.RecordBatch]:
-    share = Share(block, 0, block.rows)
-    return _share(wanted, share, max(start_seq, block.first), end_seq)
-
-
 def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterator[pa.RecordBatch]:
     block = share.block
+    start_seq = max(start_seq, block.first)
     is_cut = start_seq > block.first or end_seq <= block.last
     needed = _needed(wanted, ["seq"] if is_cut else [])
     with extent.opened(block, wanted.blocks) as file:
@@ -162,13 +157,13 @@ def _instead(
         blocks = database.blocks(wanted.table)
     if any(block.name == share.block.name for block in blocks):
         raise error  # the node knows it, only this machine does not see it
-    if share != Share(share.block, 0, share.block.rows):
+    if share != whole(share.block):
         raise FjordError(
             f"the block {share.block.name} was replaced while it was read; run the query again"
         ) from error
     end_seq = min(end_seq, share.block.last + 1)
     for block in _covering(blocks, wanted, start_seq, end_seq):
-        yield from _whole(wanted, block, start_seq, end_seq)
+        yield from _share(wanted, whole(block), start_seq, end_seq)
 
 
 def _covering(
@@ -217,7 +212,7 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
     first_seq = min(database.stats()["first_seq"], end_seq)
     cold_seq = start_seq
     for block in _covering_tail(database, wanted, start_seq, first_seq):
-        for batch in _whole(wanted, block, start_seq, end_seq):
+        for batch in _share(wanted, whole(block), start_seq, end_seq):
             yield batch, cold_seq
         cold_seq = min(block.last + 1, end_seq)
         yield _EMPTY, cold_seq
@@ -341,20 +336,23 @@ def read_latest(partition: LatestPartition) -> Iterator[pa.RecordBatch]:
 def _entries(table: fjord.Kv | SnapshotKv, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     found = iter(table.entries(fjord.Span(prefix=wanted.key_prefix)))
     while page := list(islice(found, _ROWS)):
-        encoded = [values.encode(entry.value) for _, entry in page]
+        keys, entries = zip(*page, strict=True)
+        types, data = zip(*(values.encode(entry.value) for entry in entries), strict=True)
         columns = {
-            "ts": [entry.written_at for _, entry in page],
+            "ts": [entry.written_at for entry in entries],
             "op": ["SET"] * len(page),
-            "key": [key for key, _ in page],
-            "expires_at": [entry.expires_at for _, entry in page],
-            "type": [type_ for type_, _ in encoded],
-            "value": [data for _, data in encoded],
+            "key": keys,
+            "expires_at": [entry.expires_at for entry in entries],
+            "type": types,
+            "value": data,
         }
         yield _batch(columns, len(page), wanted)
 
 
 def _messages(table: fjord.Stream | SnapshotStream, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    for batch in _message_batches(table):
+    # A snapshot gives batches itself, a table through a reader.
+    reader = table if isinstance(table, SnapshotStream) else table.reader()
+    for batch in reader.batches(_ROWS):
         found = batch.to_arrow()
         # A tombstone has no type: its key has no value.
         found = found.filter(compute.is_valid(found["type"]))
@@ -363,12 +361,6 @@ def _messages(table: fjord.Stream | SnapshotStream, wanted: Wanted) -> Iterator[
             columns |= {"op": pa.repeat("SET", part.num_rows), "row": part["seq"]}
             if part.num_rows:
                 yield _batch(columns, part.num_rows, wanted)
-
-
-def _message_batches(table: fjord.Stream | SnapshotStream) -> Iterable[fjord.MessageBatch]:
-    if isinstance(table, SnapshotStream):
-        return table.batches(_ROWS)
-    return table.reader().batches(_ROWS)
 
 
 def _batch(columns: dict[str, Any], count: int, wanted: Wanted) -> pa.RecordBatch:

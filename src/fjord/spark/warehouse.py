@@ -109,11 +109,11 @@ def orphans(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None
         FjordError: if there is no table.
     """
     table = _present(target)
+    # A folder that is begun after this is too young to be named here.
+    before_us = _before_us(grace, clock)
     named = {one.path.partition("/")[0] for one in table.files()}
     if isinstance(table, ParquetWarehouse):
-        named |= table.removed_since(_before_us(grace, clock))
-    # A folder that was begun after the commits were read is too young to be named here.
-    before_us = _before_us(grace, clock)
+        named |= table.removed_since(before_us)
     return [
         name
         for name in table.target.names()

@@ -83,7 +83,8 @@ def dead_letters(  # noqa: PLR0913 - options of a user
     jobs_tables(location, [table])
     report.check_zones(end)
     progress("reading", 0, _STEPS)
-    history = report.before(_read(spark, location, table), end)
+    found = report.read(spark, location, table, COLUMNS).withColumn("size", F.length("value"))
+    history = report.before(found.withColumn("value", _cut_value()), end)
     with kept(history) as history, kept(_picked(dead(history), reason, domain)) as found:
         past = report.rows(fates(history))[0]
         progress("grouping", 1, _STEPS)
@@ -96,11 +97,6 @@ def dead_letters(  # noqa: PLR0913 - options of a user
                 listed = {"redrive": redrive, "listed": _write_list(found, redrive)}
             progress("summing up", 3, _STEPS)
             return _report(table, grouped, past, listed)
-
-
-def _read(spark: SparkSession, location: Location, table: str) -> DataFrame:
-    found = report.read(spark, location, table, COLUMNS)
-    return found.withColumn("size", F.length("value")).withColumn("value", _cut_value())
 
 
 def _cut_value() -> Column:

@@ -28,8 +28,8 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, FjordError, RefusedError, UsageError
 from fjord.spark import options as source_options
 from fjord.spark import warehouse
-from fjord.spark.extent import Extent
-from fjord.spark.options import Location, SourceOptions
+from fjord.spark.extent import extent_of
+from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.progress import Offset, decode
@@ -302,12 +302,10 @@ def _origin(location: Location, table: str, stored: Warehouse, remembered: Check
 
 
 def _check_same_history(location: Location, table: str, end: int, epoch: str) -> None:
-    with location.open() as database:
+    with extent_of(location, table) as extent:
         try:
-            durable = database.stats()["applied_seq"]
-            Extent(database, SourceOptions(location=location, table=table)).epoch_of(
-                end, known=epoch
-            )
+            durable = extent.database.stats()["applied_seq"]
+            extent.epoch_of(end, known=epoch)
             reason = f"it ends at seq {durable}" if durable < end else ""
         except RefusedError as error:
             if error.code != Code.FORKED:

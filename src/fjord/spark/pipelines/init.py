@@ -134,7 +134,11 @@ def _fill(project: Path, names: dict[str, str]) -> list[str]:
         text = source.read_text(encoding="utf-8")
         if not name.endswith(_AS_THEY_ARE):
             text = string.Template(text).substitute(names)
-        _write(project / name, text)
+        path = project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if text.startswith("#!"):
+            path.chmod(path.stat().st_mode | 0o111)  # a wheel may lose this
         written.append(name)
     (project / _STORAGE).mkdir(exist_ok=True)
     return written
@@ -150,10 +154,3 @@ def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversa
             yield from _files(entry, f"{name}/")
         else:
             yield name, entry
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    if text.startswith("#!"):
-        path.chmod(path.stat().st_mode | 0o111)  # a wheel may lose this

@@ -34,8 +34,8 @@ from fjord.clock import Clock, SystemClock
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
-from fjord.spark.extent import Extent
-from fjord.spark.options import OPS, Location, SourceOptions
+from fjord.spark.extent import extent_of
+from fjord.spark.options import OPS, Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Progress, Report, silent
 from fjord.spark.source import FIRST_ROW, history
@@ -282,8 +282,7 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
 def _from_history(
     spark: SparkSession, location: Location, table: str, before: Snapshot | None
 ) -> Fresh:
-    with location.open() as database:
-        extent = Extent(database, SourceOptions(location=location, table=table))
+    with extent_of(location, table) as extent:
         if extent.nature.kind == Kind.JOBS:
             raise FjordError(_NO_VALUES.format(table))
         is_whole = before is None

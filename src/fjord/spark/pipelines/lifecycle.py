@@ -144,7 +144,7 @@ class _Reporting:
         def keep(frame: DataFrame) -> DataFrame:
             return kept.enter_context(report.kept(frame))
 
-        self._tell("reading", 0)
+        self.progress("reading", 0, _STEPS)
         every = keep(report.before(history, self.end))
         seen = every if self.start is None else every.where(F.col("ts") >= self.start)
         span = seen.agg(
@@ -152,53 +152,31 @@ class _Reporting:
             F.unix_micros(F.min("ts")).alias("first_us"),
             F.unix_micros(F.max("ts")).alias("last_us"),
         ).collect()[0]
-        self._tell("pairing", 1)
+        self.progress("pairing", 1, _STEPS)
         pairs = keep(not_ended_before(attempts(every), self.start))
-        every_job = keep(self._jobs(every))
+        every_job = jobs(every)
+        if self.start is not None:
+            is_open = F.col("state").isin(*OPEN)
+            every_job = every_job.where(is_open | (F.col("last_at") >= self.start))
+        every_job = keep(every_job)
         durations = keep(frequencies(pairs, every_job))
-        found = self._frames(seen, pairs, every_job, durations)
-        frames = {name: keep(frame) for name, frame in found.items()}
+        limits = {} if self.limits is None else self.limits
+        slow = breaches(pairs, every_job, limits, self.until)
+        order = ("level", "table", "domain", "priority", "measure")
+        frames = {  # by the names of their folders
+            "percentiles": keep(percentiles(durations).orderBy(*order)),
+            "breaches": keep(slow.orderBy(F.desc("seconds"), "table", "row")),
+            "failures": keep(failures(every_job).orderBy(F.desc("failures"), "table", "key")),
+            "hourly": keep(throughput(seen, pairs, HOUR_SECONDS).orderBy("table", "at")),
+            "tables": keep(totals(every_job, pairs, self.until).orderBy("table")),
+        }
         for done, (name, frame) in enumerate(frames.items(), start=2):
-            self._tell(f"writing {name}", done)
+            self.progress(f"writing {name}", done, _STEPS)
             if target is not None:
                 report.write_table(frame, target, name)
-        self._tell("drawing", _STEPS - 1)
+        self.progress("drawing", _STEPS - 1, _STEPS)
         periods, seconds = _periods(seen, pairs, span)
-        return self._found(frames, durations, span, periods, seconds)
-
-    def _tell(self, what: str, done: int) -> None:
-        self.progress(what, done, _STEPS)
-
-    def _jobs(self, history: DataFrame) -> DataFrame:
-        found = jobs(history)
-        if self.start is None:
-            return found
-        is_open = F.col("state").isin(*OPEN)
-        return found.where(is_open | (F.col("last_at") >= self.start))
-
-    def _frames(
-        self, seen: DataFrame, attempts: DataFrame, jobs: DataFrame, frequencies: DataFrame
-    ) -> dict[str, DataFrame]:
-        """Returns what is written, by the names of the folders."""
-        slow = breaches(attempts, jobs, {} if self.limits is None else self.limits, self.until)
-        order = ("level", "table", "domain", "priority", "measure")
-        return {
-            "percentiles": percentiles(frequencies).orderBy(*order),
-            "breaches": slow.orderBy(F.desc("seconds"), "table", "row"),
-            "failures": failures(jobs).orderBy(F.desc("failures"), "table", "key"),
-            "hourly": throughput(seen, attempts, HOUR_SECONDS).orderBy("table", "at"),
-            "tables": totals(jobs, attempts, self.until).orderBy("table"),
-        }
-
-    def _found(
-        self,
-        frames: Mapping[str, DataFrame],
-        frequencies: DataFrame,
-        span: Row,
-        periods: list[dict[str, Any]],
-        seconds: int,
-    ) -> page.JobFigures:
-        limits, tables = self.limits, report.rows(frames["tables"])
+        tables = report.rows(frames["tables"])
         return page.JobFigures(
             tables=tables,
             percentiles=_listed_percentiles(frames["percentiles"]),
@@ -208,14 +186,14 @@ class _Reporting:
             failure_count=frames["failures"].count(),
             periods=periods,
             period_seconds=seconds,
-            histogram=report.rows(histogram(frequencies)),
+            histogram=report.rows(histogram(durations)),
             buckets_per_decade=BUCKETS_PER_DECADE,
             op_count=span["count"],
             first_at=report.date(span["first_us"]) if span["count"] else None,
             last_at=report.date(span["last_us"]) if span["count"] else None,
             until=self.until,
-            limit_seconds=shared_limit(limits, [table["table"] for table in tables]),
-            is_limited=limits is not None,
+            limit_seconds=shared_limit(self.limits, [table["table"] for table in tables]),
+            is_limited=self.limits is not None,
         )
 
 

@@ -18,7 +18,7 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
@@ -30,6 +30,7 @@ import fjord
 from fjord.clock import SystemClock
 from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
+from fjord.spark.extent import extent_of
 from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
@@ -227,11 +228,9 @@ class _Run:
 
 def _target_kind(plan: Plan) -> str:
     """Returns what the target is, or will be: it is made like the table, if it is not there."""
-    with fjord.connect(plan.server) as database:
-        try:
-            return database.table(plan.target).kind
-        except NotFoundError:
-            return plan.kind
+    with fjord.connect(plan.server) as database, suppress(NotFoundError):
+        return database.table(plan.target).kind
+    return plan.kind
 
 
 # -- what a replay is: options that were checked, and what is kept of them beside the target ------
@@ -444,10 +443,8 @@ def begin(plan: Plan, listed: str) -> Begun:
 
 def _end(plan: Plan) -> int:
     """Returns the first seq that is not replayed: the wanted one, if it is durable."""
-    with plan.location.open() as source:
-        blocks = source.blocks(plan.table) if plan.kind != Kind.KV else []
-        cold_end = blocks[-1].last if blocks else source.stats()["first_seq"] - 1
-        durable_end = source.span(plan.table, cold_end, rows_max=1).durable_seq + 1
+    with extent_of(plan.location, plan.table) as extent:
+        durable_end = extent.tail(0).durable_seq + 1
     return min(plan.end, durable_end) if plan.end else durable_end
 
 
@@ -475,10 +472,10 @@ def _finished(database: fjord.Database, plan: Plan) -> int:
         database.table(plan.target)
     except NotFoundError:
         return 0
-    staging = database.staging(plan.target)
-    last = staging.last_batch(writer_name(plan.replay_id))
+    staging, writer = database.staging(plan.target), writer_name(plan.replay_id)
+    last = staging.last_batch(writer)
     if last is not None:
-        staging.commit(writer_name(plan.replay_id), last, [])
+        staging.commit(writer, last, [])
     return last or 0
 
 

@@ -117,19 +117,11 @@ def make_folder(path: str) -> None:
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """Returns the rows of a small frame; dates in UTC, whatever the zone of this machine."""
     dates = {one.name for one in frame.schema if isinstance(one.dataType, TimestampType)}
-    plain = frame.select(
-        *(
-            F.unix_micros(name).alias(name) if name in dates else F.col(name)
-            for name in frame.columns
-        )
-    )
-    return [
-        {
-            name: date(one) if name in dates and one is not None else one
-            for name, one in row.asDict().items()
-        }
-        for row in plain.collect()
-    ]
+    plain = frame.withColumns({name: F.unix_micros(name) for name in dates})
+    found = [row.asDict() for row in plain.collect()]
+    for row in found:
+        row.update({name: date(row[name]) for name in dates if row[name] is not None})
+    return found
 
 
 def date(us: int) -> datetime:

@@ -28,7 +28,7 @@ from fjord.client.history import BlockInfo
 from fjord.errors import CorruptionError, FjordError
 from fjord.kinds import Kind
 from fjord.spark import warehouse
-from fjord.spark.extent import Nature
+from fjord.spark.extent import Nature, extent_of
 from fjord.spark.options import Location
 from fjord.spark.warehouse import DataFile, TableState
 
@@ -70,14 +70,11 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
     Raises:
         FjordError: if there is no such table, or no such range.
     """
-    with location.open() as database:
-        first_seq = database.stats()["first_seq"]
-        nature = Nature.of(database.table(table))
-        found = database.blocks(table) if nature.kind != Kind.KV else []
-        is_kept = _is_kept(nature, found)
-        begin = found[0].first if found else first_seq
-        cold_end = found[-1].last if found else first_seq - 1
-        durable_end = database.span(table, cold_end, rows_max=1).durable_seq + 1
+    with extent_of(location, table) as extent:
+        durable_end = extent.tail(0).durable_seq + 1
+    found = extent.blocks
+    is_kept = _is_kept(extent.nature, found)
+    cold_end = found[-1].last if found else extent.first_seq - 1
     tail_start = max(cold_end + 1, start)
     stop = min(end, durable_end) if end else durable_end
     if 0 < end < start:
@@ -89,7 +86,7 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
         location=location,
         table=table,
         # Where nothing is ever forgotten, rows of before the first block are lost ones.
-        start=start if is_kept else max(start, begin),
+        start=start if is_kept else max(start, extent.earliest() + 1),
         end=stop,
         is_kept=is_kept,
         tail_start=tail_start,
