@@ -21,6 +21,7 @@ from fjord import columns as fjord_columns
 from fjord import limits, ops
 from fjord.blocks import parquet
 from fjord.blocks.parquet import Part
+from fjord.blocks.rows import numbers_of, offsets_of, strings_of
 from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
@@ -200,7 +201,8 @@ class PartCache:
             for who in [who for who in self._places if who[0] == table]:
                 self._leave(self._places.pop(who))
             names = {*self._opened, *(key.block for key in self._loaded)}
-        self._forget_blocks([name for name in names if _table_of(name) == table])
+        of_table = [name for name in names if name.partition("/")[0].rpartition("-")[0] == table]
+        self._forget_blocks(of_table)
 
     def read_columns(self, key: Key, columns: list[str]) -> pa.Table:
         """Returns columns of a part, which does not stay in memory."""
@@ -317,7 +319,11 @@ class PartCache:
             if following is None or not self._hold_ahead(key, following, who):
                 return
             expected = self.open(following.block).parts[following.number]
-            if self._has_room(expected.bytes):
+            with self._guard:  # beside all that is held for those who read
+                if self._held_bytes() + expected.bytes > self._bytes_max:
+                    self._let_idle_go()
+                has_room = self._held_bytes() + expected.bytes <= self._bytes_max
+            if has_room:
                 self._load(following, is_ahead=True)
                 self._settle(following, who)
         except (FjordError, OSError):
@@ -335,21 +341,12 @@ class PartCache:
             self._holds[following] = self._holds.get(following, 0) + 1
             return True
 
-    def _has_room(self, size: int) -> bool:
-        """Says whether there is room beside all that is held for those who read."""
-        with self._guard:
-            if self._held_bytes() + size > self._bytes_max:
-                self._let_idle_go()
-            return self._held_bytes() + size <= self._bytes_max
-
     def _settle(self, key: Key, who: Who | None) -> None:
         """Lets a part that was just loaded stay, if anybody still wants it."""
         with self._guard:
-            loaded = self._loaded.get(key)
-            if loaded is not None:
-                loaded.is_loose = loaded.is_loose or who is None
-                if not loaded.is_loose and not self._holds.get(key):
-                    self._drop(key)
+            if who is None and key in self._loaded:
+                self._loaded[key].is_loose = True
+            self._drop_unwanted(key)
 
     # -- who is where; but for the first, these are called with the guard held --------------------
 
@@ -381,10 +378,13 @@ class PartCache:
             self._holds[key] -= 1
             if not self._holds[key]:
                 del self._holds[key]
-        for key in held:
-            loaded = self._loaded.get(key)
-            if loaded is not None and not loaded.is_loose and key not in self._holds:
-                self._drop(key)
+            self._drop_unwanted(key)
+
+    def _drop_unwanted(self, key: Key) -> None:
+        """Drops a part that no subscriber holds and no reader without a name has used."""
+        loaded = self._loaded.get(key)
+        if loaded is not None and not loaded.is_loose and key not in self._holds:
+            self._drop(key)
 
     def _drop(self, key: Key) -> None:
         self._bytes -= self._loaded.pop(key).part.bytes
@@ -401,17 +401,10 @@ class PartCache:
         """Drops what was not used for longest: what nobody holds first."""
         if self._bytes + size > self._bytes_max:
             self._let_idle_go()
-        for are_held in (False, True):
-            for key in list(self._loaded):
-                if self._bytes + size <= self._bytes_max:
-                    return
-                if (key in self._holds) == are_held:
-                    self._drop(key)
-
-
-def _table_of(name: str) -> str:
-    """Returns the table of a block."""
-    return name.partition("/")[0].rpartition("-")[0]
+        for key in sorted(self._loaded, key=self._holds.__contains__):
+            if self._bytes + size <= self._bytes_max:
+                return
+            self._drop(key)
 
 
 # -- what the engine asks for ---------------------------------------------------------------------
@@ -560,17 +553,17 @@ class MessagePart:
         self.bytes = 0
         if found is None or not self.rows:
             return
-        self._arrays = {name: _one_chunk(found[name]) for name in _COLUMNS}
-        # A row without a type is a tombstone.
-        types = self._arrays["type"].cast(pa.uint8()).fill_null(ops.TOMBSTONE)
-        self._arrays["type"] = types
-        for name in ("key", "value"):
-            self._arrays[name] = self._arrays[name].fill_null(b"")
-        self.bytes = sum(array.nbytes for array in self._arrays.values())
-        self._seqs = _numbers(self._arrays["seq"], 1, "q", self.rows)
-        self._moments = _numbers(self._arrays["ts"], 1, "q", self.rows)
-        self._types = _numbers(types, 1, "B", self.rows)
-        self._value_ends = _numbers(self._arrays["value"], 1, "i", self.rows + 1)
+        chunks = (found[name] for name in _COLUMNS)
+        seqs, moments, types, keys, values = (
+            one.chunk(0) if one.num_chunks == 1 else one.combine_chunks() for one in chunks
+        )
+        types = types.cast(pa.uint8()).fill_null(ops.TOMBSTONE)  # a row without one
+        self._keys, self._values = keys.fill_null(b""), values.fill_null(b"")
+        arrays = (seqs, moments, types, self._keys, self._values)
+        self.bytes = sum(array.nbytes for array in arrays)
+        self._seqs, self._moments = numbers_of(seqs, "q"), numbers_of(moments, "q")
+        self._types = numbers_of(types, "B")
+        self._value_ends = offsets_of(self._values)
 
     def seq(self, position: int) -> int:
         return int(self._seqs[position])
@@ -607,30 +600,8 @@ class MessagePart:
                 nothing,
                 nothing,
                 self._types[start:end],
-                self._strings("key", start, end),
-                self._strings("value", start, end),
+                strings_of(self._keys.slice(start, count)),
+                strings_of(self._values.slice(start, count)),
             ),
         )
         return ops.encode(op)[0]
-
-    def _strings(self, name: str, start: int, end: int) -> Strings:
-        array = self._arrays[name]
-        _, offsets, data = array.buffers()
-        edges = pa.Array.from_buffers(pa.int32(), self.rows + 1, [None, offsets])
-        edges = edges.slice(start, end - start + 1)
-        base, size = edges[0].as_py(), edges[-1].as_py() - edges[0].as_py()
-        moved = compute.subtract(edges, pa.scalar(base, pa.int32()))
-        view = memoryview(data)[base : base + size] if size else b""
-        return Strings(_numbers(moved, 1, "I", len(moved)), view)
-
-
-def _one_chunk(column: Any) -> Any:
-    """Returns a column as one array whose buffers begin with its first entry."""
-    found = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    return found if found.offset == 0 else pa.concat_arrays([found])
-
-
-def _numbers(array: Any, buffer: int, kind: Any, count: int) -> memoryview:
-    data = memoryview(array.buffers()[buffer]).cast("B")
-    size = count * {"B": 1, "i": 4, "I": 4, "q": 8}[kind]
-    return data[:size].cast(kind)

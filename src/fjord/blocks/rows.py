@@ -13,7 +13,8 @@ import functools
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, NamedTuple
+from struct import calcsize
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 from pyarrow import compute
@@ -624,3 +625,31 @@ def _starts(strings: Any) -> Any:
 def _bytes(strings: Any) -> Any:
     data = strings.buffers()[2]
     return pa.Array.from_buffers(pa.uint8(), data.size, [None, data])
+
+
+# -- columns of Arrow as memory, where they lie ---------------------------------------------------
+
+
+def numbers_of(column: Any, kind: Literal["B", "q", "Q"]) -> memoryview:
+    """Returns the numbers of a column without nulls, in a form that `struct` knows."""
+    size = calcsize(kind)
+    start = size * column.offset
+    return memoryview(column.buffers()[1]).cast("B")[start : start + size * len(column)].cast(kind)
+
+
+def offsets_of(column: Any) -> memoryview:
+    """Returns where each string of a column begins in its bytes, and the end."""
+    start = 4 * column.offset
+    data = memoryview(column.buffers()[1]).cast("B")
+    return data[start : start + 4 * (len(column) + 1)].cast("I")
+
+
+def strings_of(column: Any) -> Strings:
+    """Returns a column of strings without nulls; its bytes are not copied."""
+    offsets, data = offsets_of(column), column.buffers()[2]
+    first, last = offsets[0], offsets[-1]
+    if first:
+        whole = pa.Array.from_buffers(pa.int32(), len(offsets), [None, pa.py_buffer(offsets)])
+        moved = compute.subtract(whole, pa.scalar(first, pa.int32()))
+        offsets = memoryview(moved.buffers()[1]).cast("B")[: 4 * len(offsets)].cast("I")
+    return Strings(offsets, b"" if data is None else memoryview(data).cast("B")[first:last])

@@ -117,17 +117,12 @@ def _walk(journal: Journal, directory: str, writers: Sequence[_RangeWriter]) -> 
         examined_bytes += len(located.body)
         if examined_bytes > _PIECE_BYTES:
             examined_bytes = 0
-            _relieve(writers)
+            if sum(writer.pending_bytes for writer in writers) > PENDING_BYTES_MAX:
+                max(writers, key=lambda writer: writer.pending_bytes).write_all()
         if located.frame.last_seq >= end:
             return
     # A journal that is not there has no damage either, and must not count as one without rows.
     raise CorruptionError(directory, 0, f"the journal in it ends before seq {end}")
-
-
-def _relieve(writers: Sequence[_RangeWriter]) -> None:
-    """Writes the largest of too many parts that are not full."""
-    if sum(writer.pending_bytes for writer in writers) > PENDING_BYTES_MAX:
-        max(writers, key=lambda writer: writer.pending_bytes).write_all()
 
 
 class _FoundOp(NamedTuple):
@@ -214,7 +209,10 @@ class _RangeWriter:
         self._writer: parquet.BlockWriter | None = None
         folder = block_name(range_, range_.first, range_.last).partition("/")[0]
         self._store.drop_unfinished(folder)
-        self._there = {_edges(name): name for name in self._store.names(folder)}
+        self._there: dict[tuple[int, int], str] = {}  # names of blocks, by first seq and tag
+        for name in self._store.names(folder):
+            first, _, tag = name.rpartition("/")[2].split("-")
+            self._there[int(first), int(tag, 16)] = name
         self._keep()
 
     def add(self, located: Located, found: Sequence[_FoundOp], journal: Journal) -> None:
@@ -338,12 +336,6 @@ class _RangeWriter:
                 return
             self._catalog.link(self._previous, name)
             self._note(name, metadata)
-
-
-def _edges(name: str) -> tuple[int, int]:
-    """Returns the first seq and the tag in a block's name."""
-    first, _, tag = name.rpartition("/")[2].split("-")
-    return int(first), int(tag, 16)
 
 
 def _split(

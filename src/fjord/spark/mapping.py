@@ -12,6 +12,7 @@ There is no Python object for a row on this way: each column is one or two calls
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -116,7 +117,8 @@ def plan(target: Target, schema: StructType) -> Columns:
     known = (*target.schema.names, *allowed) if is_typed else tuple(allowed)
     table = "this table" if is_typed else f"a {target.kind} table"
     all_of_them = f"{table} takes the columns {', '.join(known)}"
-    words = {field.name: _word(field.dataType.simpleString()) for field in schema.fields}
+    # The names of types without their digits or collation.
+    words = {one.name: re.split(r"[ (]", one.dataType.simpleString())[0] for one in schema.fields}
     for field in schema.fields:
         name = field.name
         if name not in known:
@@ -173,11 +175,6 @@ def _check_pairs(words: dict[str, str]) -> None:
         )
     if "delay" in words and "process_at" in words:
         raise FjordError("a job has either delay or process_at; leave one of the columns out")
-
-
-def _word(name: str) -> str:
-    """Returns the name of a type of Spark without its digits or collation."""
-    return name.partition("(")[0].partition(" ")[0]
 
 
 # -- encoding -------------------------------------------------------------------------------------

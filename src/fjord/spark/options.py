@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -110,16 +110,6 @@ LATEST: Final = Position(word="latest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much a micro-batch may have, and how much it should."""
-
-    rows_max: int = 0  # 0 = no bound
-    bytes_max: int = 0  # 0 = no bound
-    rows_min: int = 0  # fewer rows wait
-    delay_seconds: float = 15 * 60.0  # but no longer than this
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What a user wants to read."""
 
@@ -127,7 +117,10 @@ class SourceOptions:
     table: str = commands.DEFAULT_TABLE
     start: Position = EARLIEST
     end: Position = LATEST
-    limits: Limits = field(default_factory=Limits)
+    rows_max: int = 0  # of a micro-batch; 0 = no bound
+    bytes_max: int = 0  # of a micro-batch; 0 = no bound
+    rows_min: int = 0  # fewer rows wait
+    delay_seconds: float = 15 * 60.0  # but no longer than this
     partitions: int = 0  # 0 = as many as there are rows for
     partition_rows: int = ROWS_PER_PARTITION
     fails_on_loss: bool = True
@@ -153,7 +146,10 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptio
         table=given.get("table", commands.DEFAULT_TABLE),
         start=_place(given, "starting", EARLIEST),
         end=_place(given, "ending", LATEST),
-        limits=_limits(given),
+        rows_max=_number(given, "maxRowsPerTrigger"),
+        bytes_max=_number(given, "maxBytesPerTrigger"),
+        rows_min=_number(given, "minRowsPerTrigger"),
+        delay_seconds=_delay(given.get("maxtriggerdelay", "15m")),
         partitions=_number(given, "partitions", largest=PARTITIONS_MAX),
         partition_rows=_number(given, "maxRowsPerPartition", default=ROWS_PER_PARTITION),
         fails_on_loss=_word(given, "failOnDataLoss", ("true", "false")) == "true",
@@ -300,18 +296,8 @@ def _check_order(found: SourceOptions) -> None:
         )
     if start.at is not None and end.at is not None and end.at < start.at:
         raise FjordError("endingTimestamp is before startingTimestamp; nothing is in between")
-
-
-def _limits(given: Mapping[str, str]) -> Limits:
-    found = Limits(
-        rows_max=_number(given, "maxRowsPerTrigger"),
-        bytes_max=_number(given, "maxBytesPerTrigger"),
-        rows_min=_number(given, "minRowsPerTrigger"),
-        delay_seconds=_delay(given.get("maxtriggerdelay", "15m")),
-    )
     if found.rows_max and found.rows_min > found.rows_max:
         raise FjordError("minRowsPerTrigger is more than maxRowsPerTrigger; no batch could be both")
-    return found
 
 
 def _delay(text: str) -> float:

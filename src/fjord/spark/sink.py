@@ -33,11 +33,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -48,7 +47,8 @@ from pyspark.sql.types import StructType
 
 import fjord
 from fjord import commands, limits
-from fjord.columns import Strings, repeat
+from fjord.blocks.rows import numbers_of, offsets_of, strings_of
+from fjord.columns import repeat
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.kinds import Kind
 from fjord.spark import mapping
@@ -294,20 +294,19 @@ def send_all(
     stages: list[int] = []
     rows = 0
     with ThreadPoolExecutor(max_workers=1) as thread:
-        under_way: Future[int] | None = None
+        under_way: list[Future[int]] = []  # one at most
         for chunk in chunks:
-            if under_way is not None:
-                stages.append(under_way.result())
-            under_way = thread.submit(send, chunk)
+            stages += [one.result() for one in under_way]
+            under_way = [thread.submit(send, chunk)]
             rows += chunk.num_rows
-        if under_way is not None:
-            stages.append(under_way.result())
+        stages += [one.result() for one in under_way]
     return tuple(stages), rows
 
 
 def _send(staging: Staging, wanted: SinkOptions, columns: Columns, chunk: pa.RecordBatch) -> int:
     """Stages a chunk; returns the number of the stage."""
-    types, keys, values = octets(chunk["type"]), strings(chunk["key"]), strings(chunk["value"])
+    types = bytes(numbers_of(chunk["type"], "B"))
+    keys, values = strings_of(chunk["key"]), strings_of(chunk["value"])
     if columns.target.kind == Kind.STREAM:
         return staging.append(types=types, keys=keys, values=values)
     if columns.target.kind == Kind.KV:
@@ -320,13 +319,13 @@ def _send(staging: Staging, wanted: SinkOptions, columns: Columns, chunk: pa.Rec
         )
     return staging.push(
         keys=keys,
-        domains=strings(chunk["domain"]),
+        domains=strings_of(chunk["domain"]),
         types=types,
         values=values,
-        priorities=octets(chunk["priority"]),
-        process_at_us=numbers(chunk["process_at"]),
-        expires_at_us=numbers(chunk["expires_at"]),
-        timestamps_us=numbers(chunk["inserted_at"]),
+        priorities=bytes(numbers_of(chunk["priority"], "B")),
+        process_at_us=numbers_of(chunk["process_at"], "Q"),
+        expires_at_us=numbers_of(chunk["expires_at"], "Q"),
+        timestamps_us=numbers_of(chunk["inserted_at"], "Q"),
         relative=columns.is_relative,
     )
 
@@ -335,7 +334,7 @@ def _send(staging: Staging, wanted: SinkOptions, columns: Columns, chunk: pa.Rec
 #
 # Encoded rows in chunks of a bounded size, and a chunk as the columns that a client stages.
 #
-#     batches of Spark  ->  `mapping.Columns.encode`  ->  `cut`  ->  `strings`, `numbers`, `octets`
+#     batches of Spark  ->  `mapping.Columns.encode`  ->  `cut`  ->  `rows.strings_of`, ...
 #     any types, nulls      bytes, no nulls               bounded       what the client stages
 #
 # The bytes of strings stay where Arrow has them: a column of strings is Arrow's own offsets and
@@ -377,7 +376,7 @@ class _Sizes:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._rows: int = batch.num_rows
         self._offsets = [
-            _offsets(column) for column in batch.columns if pa.types.is_binary(column.type)
+            offsets_of(column) for column in batch.columns if pa.types.is_binary(column.type)
         ]
 
     def between(self, start: int, end: int) -> int:
@@ -397,41 +396,3 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
-
-
-# -- columns --------------------------------------------------------------------------------------
-
-
-def strings(column: pa.Array) -> Strings:
-    """Returns a column of strings; its bytes are not copied."""
-    offsets = _offsets(column)
-    first, last = offsets[0], offsets[len(column)]
-    data = column.buffers()[2]
-    if first:
-        whole = pa.Array.from_buffers(
-            pa.int32(), len(offsets), [None, column.buffers()[1]], offset=column.offset
-        )
-        moved = pc.subtract(whole, pa.scalar(first, pa.int32()))
-        offsets = _view(moved.buffers()[1], 0, 4 * len(offsets)).cast("I")
-    return Strings(offsets, b"" if data is None else _view(data, first, last))
-
-
-def octets(column: pa.Array) -> bytes:
-    """Returns a column of small numbers, a byte each."""
-    return bytes(_view(column.buffers()[1], column.offset, column.offset + len(column)))
-
-
-def numbers(column: pa.Array) -> Sequence[int]:
-    """Returns a column of numbers that are not negative."""
-    start = 8 * column.offset
-    return _view(column.buffers()[1], start, start + 8 * len(column)).cast("Q")
-
-
-def _offsets(column: pa.Array) -> memoryview:
-    """Returns where each string begins in the bytes of its column, and the end."""
-    start = 4 * column.offset
-    return _view(column.buffers()[1], start, start + 4 * (len(column) + 1)).cast("I")
-
-
-def _view(buffer: Any, start: int, end: int) -> memoryview:
-    return memoryview(buffer).cast("B")[start:end]

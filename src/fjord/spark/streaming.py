@@ -102,10 +102,10 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running.target = running.extent.locate(LATEST)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        limits = self._options.limits
-        if limits.rows_max:
-            return ReadMaxRows(limits.rows_max)
-        return ReadMaxBytes(limits.bytes_max) if limits.bytes_max else ReadAllAvailable()
+        wanted = self._options
+        if wanted.rows_max:
+            return ReadMaxRows(wanted.rows_max)
+        return ReadMaxBytes(wanted.bytes_max) if wanted.bytes_max else ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         extent = self._run().extent
@@ -308,11 +308,11 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _is_too_small(self, batch: BatchEnd, limit: ReadLimit) -> bool:
         """Says whether a batch should wait until it has more rows."""
-        running, limits = self._run(), self._options.limits
-        rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else limits.rows_min
+        running, wanted = self._run(), self._options
+        rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else wanted.rows_min
         if running.target is not None or batch.is_cut or batch.rows >= rows_min:
             return False
-        if self.clock.monotonic_us() - running.begun_us >= limits.delay_seconds * 1_000_000:
+        if self.clock.monotonic_us() - running.begun_us >= wanted.delay_seconds * 1_000_000:
             return False
         self.clock.pause(WAIT_SECONDS)
         return True
@@ -323,6 +323,6 @@ def _bounds(wanted: SourceOptions, limit: ReadLimit, target: int | None) -> Boun
     until = target or 0
     if isinstance(limit, ReadAllAvailable):
         return Bounds(until=until)
-    rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else wanted.limits.rows_max
-    bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else wanted.limits.bytes_max
+    rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else wanted.rows_max
+    bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else wanted.bytes_max
     return Bounds(rows_max, bytes_max, until)

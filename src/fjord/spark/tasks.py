@@ -302,7 +302,7 @@ def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBat
     seqs = batch["seq"]
     if not len(seqs) or (start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq):
         return batch
-    numbers = memoryview(seqs.buffers()[1]).cast("q")[seqs.offset : seqs.offset + len(seqs)]
+    numbers = rows.numbers_of(seqs, "q")
     start, end = bisect_left(numbers, start_seq), bisect_left(numbers, end_seq)
     return batch.slice(start, max(0, end - start))
 

@@ -11,7 +11,7 @@ import fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
-from fjord.spark.options import LATEST, Limits, Location, Position, SourceOptions
+from fjord.spark.options import LATEST, Location, Position, SourceOptions
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
@@ -65,7 +65,10 @@ def test_every_option_of_a_stream() -> None:
     assert options.parse(given, is_stream=True) == SourceOptions(
         location=Location(server="h:1"),
         start=LATEST,
-        limits=Limits(rows_max=10, bytes_max=20, rows_min=5, delay_seconds=0.5),
+        rows_max=10,
+        bytes_max=20,
+        rows_min=5,
+        delay_seconds=0.5,
         subscriber="spark",
     )
 
@@ -96,8 +99,8 @@ def test_places_to_start(given: dict[str, str], place: Position) -> None:
 )
 def test_delays(text: str, seconds: float) -> None:
     found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
-    assert found.limits.delay_seconds == seconds
-    assert Limits().delay_seconds == 900.0
+    assert found.delay_seconds == seconds
+    assert SourceOptions(location=Location(path="/")).delay_seconds == 900.0
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,10 @@ class _Run:
                 try:
                     self._db.replace_blocks(self._table, [one.name for one in group], made[-1])
                 except RefusedError as error:
-                    self._withdraw(new.name, error)
+                    # Any other refusal may be that of a second try, and the first one may have
+                    # been done, or may still be: then the block stays, announced.
+                    if error.code is Code.BAD_RANGE and new.name not in self._listed():
+                        writer.withdraw(self._store, new.name)
                     raise
                 self._store.conclude(new.name)
             writer.relink(Catalog(self._store), self._listed())
@@ -199,15 +202,6 @@ class _Run:
                 f"a task has written {new.path}, but it is not in {self._where} here; every "
                 "machine that runs tasks of Spark must see the blocks where the node has them"
             ) from None
-
-    def _withdraw(self, name: str, error: RefusedError) -> None:
-        """Removes a block that is not in use, and never will be.
-
-        Any other refusal may be that of a second try, and the first one may have been done, or may
-        still be: then the block stays, announced.
-        """
-        if error.code is Code.BAD_RANGE and name not in self._listed():
-            writer.withdraw(self._store, name)
 
     def _listed(self) -> list[str]:
         return [block.name for block in self._db.blocks(self._table)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fjord.blocks import rows as blocks_rows
 from fjord.columns import Strings, decode_strings
 from fjord.spark import sink
 
@@ -75,18 +76,18 @@ def test_chunks_are_as_large_as_they_may_be(
 def check_columns(chunk: pa.RecordBatch) -> None:
     rows = rows_of(chunk)
     for name, expected in (("key", [row[0] for row in rows]), ("value", [row[1] for row in rows])):
-        column = sink.strings(chunk[name])
+        column = blocks_rows.strings_of(chunk[name])
         assert column.rows() == expected
         assert list(column.offsets) == list(accumulate(map(len, expected), initial=0))
         assert bytes(column.encode()) == Strings.of(expected).encode()
         sent, _ = decode_strings(memoryview(column.encode()), 0, len(expected))
         assert sent == column
-    assert list(sink.numbers(chunk["number"])) == [row[2] for row in rows]
+    assert list(blocks_rows.numbers_of(chunk["number"], "Q")) == [row[2] for row in rows]
 
 
 def test_bytes_of_strings_are_not_copied() -> None:
     column = pa.array([b"abc", b"de", b"fgh"], pa.binary())
-    found = sink.strings(column.slice(1))
+    found = blocks_rows.strings_of(column.slice(1))
     assert isinstance(found.data, memoryview)
     assert found.rows() == [b"de", b"fgh"]
     obj: Any = found.data.obj
@@ -96,10 +97,10 @@ def test_bytes_of_strings_are_not_copied() -> None:
 @pytest.mark.parametrize("start", [0, 2])
 def test_small_numbers_are_a_byte_each(start: int) -> None:
     column = pa.array([1, 2, 255, 0], pa.uint8()).slice(start)
-    assert sink.octets(column) == bytes([1, 2, 255, 0])[start:]
+    assert bytes(blocks_rows.numbers_of(column, "B")) == bytes([1, 2, 255, 0])[start:]
 
 
 def test_a_column_of_nothing_has_no_bytes() -> None:
     column = pa.repeat(pa.scalar(b"", pa.binary()), 3)
-    assert sink.strings(column).rows() == [b"", b"", b""]
+    assert blocks_rows.strings_of(column).rows() == [b"", b"", b""]
     assert list(sink.cut([], rows_max=5)) == []
