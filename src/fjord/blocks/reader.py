@@ -125,8 +125,13 @@ class _OneLoad(Generic[_Result]):
         return future.result()
 
 
-class PartCache:
-    """All parts in memory.  Safe to use from several threads."""
+class BlockReader:
+    """Reads messages out of blocks, through the parts that are in memory.
+
+    All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
+    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged, or
+    is not the one that the engine knows.  Safe to use from several threads.
+    """
 
     def __init__(
         self, store: Store, bytes_max: int = limits.COLD_BYTES_MAX, clock: Clock | None = None
@@ -148,7 +153,74 @@ class PartCache:
         self._loads = 0
         self._prefetches = 0
 
-    # -- what a reader asks for -------------------------------------------------------------------
+    # -- what the engine asks for -----------------------------------------------------------------
+
+    def read(self, where: InBlock, command: Read) -> Messages:
+        """Returns messages of a block, as many as are wanted and are in one part of it.
+
+        None only if there are no more in the block; then `after` is its end.
+        """
+        block = self.open(where.name, where)
+        who = (command.table, command.subscriber) if command.subscriber else None
+        until = max(min(where.until, where.last), where.after)
+        count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
+        bytes_max = min(command.bytes_max or limits.READ_BYTES_MAX, limits.READ_BYTES_MAX)
+        for number in _numbers_after(block, where.after, until):
+            key = Key(block.name, number)
+            part = self.get(key, who)
+            start, end = part.span(where.after, until, count, bytes_max)
+            if 4 * end >= 3 * part.rows:
+                self.come_near_end(key, who)
+            if start < end:
+                is_last = _is_last(block, number, part, end, until)
+                after = until if is_last else part.seq(end - 1)
+                return _messages(where, part, start, end, after)
+        return Messages(
+            first_seqs=[],
+            walls_us=[],
+            ops=Strings.of([]),
+            after=until,
+            until=where.until,
+            ended=until >= where.until,
+            rows=0,
+        )
+
+    def locate(self, where: InBlock, wall_us: int) -> int:
+        """Returns the seq before the first message of a block from a moment on.
+
+        That is the block's last one if all are older.
+        """
+        block = self.open(where.name, where)
+        for number, part in enumerate(block.parts):
+            if part.max_us < wall_us or _has_none(part):
+                continue
+            table = self._columns(block, number, ["seq", "ts"])
+            is_later = compute.greater_equal(table["ts"].cast(pa.int64()), wall_us)
+            position = compute.index(is_later, pa.scalar(True)).as_py()
+            if position >= 0:
+                return int(table["seq"][position].as_py()) - 1
+        return where.last
+
+    def count_after(self, where: InBlock, after: int) -> int:
+        """Returns how many messages of a block are behind a seq."""
+        block = self.open(where.name, where)
+        found = 0
+        for number, part in enumerate(block.parts):
+            if part.max_seq <= after or _has_none(part):
+                continue
+            if part.min_seq > after and part.op:
+                found += part.rows
+            else:
+                seqs = self._columns(block, number, ["seq"])["seq"]
+                found += compute.sum(compute.greater(seqs, after)).as_py() or 0
+        return found
+
+    def _columns(self, block: OpenBlock, number: int, names: list[str]) -> Any:
+        """Returns columns of the messages of a part."""
+        wanted = names if block.parts[number].op else [*names, "op"]
+        return only_messages(self.read_columns(Key(block.name, number), wanted))
+
+    # -- blocks and parts for a reader ------------------------------------------------------------
 
     def open(self, name: str, where: InBlock | None = None) -> OpenBlock:
         """Returns a block, after its checksum was compared once.
@@ -405,83 +477,6 @@ class PartCache:
             if self._bytes + size <= self._bytes_max:
                 return
             self._drop(key)
-
-
-# -- what the engine asks for ---------------------------------------------------------------------
-
-
-class BlockReader(PartCache):
-    """Reads messages out of blocks, through the parts that are in memory.
-
-    All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
-    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged, or
-    is not the one that the engine knows.
-    """
-
-    def read(self, where: InBlock, command: Read) -> Messages:
-        """Returns messages of a block, as many as are wanted and are in one part of it.
-
-        None only if there are no more in the block; then `after` is its end.
-        """
-        block = self.open(where.name, where)
-        who = (command.table, command.subscriber) if command.subscriber else None
-        until = max(min(where.until, where.last), where.after)
-        count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
-        bytes_max = min(command.bytes_max or limits.READ_BYTES_MAX, limits.READ_BYTES_MAX)
-        for number in _numbers_after(block, where.after, until):
-            key = Key(block.name, number)
-            part = self.get(key, who)
-            start, end = part.span(where.after, until, count, bytes_max)
-            if 4 * end >= 3 * part.rows:
-                self.come_near_end(key, who)
-            if start < end:
-                is_last = _is_last(block, number, part, end, until)
-                after = until if is_last else part.seq(end - 1)
-                return _messages(where, part, start, end, after)
-        return Messages(
-            first_seqs=[],
-            walls_us=[],
-            ops=Strings.of([]),
-            after=until,
-            until=where.until,
-            ended=until >= where.until,
-            rows=0,
-        )
-
-    def locate(self, where: InBlock, wall_us: int) -> int:
-        """Returns the seq before the first message of a block from a moment on.
-
-        That is the block's last one if all are older.
-        """
-        block = self.open(where.name, where)
-        for number, part in enumerate(block.parts):
-            if part.max_us < wall_us or _has_none(part):
-                continue
-            table = self._columns(block, number, ["seq", "ts"])
-            is_later = compute.greater_equal(table["ts"].cast(pa.int64()), wall_us)
-            position = compute.index(is_later, pa.scalar(True)).as_py()
-            if position >= 0:
-                return int(table["seq"][position].as_py()) - 1
-        return where.last
-
-    def count_after(self, where: InBlock, after: int) -> int:
-        """Returns how many messages of a block are behind a seq."""
-        block = self.open(where.name, where)
-        found = 0
-        for number, part in enumerate(block.parts):
-            if part.max_seq <= after or _has_none(part):
-                continue
-            if part.min_seq > after and part.op:
-                found += part.rows
-            else:
-                seqs = self._columns(block, number, ["seq"])["seq"]
-                found += compute.sum(compute.greater(seqs, after)).as_py() or 0
-        return found
-
-    def _columns(self, block: OpenBlock, number: int, names: list[str]) -> Any:
-        """Returns columns of the messages of a part."""
-        wanted = names if block.parts[number].op else [*names, "op"]
-        return only_messages(self.read_columns(Key(block.name, number), wanted))
 
 
 def _has_none(part: Part) -> bool:

@@ -6,7 +6,7 @@
                                                               published; goes once it is in use
 
 Readers of Parquet pass over names that begin with an underscore, so a folder is a table for them.
-How a file gets there whole, or not at all, is the business of `places`.
+`files` writes a file whole or not at all.
 
 Names of files come from `history.block_name` only, and are checked all the same.
 """

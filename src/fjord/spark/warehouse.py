@@ -540,6 +540,18 @@ class TableState:
         return known is not None and batch <= known.batch
 
 
+def check_table(where: str, held: str, table: str) -> None:
+    """Ensures that a folder with rows of the table `held`, if any, is one for `table`.
+
+    Raises:
+        FjordError: if it is not.
+    """
+    if held and held != table:
+        raise FjordError(
+            f"{where} holds the table {held!r}, not {table!r}; give each its own folder"
+        )
+
+
 def check_batch(end: int, table: str, batch: QueryBatch, where: str) -> None:
     """Ensures that a batch goes on where a table of `table` ends.
 
@@ -547,10 +559,7 @@ def check_batch(end: int, table: str, batch: QueryBatch, where: str) -> None:
         BackwardsError: if it begins before that.
         FjordError: if it is of another table.
     """
-    if table and batch.table != table:
-        raise FjordError(
-            f"{where} holds the table {table!r}, not {batch.table!r}; give each its own folder"
-        )
+    check_table(where, table, batch.table)
     if end and batch.start <= end:
         raise BackwardsError(
             f"{where} has everything up to seq {end}, and batch {batch.number} of query "

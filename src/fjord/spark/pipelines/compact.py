@@ -15,7 +15,7 @@ What it has set aside in vain is removed at its end, or at the beginning of the 
 Object stores have no locks, and a request whose answer was lost may have been done.  So no file is
 taken away because of what this run believes: the names of its blocks are its own, blocks are listed
 under the lock, and a new one is removed only if the node has refused it for good and does not list
-it.  Whatever else was published in vain is announced (see `rewriting`), and a run of a day later
+it.  Whatever else was published in vain is announced (see `blocks.writer`), and a run a day later
 removes it.
 """
 

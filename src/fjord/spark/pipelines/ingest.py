@@ -291,11 +291,7 @@ def _origin(location: Location, table: str, stored: Warehouse, remembered: Check
     if known is not None:
         return known.start
     state = stored.state()
-    if state.table and state.table != table:
-        raise FjordError(
-            f"{stored.target.location} holds the table {state.table!r}, not {table!r}; "
-            "give each its own folder"
-        )
+    warehouse.check_table(stored.target.location, state.table, table)
     if state.end:
         _check_same_history(location, table, state.end, state.epoch)
     return state.end + 1
