@@ -251,7 +251,9 @@ def stock(target: str, table: str) -> Stock:
     paths = [one.path for one in found.files()]
     folders = {path.rpartition("/")[0] for path in paths}
     present = {
-        f"{folder}/{name}".lstrip("/") for folder in folders for name in found.target.names(folder)
+        f"{folder}/{name}" if folder else name
+        for folder in folders
+        for name in found.target.names(folder)
     }
     return Stock(
         files=named,
