@@ -158,7 +158,7 @@ class _Part:
     def __init__(self, rows: _Rows, schema: Schema) -> None:
         self._rows = rows
         self._schema = schema
-        self._layout = declared_rows.of(schema).layout
+        self._layout = declared_rows.of(schema)
         lengths = pc.binary_length(rows.data).cast(pa.int64())
         self._require(pc.greater_equal(lengths, self._layout.size))
         self._nulls = [
