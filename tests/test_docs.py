@@ -116,6 +116,12 @@ def test_files_that_pages_name_exist(name: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_modules_that_the_architecture_names_exist() -> None:
+    named = re.findall(r"`([\w/]+/\w+\.py)`", page("docs/architecture.md"))
+    assert len(named) > 10
+    assert [path for path in named if not (ROOT / "src" / "fjord" / path).exists()] == []
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_python_in_pages_parses(path: Path) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE):
