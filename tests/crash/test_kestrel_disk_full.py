@@ -191,10 +191,10 @@ def test_what_cannot_be_given_back_is_tried_again() -> None:
         await client.send(b"get q/t=60000\r\n")
         await client.expect(REFUSED)  # also a get needs a byte
         await holder.close()
-        await world.until(lambda: len(world.server.sweeper.orphans) == 1)
+        await world.until(lambda: len(world.server.orphans) == 1)
         assert world.collection.stats("q")["open_transactions"] == 1
         world.disk.capacity = None
-        await world.until(lambda: not world.server.sweeper.orphans)
+        await world.until(lambda: not world.server.orphans)
         other = await world.client()
         await other.check(b"get q\r\nget q\r\n", value(b"a") + value(b"b"))
 

@@ -15,7 +15,7 @@ import enum
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
@@ -23,6 +23,8 @@ from fjord.clock import Clock
 from fjord.errors import UsageError
 from fjord.kestrel import names
 from fjord.kestrel.codec import Dialect
+
+_T = TypeVar("_T")
 
 
 class Status(enum.StrEnum):
@@ -105,34 +107,158 @@ def write_status(disk: disks.Disk, path: str, status: Status) -> None:
 # What Kestrel calls Int.MaxValue and Long.MaxValue.
 ITEMS_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 2**63 - 1
+_NUMBER_MAX: Final = 2**31 - 1  # of a server
+
+# Reads a value; its name is for the error.
+_Read = Callable[[str, object], object]
+
+
+def _numbers(low: int, high: int) -> _Read:
+    def read_number(name: str, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise UsageError(f"{name} is a number from {low} to {high}, not {value!r}")
+        return value
+
+    return read_number
+
+
+_number: Final = _numbers(0, BYTES_MAX)
+
+
+def _optional(read_value: _Read) -> _Read:
+    return lambda name, value: None if value is None else read_value(name, value)
+
+
+def _age(name: str, value: object) -> object:
+    """Reads a time of 1.x, where 0 means that there is none."""
+    return _number(name, value) or None
+
+
+def _switch(name: str, value: object) -> bool:
+    if value in ("on", "off"):
+        return value == "on"
+    if not isinstance(value, bool):
+        raise UsageError(f"{name} is true or false, not {value!r}")
+    return value
+
+
+def _sync(name: str, value: object) -> object:
+    if value == "never" or value is False or value is None:
+        return None
+    if value is True or value == "always":
+        return 0
+    if isinstance(value, str):
+        raise UsageError(f"{name} is always, never, or a number of milliseconds, not {value!r}")
+    return _number(name, value)
+
+
+def _queue(name: str, value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    problem = names.queue_problem(value) if isinstance(value, str) else f"{value!r} is no name"
+    if problem is not None:
+        raise UsageError(f"{name}: {problem}")
+    return str(value)
+
+
+def _words(name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise UsageError(f"{name} is a list of names, not {value!r}")
+    return tuple(value)
+
+
+def _one_of(kind: type[enum.StrEnum], *, in_any_case: bool = False) -> _Read:
+    def read_word(name: str, value: object) -> enum.StrEnum:
+        word = str(value).strip().lower() if in_any_case else str(value)
+        if word not in list(kind):
+            raise UsageError(f"{name} is one of {', '.join(kind)}, not {value!r}")
+        return kind(word)
+
+    return read_word
+
+
+def _path(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or value.endswith("/"):
+        raise UsageError(f"{name} is the whole path of a file, not {value!r}")
+    return value
+
+
+def _setting(default: _T, name: str, read_value: _Read, **older: _Read) -> _T:
+    """A field that a configuration calls `name`; `older` are its names in 1.x."""
+    return field(default=default, metadata={name: read_value, **older})
+
+
+def _settings(config: type) -> dict[str, tuple[str, _Read]]:
+    """Returns the names in a configuration, each with its field and how its value is read."""
+    fields = dataclasses.fields(config)
+    return {
+        name: (one.name, read_value) for one in fields for name, read_value in one.metadata.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
     """One queue's configuration, with the values that Kestrel has built in."""
 
-    max_items: int = ITEMS_MAX  # so many wait; more are refused
-    max_size: int = BYTES_MAX  # so many bytes wait; more are refused
-    max_item_size: int = BYTES_MAX  # a larger item is refused
-    max_age_ms: int | None = None  # an item expires then at the latest
-    default_journal_size: int = 16 * limits.MIB  # of an empty queue; then its journal is erased
-    max_memory_size: int = 128 * limits.MIB  # of items in memory, and of a file; then read-behind
-    max_journal_size: int = 1024 * limits.MIB  # of all files; then they are rewritten
-    min_journal_compact_delay_ms: int = 60_000  # between two rewrites of a queue that is not empty
-    discard_old_when_full: bool = False  # the oldest items give way instead of refusing new ones
-    keep_journal: bool = True  # False: in memory alone
-    sync_journal_ms: int | None = None  # 0: at every write; None: never; else as often as that
-    expire_to_queue: str | None = None  # where expired items go
-    max_expire_sweep: int = ITEMS_MAX  # so many items expire in one go
-    fanout_only: bool = False  # it keeps nothing itself; its children do
-    max_queue_age_ms: int | None = None  # an empty queue that nobody used for so long is deleted
-    enable_trace: bool = False  # what clients do with it is logged
-    disable_aggressive_rewrites: bool = False  # the delay is kept for empty queues, too
-    open_transaction_timeout_ms: int | None = None  # then an open item goes back
+    # So many items wait; more are refused.
+    max_items: int = _setting(ITEMS_MAX, "maxItems", _number, max_items=_number)
+    # So many bytes wait; more are refused.
+    max_size: int = _setting(BYTES_MAX, "maxSize", _number, max_size=_number)
+    # A larger item is refused.
+    max_item_size: int = _setting(BYTES_MAX, "maxItemSize", _number, max_item_size=_number)
+    # An item expires then at the latest.
+    max_age_ms: int | None = _setting(None, "maxAge", _optional(_number), max_age=_age)
+    # The journal of an empty queue is erased at this size.
+    default_journal_size: int = _setting(
+        16 * limits.MIB, "defaultJournalSize", _number, max_journal_size=_number
+    )
+    # Of items in memory, and of a file; then read-behind.
+    max_memory_size: int = _setting(
+        128 * limits.MIB, "maxMemorySize", _number, max_memory_size=_number
+    )
+    # Of all files; then they are rewritten.
+    max_journal_size: int = _setting(
+        1024 * limits.MIB, "maxJournalSize", _number, max_journal_size_absolute=_number
+    )
+    # Between two rewrites of a queue that is not empty.
+    min_journal_compact_delay_ms: int = _setting(60_000, "minJournalCompactDelay", _number)
+    # The oldest items give way instead of refusing new ones.
+    discard_old_when_full: bool = _setting(
+        False, "discardOldWhenFull", _switch, discard_old_when_full=_switch
+    )
+    # False: in memory alone.
+    keep_journal: bool = _setting(True, "keepJournal", _switch, journal=_switch)
+    # 0: at every write; None: never; else as often as that.
+    sync_journal_ms: int | None = _setting(None, "syncJournal", _sync, sync_journal=_sync)
+    # Where expired items go.
+    expire_to_queue: str | None = _setting(None, "expireToQueue", _queue, move_expired_to=_queue)
+    # So many items expire in one go.
+    max_expire_sweep: int = _setting(ITEMS_MAX, "maxExpireSweep", _number)
+    # It keeps nothing itself; its children do.
+    fanout_only: bool = _setting(False, "fanoutOnly", _switch)
+    # An empty queue that nobody used for so long is deleted.
+    max_queue_age_ms: int | None = _setting(None, "maxQueueAge", _optional(_number))
+    # What clients do with it is logged.
+    enable_trace: bool = _setting(False, "enableTrace", _switch)
+    # The delay is kept for empty queues, too.
+    disable_aggressive_rewrites: bool = _setting(False, "disableAggressiveRewrites", _switch)
+    # Then an open item goes back.
+    open_transaction_timeout_ms: int | None = _setting(
+        None, "openTransactionTimeout", _optional(_number)
+    )
     # Who may take and add, by ids that only thrift has; a server says that it does not look.
-    white_list_client_id_for_dequeue: tuple[str, ...] | None = None
-    white_list_client_id_for_enqueue: tuple[str, ...] | None = None
-    dialect: Dialect = Dialect.V24  # which ops are written
+    white_list_client_id_for_dequeue: tuple[str, ...] | None = _setting(
+        None, "whiteListClientIdForDequeue", _optional(_words)
+    )
+    white_list_client_id_for_enqueue: tuple[str, ...] | None = _setting(
+        None, "whiteListClientIdForEnqueue", _optional(_words)
+    )
+    # Which ops are written.
+    dialect: Dialect = _setting(Dialect.V24, "dialect", _one_of(Dialect))  # noqa: RUF009 - a field
+
+
+_OVERFLOW: Final = "max_journal_overflow"  # of 1.x: how many defaultJournalSize are maxJournalSize
+_NAMES: Final = {**_settings(QueueConfig), _OVERFLOW: (_OVERFLOW, _number)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,65 +340,6 @@ def _part(name: str, value: object) -> dict[str, object]:
         raise UsageError(f"{name}: {error}") from None
 
 
-def _number(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= BYTES_MAX:
-        raise UsageError(f"{name} is a number from 0 to {BYTES_MAX}, not {value!r}")
-    return value
-
-
-def _duration(name: str, value: object) -> int | None:
-    return None if value is None else _number(name, value)
-
-
-def _age(name: str, value: object) -> int | None:
-    """Reads a time of 1.x, where 0 means that there is none."""
-    return _number(name, value) or None
-
-
-def _switch(name: str, value: object) -> bool:
-    if value in ("on", "off"):
-        return value == "on"
-    if not isinstance(value, bool):
-        raise UsageError(f"{name} is true or false, not {value!r}")
-    return value
-
-
-def _sync(name: str, value: object) -> int | None:
-    if value == "never" or value is False or value is None:
-        return None
-    if value is True or value == "always":
-        return 0
-    if isinstance(value, str):
-        raise UsageError(f"{name} is always, never, or a number of milliseconds, not {value!r}")
-    return _number(name, value)
-
-
-def _queue(name: str, value: object) -> str | None:
-    if value is None or value == "":
-        return None
-    problem = names.queue_problem(value) if isinstance(value, str) else f"{value!r} is no name"
-    if problem is not None:
-        raise UsageError(f"{name}: {problem}")
-    return str(value)
-
-
-def _words(name: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise UsageError(f"{name} is a list of names, not {value!r}")
-    return tuple(value)
-
-
-def _clients(name: str, value: object) -> tuple[str, ...] | None:
-    return None if value is None else _words(name, value)
-
-
-def _dialect(name: str, value: object) -> Dialect:
-    try:
-        return Dialect(str(value))
-    except ValueError:
-        raise UsageError(f"{name} is one of {', '.join(Dialect)}, not {value!r}") from None
-
-
 def _mapping(name: str, value: object) -> dict[str, object]:
     if value is None:
         return {}
@@ -281,69 +348,41 @@ def _mapping(name: str, value: object) -> dict[str, object]:
     return {str(key): one for key, one in value.items()}
 
 
-_OVERFLOW: Final = "max_journal_overflow"
-
-# By the name in a configuration: the field, and how its value is read.
-_NAMES: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
-    "maxItems": ("max_items", _number),
-    "maxSize": ("max_size", _number),
-    "maxItemSize": ("max_item_size", _number),
-    "maxAge": ("max_age_ms", _duration),
-    "defaultJournalSize": ("default_journal_size", _number),
-    "maxMemorySize": ("max_memory_size", _number),
-    "maxJournalSize": ("max_journal_size", _number),
-    "minJournalCompactDelay": ("min_journal_compact_delay_ms", _number),
-    "discardOldWhenFull": ("discard_old_when_full", _switch),
-    "keepJournal": ("keep_journal", _switch),
-    "syncJournal": ("sync_journal_ms", _sync),
-    "expireToQueue": ("expire_to_queue", _queue),
-    "maxExpireSweep": ("max_expire_sweep", _number),
-    "fanoutOnly": ("fanout_only", _switch),
-    "maxQueueAge": ("max_queue_age_ms", _duration),
-    "enableTrace": ("enable_trace", _switch),
-    "disableAggressiveRewrites": ("disable_aggressive_rewrites", _switch),
-    "openTransactionTimeout": ("open_transaction_timeout_ms", _duration),
-    "whiteListClientIdForDequeue": ("white_list_client_id_for_dequeue", _clients),
-    "whiteListClientIdForEnqueue": ("white_list_client_id_for_enqueue", _clients),
-    "dialect": ("dialect", _dialect),
-    # Those of 1.x.
-    "max_items": ("max_items", _number),
-    "max_size": ("max_size", _number),
-    "max_item_size": ("max_item_size", _number),
-    "max_age": ("max_age_ms", _age),
-    "max_journal_size": ("default_journal_size", _number),
-    "max_memory_size": ("max_memory_size", _number),
-    "max_journal_size_absolute": ("max_journal_size", _number),
-    _OVERFLOW: (_OVERFLOW, _number),
-    "discard_old_when_full": ("discard_old_when_full", _switch),
-    "journal": ("keep_journal", _switch),
-    "sync_journal": ("sync_journal_ms", _sync),
-    "move_expired_to": ("expire_to_queue", _queue),
-}
-
-
 # -- what a configuration says of the server, under the names that Kestrel has for it -------------
 #
 # Times are milliseconds.  None means that there is no bound.  What the command line says, or what
 # Fjord does not have, may be there and is told of.
 
 
-_NUMBER_MAX: Final = 2**31 - 1
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """How a server behaves, with the values that Kestrel has built in."""
 
-    open_max: int = 1  # items that a connection may have open of one queue
-    idle_ms: int | None = None  # a connection that asks nothing is closed
-    sweep_ms: int | None = None  # expired items are looked for that often
-    status_file: str | None = None  # keeps the status
-    default_status: Status = Status.UP  # if there is no such file
-    grace_ms: int = 0  # until a stricter status is enforced
-    refuse_writes_over: int | None = None  # connections
-    refuse_reads_over: int | None = None  # connections
+    # Items that a connection may have open of one queue.
+    open_max: int = _setting(1, "maxOpenTransactions", _numbers(1, _NUMBER_MAX))
+    # A connection that asks nothing is closed.
+    idle_ms: int | None = _setting(None, "clientTimeout", _numbers(1, _NUMBER_MAX))
+    # Expired items are looked for that often.
+    sweep_ms: int | None = _setting(None, "expirationTimerFrequency", _numbers(1, _NUMBER_MAX))
+    # Keeps the status.
+    status_file: str | None = _setting(None, "statusFile", _path)
+    # If there is no such file.
+    default_status: Status = _setting(  # noqa: RUF009 - a field
+        Status.UP, "defaultStatus", _one_of(Status, in_any_case=True)
+    )
+    # Until a stricter status is enforced.
+    grace_ms: int = _setting(0, "statusChangeGracePeriod", _numbers(0, _NUMBER_MAX))
+    # So many connections.
+    refuse_writes_over: int | None = _setting(
+        None, "connectionLimitRefuseWrites", _numbers(0, _NUMBER_MAX)
+    )
+    refuse_reads_over: int | None = _setting(
+        None, "connectionLimitRefuseReads", _numbers(0, _NUMBER_MAX)
+    )
     ignored: tuple[str, ...] = ()  # names that are there and change nothing
+
+
+_SERVER_NAMES: Final = _settings(ServerConfig)
 
 
 def read_server(given: Mapping[str, object]) -> tuple[ServerConfig, dict[str, object]]:
@@ -372,50 +411,12 @@ def warnings(config: ServerConfig, queues: Configuration) -> list[str]:
     told = [f"{name} changes nothing: {_IGNORED[name]}" for name in config.ignored]
     told += [
         f"{name} is not looked at, so all clients are let in: only Kestrel's thrift has client ids"
-        for field, name in _WHITE_LISTS.items()
-        if any(queues.given(field))
+        for name in ("whiteListClientIdForDequeue", "whiteListClientIdForEnqueue")
+        if any(queues.given(_NAMES[name][0]))
     ]
     return told
 
 
-def _server_number(name: str, value: object, *, low: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _NUMBER_MAX:
-        raise UsageError(f"{name} is a number from {low} to {_NUMBER_MAX}, not {value!r}")
-    return value
-
-
-def _number_or_none(name: str, value: object) -> int:
-    return _server_number(name, value, low=0)
-
-
-def _path(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.startswith("/") or value.endswith("/"):
-        raise UsageError(f"{name} is the whole path of a file, not {value!r}")
-    return value
-
-
-def _status(name: str, value: object) -> Status:
-    found = status_named(value) if isinstance(value, str) else None
-    if found is None:
-        raise UsageError(f"{name} is one of {', '.join(Status)}, not {value!r}")
-    return found
-
-
-_WHITE_LISTS: Final = {
-    "white_list_client_id_for_dequeue": "whiteListClientIdForDequeue",
-    "white_list_client_id_for_enqueue": "whiteListClientIdForEnqueue",
-}
-# By the name in a configuration: the field, and how its value is read.
-_SERVER_NAMES: Final[dict[str, tuple[str, Callable[[str, object], object]]]] = {
-    "maxOpenTransactions": ("open_max", _server_number),
-    "clientTimeout": ("idle_ms", _server_number),
-    "expirationTimerFrequency": ("sweep_ms", _server_number),
-    "statusFile": ("status_file", _path),
-    "defaultStatus": ("default_status", _status),
-    "statusChangeGracePeriod": ("grace_ms", _number_or_none),
-    "connectionLimitRefuseWrites": ("refuse_writes_over", _number_or_none),
-    "connectionLimitRefuseReads": ("refuse_reads_over", _number_or_none),
-}
 _LISTEN: Final = "--listen and --text say where clients are served"
 # Names that Kestrel has, and why they change nothing.
 _IGNORED: Final[dict[str, str]] = {

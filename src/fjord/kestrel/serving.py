@@ -23,77 +23,25 @@ from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DurabilityError, FjordError
 from fjord.kestrel import protocols
-from fjord.kestrel.backends import Backend, Forget
-from fjord.kestrel.config import ServerConfig, Standing
+from fjord.kestrel.backends import Backend
+from fjord.kestrel.config import ServerConfig, Standing, Status
 from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader
-from fjord.kestrel.session import House, Session
+from fjord.kestrel.session import Session
 
 _RETRY_SECONDS: Final = 1.0
-
-
-class Sweeper:
-    """Does it, as a task of a server."""
-
-    def __init__(
-        self, queues: Backend, clock: Clock, *, expire_ms: int | None, forget: Forget
-    ) -> None:
-        self._queues = queues
-        self._clock = clock
-        self._expire_seconds = None if expire_ms is None else expire_ms / 1000
-        self._forget = forget
-        self.orphans: list[Session] = []  # whose connections are gone
-        self._changed = asyncio.Event()
-
-    def adopt(self, session: Session) -> None:
-        """Takes over what a connection has left open."""
-        self.orphans.append(session)
-        self.configure()
-
-    def configure(self) -> None:
-        """Looks again how often there is something to do."""
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Raises FjordError or OSError if the disk failed; one that is full has not."""
-        expired_us = self._clock.monotonic_us()
-        while True:
-            if not await self._pause():
-                continue
-            now_us = self._clock.monotonic_us()
-            seconds = self._expire_seconds
-            expires = seconds is not None and now_us - expired_us >= seconds * 1_000_000
-            if expires:
-                expired_us = now_us
-            await self._sweep(expires=expires)
-
-    async def _pause(self) -> bool:
-        """Waits until there is something to do; False if it is to look how long."""
-        times = [
-            self._expire_seconds,
-            self._queues.tidy_seconds(),
-            _RETRY_SECONDS if self.orphans else None,
-        ]
-        seconds = min((one for one in times if one is not None), default=None)
-        try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return True
-        self._changed.clear()
-        return False
-
-    async def _sweep(self, *, expires: bool) -> None:
-        for session in self.orphans:
-            with _bearing():
-                await session.abort_all()
-        self.orphans = [session for session in self.orphans if session.has_open]
-        if self._queues.tidy_seconds() is not None:
-            with _bearing():
-                await self._queues.tidy(self._forget)
-        if expires:
-            for queue in await self._queues.names():
-                with _bearing():
-                    await self._queues.flush_expired(queue)
-        await self._queues.settle()
+# What a server counts, in the order of `stats`.
+_COUNTS: Final = (
+    "total_items",
+    "curr_connections",
+    "total_connections",
+    "cmd_get",
+    "cmd_set",
+    "cmd_peek",
+    "get_hits",
+    "get_misses",
+    "bytes_read",
+    "bytes_written",
+)
 
 
 @contextlib.contextmanager
@@ -214,26 +162,20 @@ class Server:
         standing: Standing | None = None,
     ) -> None:
         self.backend = backend
+        self.clock = clock
         self.options = options
+        self.standing = standing or Standing(clock)
+        self.started_us = clock.monotonic_us()
+        self.counts = dict.fromkeys(_COUNTS, 0)
         self.idle_seconds = None if options.idle_ms is None else options.idle_ms / 1000
         self.memory = ConnectionMemory(clock, options.memory_bytes_max)
-        self.sweeper = Sweeper(backend, clock, expire_ms=options.sweep_ms, forget=self._forget)
-        self.house = House(
-            clock=clock,
-            open_max=options.open_max,
-            stop=self.stop,
-            deleted=lambda queue: self._forget(queue, None),
-            reloaded=self.sweeper.configure,
-            started_us=clock.monotonic_us(),
-            standing=standing or Standing(clock),
-            refuse_writes_over=options.refuse_writes_over,
-            refuse_reads_over=options.refuse_reads_over,
-        )
         self.awake = Awake(clock, options.awake_us)
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        self.changed = asyncio.Event()  # the sweeper looks again what there is to do
+        self.orphans: list[Session] = []  # whose connections are gone, with items open
         self._sweeping: asyncio.Task[None] | None = None
         self._memcache = _Speech(
             reader=lambda: MemcacheReader(options.item_bytes_max, is_exact=options.is_exact),
@@ -288,7 +230,7 @@ class Server:
         with contextlib.suppress(OSError):  # each connection tries again, and tells
             for queue, xid in held:
                 await self.backend.unremove(queue, xid)
-                self._forget(queue, {xid})
+                self.forget(queue, {xid})
 
     def fail(self, error: BaseException) -> None:
         """Ends the server: nobody knows what is on disk."""
@@ -301,27 +243,80 @@ class Server:
         if len(self._connections) >= self.options.connections_max or self._stopped.is_set():
             return False
         self._connections.add(connection)
-        self.house.connections += 1
-        self.house.total_connections += 1
+        self.counts["curr_connections"] += 1
+        self.counts["total_connections"] += 1
         return True
 
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self.house.connections -= 1
+        self.counts["curr_connections"] -= 1
+
+    def adopt(self, session: Session) -> None:
+        """Takes over what a connection has left open."""
+        self.orphans.append(session)
+        self.changed.set()
+
+    def forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
+        """Items of a queue are their holders' no more; None: all of it."""
+        for session in [one.session for one in self._connections] + self.orphans:
+            session.forget(queue, xids)
+
+    @property
+    def blocks_reads(self) -> bool:
+        return self._is_over(self.options.refuse_reads_over) or (
+            self.standing.enforced is Status.QUIESCENT
+        )
+
+    @property
+    def blocks_writes(self) -> bool:
+        return self._is_over(self.options.refuse_writes_over) or (
+            self.standing.enforced is not Status.UP
+        )
+
+    def _is_over(self, connections_max: int | None) -> bool:
+        return connections_max is not None and self.counts["curr_connections"] > connections_max
 
     async def _listen(self, at: socket.socket, speech: _Speech) -> None:
         loop = asyncio.get_running_loop()
         self._listeners.append(await loop.create_server(lambda: Connection(self, speech), sock=at))
 
+    # -- what time brings -------------------------------------------------------------------------
+
     async def _sweep(self) -> None:
+        """Looks for what expires, times out or was left open, as often as each asks for."""
+        sweep_ms = self.options.sweep_ms
+        expired_us = self.clock.monotonic_us()
         try:
-            await self.sweeper.run()
+            while True:
+                tidy_seconds = self.backend.tidy_seconds()
+                retry_seconds = _RETRY_SECONDS if self.orphans else None
+                sweep_seconds = None if sweep_ms is None else sweep_ms / 1000
+                periods = (sweep_seconds, tidy_seconds, retry_seconds)
+                seconds = min((one for one in periods if one is not None), default=None)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.changed.wait(), seconds)
+                    self.changed.clear()
+                    continue
+                now_us = self.clock.monotonic_us()
+                expires = sweep_ms is not None and now_us - expired_us >= sweep_ms * 1000
+                if expires:
+                    expired_us = now_us
+                await self._sweep_once(expires=expires, tidies=tidy_seconds is not None)
         except (FjordError, OSError) as error:
             self.fail(error)
 
-    def _forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
-        for session in [one.session for one in self._connections] + self.sweeper.orphans:
-            session.forget(queue, xids)
+    async def _sweep_once(self, *, expires: bool, tidies: bool) -> None:
+        for session in self.orphans:
+            with _bearing():
+                await session.abort_all()
+        self.orphans = [session for session in self.orphans if session.has_open]
+        if tidies:
+            with _bearing():
+                await self.backend.tidy(self.forget)
+        for queue in await self.backend.names() if expires else ():
+            with _bearing():
+                await self.backend.flush_expired(queue)
+        await self.backend.settle()
 
 
 class Connection(asyncio.Protocol):
@@ -331,7 +326,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._speech = speech
         self._reader = speech.reader()
-        self.session = Session(server.backend, server.house, self)
+        self.session = Session(server, self)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()  # bytes came, or the end
@@ -358,7 +353,7 @@ class Connection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def data_received(self, data: bytes) -> None:
-        self._server.house.bytes_read += len(data)
+        self._server.counts["bytes_read"] += len(data)
         self._news.set()
         if self._is_refused or not self._fits(len(data)):
             self._is_refused = True
@@ -419,7 +414,7 @@ class Connection(asyncio.Protocol):
                 self._server.fail(error)
                 return
             _log.warning("the disk is full", extra={"fields": {"error": error}})
-            self._server.sweeper.adopt(self.session)
+            self._server.adopt(self.session)
 
     async def _serve(self) -> None:
         while not self._is_ending:
@@ -501,7 +496,7 @@ class Connection(asyncio.Protocol):
         if self._replies:
             await self._flush()
             return True
-        clock, backend = self._server.house.clock, self._server.backend
+        clock, backend = self._server.clock, self._server.backend
         left_us = until_us - clock.monotonic_us()
         if self._has_ended() or left_us <= 0:
             return False
@@ -525,7 +520,7 @@ class Connection(asyncio.Protocol):
         return arrived or (not self._has_ended() and clock.monotonic_us() < until_us)
 
     def _has_ended(self) -> bool:
-        return self._is_eof
+        return self._is_eof  # a method, as it changes while others wait
 
     async def _flush(self) -> None:
         """Sends what is gathered, when the backend has settled."""
@@ -536,7 +531,7 @@ class Connection(asyncio.Protocol):
         self._replies.clear()
         self._replies_bytes = 0
         assert self._transport is not None
-        self._server.house.bytes_written += len(data)
+        self._server.counts["bytes_written"] += len(data)
         self._transport.write(data)
         self._server.awake.replied()
         if not self._writable.is_set():

@@ -3,8 +3,8 @@
 A session does its requests one after the other.  Items that it opens stay its own until it closes
 or aborts them, or until it ends: then all go back to the head, in the order that they had there.
 
-Where the queues are is the matter of a `Backend`; who waits, and what is sent when, that of a
-`Peer`.  Nothing here knows a socket.
+Where the queues are is the matter of a `Backend`; waiting and sending are that of a `Connection`.
+Nothing here knows a socket.
 """
 
 from __future__ import annotations
@@ -13,78 +13,17 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import fjord
-from fjord.clock import Clock
-from fjord.kestrel.backends import Backend
 from fjord.kestrel.codec import Item
-from fjord.kestrel.config import Standing, Status
+from fjord.kestrel.config import Status
 from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 
+if TYPE_CHECKING:
+    from fjord.kestrel.serving import Connection, Server
+
 _log = logging.getLogger("fjord.kestrel")
-
-
-class Peer(Protocol):
-    """Who asks."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def is_crowded(self) -> bool:
-        """Says whether there is little room for items that are to be sent."""
-        ...
-
-    async def room(self, item_bytes: int) -> bool:
-        """Waits for room for an item; False if there was nothing to wait for."""
-        ...
-
-    async def send(self, request: KestrelRequest, reply: Reply) -> None: ...
-
-    async def wait(self, queue: str, until_us: int) -> bool:
-        """Returns when it is worth to look again, or False if the time is over."""
-        ...
-
-
-@dataclass(slots=True, kw_only=True)
-class House:
-    """What all sessions of a server share."""
-
-    clock: Clock
-    open_max: int  # items that one session may have open of one queue
-    stop: Callable[[], None]  # ends the server
-    deleted: Callable[[str], None]  # told that a queue is gone, with all that is open of it
-    reloaded: Callable[[], None]  # told that the configuration may be another one
-    started_us: int
-    standing: Standing
-    refuse_writes_over: int | None = None  # connections
-    refuse_reads_over: int | None = None  # connections
-    connections: int = 0
-    total_connections: int = 0
-    total_items: int = 0
-    cmd_get: int = 0
-    cmd_set: int = 0
-    cmd_peek: int = 0
-    get_hits: int = 0
-    get_misses: int = 0
-    bytes_read: int = 0
-    bytes_written: int = 0
-
-    @property
-    def blocks_reads(self) -> bool:
-        over = self.refuse_reads_over
-        if over is not None and self.connections > over:
-            return True
-        return self.standing.enforced is Status.QUIESCENT
-
-    @property
-    def blocks_writes(self) -> bool:
-        over = self.refuse_writes_over
-        if over is not None and self.connections > over:
-            return True
-        return self.standing.enforced is not Status.UP
 
 
 _BLOCKED: Final = Reply(Outcome.BLOCKED)
@@ -106,36 +45,19 @@ _WRITES: Final = frozenset(
 class Session:
     """One connection's requests and open items."""
 
-    def __init__(self, queues: Backend, house: House, peer: Peer) -> None:
-        self._queues = queues
-        self._house = house
+    def __init__(self, server: Server, peer: Connection) -> None:
+        self._server = server
+        self._queues = server.backend
+        self._clock = server.clock
+        self._counts = server.counts
         self._peer = peer
         self._open: dict[str, deque[int]] = {}  # xids by queue, the first opened first
-        self._done: dict[Verb, Callable[[KestrelRequest], Awaitable[Reply]]] = {
-            Verb.PUT: self._put,
-            Verb.GET: self._get,
-            Verb.MONITOR: self._monitor,
-            Verb.CONFIRM: self._confirm,
-            Verb.FLUSH: self._flush,
-            Verb.FLUSH_ALL: self._flush_all,
-            Verb.FLUSH_EXPIRED: self._flush_expired,
-            Verb.FLUSH_ALL_EXPIRED: self._flush_all_expired,
-            Verb.DELETE: self._delete,
-            Verb.STATS: self._stats,
-            Verb.DUMP_STATS: self._dump_stats,
-            Verb.VERSION: self._version,
-            Verb.STATUS: self._status,
-            Verb.RELOAD: self._reload,
-            Verb.QUIT: self._quit,
-            Verb.SHUTDOWN: self._shutdown,
-            Verb.BROKEN: self._broken,
-        }
 
     async def serve(self, request: KestrelRequest) -> Reply:
         """Does what is asked; returns the reply, or the last one of several."""
-        if request.verb in _WRITES and self._house.blocks_writes:
+        if request.verb in _WRITES and self._server.blocks_writes:
             return _BLOCKED
-        return await self._done[request.verb](request)
+        return await _HANDLERS[request.verb](self, request)
 
     async def abort_all(self) -> None:
         """Gives back all that is open, the last opened first, so that their order is kept.
@@ -173,17 +95,17 @@ class Session:
         expires_ms = self._expires_ms(request)
         stored = 0
         for item in request.items:
-            self._house.cmd_set += 1
+            self._counts["cmd_set"] += 1
             is_stored = await self._queues.add(request.queue, item, expires_ms)
             stored += is_stored
             self._trace("put" if is_stored else "put refused", request.queue, size=len(item))
-        self._house.total_items += stored
+        self._counts["total_items"] += stored
         return Reply(Outcome.COUNT, item_count=stored)
 
     def _expires_ms(self, request: KestrelRequest) -> int:
         if not request.expires_in_ms:
             return request.expires_at_ms
-        return max(1, self._house.clock.wall_us() // 1000 + request.expires_in_ms)
+        return max(1, self._clock.wall_us() // 1000 + request.expires_in_ms)
 
     async def _get(self, request: KestrelRequest) -> Reply:
         for one in request.before:
@@ -191,36 +113,35 @@ class Session:
             if reply.outcome is not Outcome.ITEM:
                 return reply
             await self._peer.send(one, Reply(Outcome.MORE, data=reply.data))
-        house, queue = self._house, request.queue
+        queue, open_max = request.queue, self._server.options.open_max
         if request.aborts:
-            await self._abort(queue)
+            await self._close(queue, 1, aborts=True)
             return _NO_ITEM
         await self._close_before(request)
         if request.closes and not request.opens:
             return _NO_ITEM
         if self._open_count(queue) and not request.peeks and not request.opens:
             return Reply(Outcome.HAS_OPEN)
-        if house.blocks_reads:
+        if self._server.blocks_reads:
             return _BLOCKED
-        if request.opens and self._open_count(queue) >= house.open_max:
-            return Reply(Outcome.TOO_MANY_OPEN, item_count=house.open_max)
-        house.cmd_peek += request.peeks
-        house.cmd_get += not request.peeks
+        if request.opens and self._open_count(queue) >= open_max:
+            return Reply(Outcome.TOO_MANY_OPEN, item_count=open_max)
+        self._counts["cmd_peek" if request.peeks else "cmd_get"] += 1
         item = await self._fetch(request, self._until_us(request))
         return _NO_ITEM if item is None else Reply(Outcome.ITEM, data=bytes(item.data))
 
     async def _monitor(self, request: KestrelRequest) -> Reply:
         await self._close_before(request)
-        if self._house.blocks_reads:
+        if self._server.blocks_reads:
             return _BLOCKED
         until_us = self._until_us(request)
         sent = 0
         while (
-            self._open_count(request.queue) < self._house.open_max
+            self._open_count(request.queue) < self._server.options.open_max
             and (not request.item_count or sent < request.item_count)
-            and self._house.clock.monotonic_us() < until_us
+            and self._clock.monotonic_us() < until_us
         ):
-            self._house.cmd_get += 1
+            self._counts["cmd_get"] += 1
             item = await self._fetch(request, until_us)
             if item is None:
                 break
@@ -230,7 +151,7 @@ class Session:
 
     async def _fetch(self, request: KestrelRequest, until_us: int) -> Item | None:
         """Takes an item, or looks at it; waits for it as long as was asked for."""
-        queue, house = request.queue, self._house
+        queue = request.queue
         what = "peek" if request.peeks else "open" if request.opens else "get"
         while True:
             if self._peer.is_crowded:
@@ -240,7 +161,7 @@ class Session:
             else:
                 item = await self._queues.remove(queue, opens=request.opens)
             if item is not None:
-                house.get_hits += 1
+                self._counts["get_hits"] += 1
                 if request.opens:
                     self._open.setdefault(queue, deque()).append(item.xid)
                 elif request.peeks and request.wait_ms:
@@ -249,10 +170,10 @@ class Session:
                 return item
             if (
                 not request.wait_ms
-                or house.blocks_reads
+                or self._server.blocks_reads
                 or not await self._peer.wait(queue, until_us)
             ):
-                house.get_misses += 1
+                self._counts["get_misses"] += 1
                 self._trace(f"{what} nothing", queue)
                 return None
 
@@ -281,32 +202,21 @@ class Session:
         elif request.closes:
             await self._close(request.queue, 1)
 
-    async def _close(self, queue: str, count: int) -> None:
+    async def _close(self, queue: str, count: int, *, aborts: bool = False) -> None:
+        """Confirms the items that were opened first, or gives them back."""
+        end = self._queues.unremove if aborts else self._queues.confirm
         for _ in range(min(count, self._open_count(queue))):
             xid = self._open[queue][0]
-            await self._queues.confirm(queue, xid)
-            self._pop(queue)
-            self._trace("close", queue, xid)
-
-    async def _abort(self, queue: str) -> None:
-        if self._open_count(queue):
-            xid = self._open[queue][0]
-            await self._queues.unremove(queue, xid)
-            self._pop(queue)
-            self._trace("abort", queue, xid)
-
-    def _pop(self, queue: str) -> None:
-        """The item that was opened first is done: not before, as then it has to be given back."""
-        xids = self._open[queue]
-        xids.popleft()
-        if not xids:
-            del self._open[queue]
+            await end(queue, xid)
+            # Not before: if this fails, it has to be given back.
+            self.forget(queue, {xid})
+            self._trace("abort" if aborts else "close", queue, xid)
 
     def _open_count(self, queue: str) -> int:
         return len(self._open.get(queue, ()))
 
     def _until_us(self, request: KestrelRequest) -> int:
-        return self._house.clock.monotonic_us() + request.wait_ms * 1000
+        return self._clock.monotonic_us() + request.wait_ms * 1000
 
     def _trace(self, what: str, queue: str, xid: int = 0, *, size: int | None = None) -> None:
         """Logs what was done, if that is wanted of the queue; the item itself never is."""
@@ -318,48 +228,37 @@ class Session:
     # -- queues -----------------------------------------------------------------------------------
 
     async def _flush(self, request: KestrelRequest) -> Reply:
-        await self._queues.flush(request.queue)
-        return _DONE
-
-    async def _flush_all(self, request: KestrelRequest) -> Reply:
-        for queue in await self._queues.names():
+        for queue in await self._meant(request):
             await self._queues.flush(queue)
         return _DONE
 
     async def _flush_expired(self, request: KestrelRequest) -> Reply:
-        return Reply(Outcome.COUNT, item_count=await self._queues.flush_expired(request.queue))
-
-    async def _flush_all_expired(self, request: KestrelRequest) -> Reply:
-        counts = [await self._queues.flush_expired(queue) for queue in await self._queues.names()]
+        counts = [await self._queues.flush_expired(queue) for queue in await self._meant(request)]
         return Reply(Outcome.COUNT, item_count=sum(counts))
+
+    async def _meant(self, request: KestrelRequest) -> list[str]:
+        """Returns the queue of a request, or all of them."""
+        return [request.queue] if request.queue else await self._queues.names()
 
     async def _delete(self, request: KestrelRequest) -> Reply:
         await self._queues.delete(request.queue)
-        self._house.deleted(request.queue)
+        self._server.forget(request.queue, None)
         return _DONE
 
     # -- the server -------------------------------------------------------------------------------
 
     async def _stats(self, request: KestrelRequest) -> Reply:
-        house = self._house
         queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}
+        counts = dict(self._counts)
         fields: dict[str, int | str] = {
-            "uptime": (house.clock.monotonic_us() - house.started_us) // 1_000_000,
-            "time": house.clock.wall_us() // 1_000_000,
+            "uptime": (self._clock.monotonic_us() - self._server.started_us) // 1_000_000,
+            "time": self._clock.wall_us() // 1_000_000,
             "version": fjord.__version__,
             "curr_items": sum(int(one.get("items", 0)) for one in queues.values()),
-            "total_items": house.total_items,
+            "total_items": counts.pop("total_items"),
             "bytes": sum(int(one.get("bytes", 0)) for one in queues.values()),
             "reserved_memory_ratio": "0.000",
-            "curr_connections": house.connections,
-            "total_connections": house.total_connections,
-            "cmd_get": house.cmd_get,
-            "cmd_set": house.cmd_set,
-            "cmd_peek": house.cmd_peek,
-            "get_hits": house.get_hits,
-            "get_misses": house.get_misses,
-            "bytes_read": house.bytes_read,
-            "bytes_written": house.bytes_written,
+            **counts,
             **self._queues.counts(),
         }
         for queue, one in queues.items():
@@ -376,28 +275,48 @@ class Session:
         return Reply(Outcome.WORD, word=fjord.__version__)
 
     async def _status(self, request: KestrelRequest) -> Reply:
+        standing = self._server.standing
         if not request.words:
-            return Reply(Outcome.WORD, word=self._house.standing.told.value)
+            return Reply(Outcome.WORD, word=standing.told.value)
         wanted = request.words[0]
         if wanted not in list(Status):
             return Reply(Outcome.BROKEN, word=f"Unknown status: {wanted}")
-        self._house.standing.change(Status(wanted))
+        standing.change(Status(wanted))
         return _DONE
 
     async def _reload(self, request: KestrelRequest) -> Reply:
         await self._queues.reload()
-        self._house.reloaded()
+        self._server.changed.set()
         return _DONE
 
     async def _quit(self, request: KestrelRequest) -> Reply:
-        return _DONE
-
-    async def _shutdown(self, request: KestrelRequest) -> Reply:
-        self._house.stop()
+        if request.verb is Verb.SHUTDOWN:
+            self._server.stop()
         return _DONE
 
     async def _broken(self, request: KestrelRequest) -> Reply:
         return Reply(Outcome.BROKEN)
+
+
+_HANDLERS: Final[dict[Verb, Callable[[Session, KestrelRequest], Awaitable[Reply]]]] = {
+    Verb.PUT: Session._put,
+    Verb.GET: Session._get,
+    Verb.MONITOR: Session._monitor,
+    Verb.CONFIRM: Session._confirm,
+    Verb.FLUSH: Session._flush,
+    Verb.FLUSH_ALL: Session._flush,
+    Verb.FLUSH_EXPIRED: Session._flush_expired,
+    Verb.FLUSH_ALL_EXPIRED: Session._flush_expired,
+    Verb.DELETE: Session._delete,
+    Verb.STATS: Session._stats,
+    Verb.DUMP_STATS: Session._dump_stats,
+    Verb.VERSION: Session._version,
+    Verb.STATUS: Session._status,
+    Verb.RELOAD: Session._reload,
+    Verb.QUIT: Session._quit,
+    Verb.SHUTDOWN: Session._quit,
+    Verb.BROKEN: Session._broken,
+}
 
 
 def _shown(fields: dict[str, int | str]) -> tuple[tuple[str, str], ...]:

@@ -103,7 +103,7 @@ def test_open_items_go_back_in_their_order_when_a_client_goes() -> None:
             b"monitor q 60 2\r\n", b"VALUE q 0 1\r\na\r\nVALUE q 0 1\r\nb\r\nEND\r\n"
         )
         await holder.close()
-        await world.until(lambda: world.server.house.connections == 1)
+        await world.until(lambda: world.server.counts["curr_connections"] == 1)
         for name in (b"a", b"b", b"c"):
             await client.check(b"get q\r\n", b"VALUE q 0 1\r\n" + name + b"\r\nEND\r\n")
 

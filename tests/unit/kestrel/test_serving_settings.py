@@ -129,7 +129,7 @@ def test_what_is_done_with_a_traced_queue_is_logged(caplog: pytest.LogCaptureFix
         await put(gone, b"q", b"z")
         await gone.check(b"get q/open\r\n", value(b"q", b"z"))
         await gone.close()
-        await world.until(lambda: world.server.house.connections == 1)
+        await world.until(lambda: world.server.counts["curr_connections"] == 1)
         await client.check(b"set q 0 0 4\r\nlong\r\n", b"NOT_STORED\r\n")
 
     config: dict[str, object] = {
@@ -157,14 +157,14 @@ def test_more_connections_than_allowed_may_not_write_or_not_read() -> None:
         client = await world.client()
         await put(client, b"q", b"a")
         second = await world.client()
-        await world.until(lambda: world.server.house.connections == 2)
+        await world.until(lambda: world.server.counts["curr_connections"] == 2)
         await second.check(b"set q 0 0 1\r\na\r\n", b"SERVER_ERROR\r\n")
         await second.expect_end()
-        await world.until(lambda: world.server.house.connections == 1)
+        await world.until(lambda: world.server.counts["curr_connections"] == 1)
         others = [await world.client() for _ in range(2)]
         await others[0].check(b"get q/open\r\n", value(b"q", b"a"))
         others.append(await world.client())
-        await world.until(lambda: world.server.house.connections == 4)
+        await world.until(lambda: world.server.counts["curr_connections"] == 4)
         await others[0].check(b"get q/abort\r\n", END)  # what is open can be closed
         await others[0].check(b"get q\r\n", b"SERVER_ERROR\r\n")
 
@@ -174,10 +174,10 @@ def test_more_connections_than_allowed_may_not_write_or_not_read() -> None:
 def test_status_is_enforced_after_its_grace_period() -> None:
     async def test(world: World) -> None:
         client = await world.client()
-        world.server.house.standing = Standing(world.clock, grace_us=3_600_000_000)
+        world.server.standing = Standing(world.clock, grace_us=3_600_000_000)
         await client.check(b"status readonly\r\nstatus\r\n", END + b"READONLY\r\n")
         await put(client, b"q", b"a")
-        world.server.house.standing = Standing(world.clock, Status.READONLY)
+        world.server.standing = Standing(world.clock, Status.READONLY)
         await client.check(b"set q 0 0 1\r\na\r\n", b"SERVER_ERROR\r\n")
 
     run(test)
@@ -189,7 +189,7 @@ def test_status_that_cannot_be_kept_is_not_changed() -> None:
 
     async def test(world: World) -> None:
         client, other = await world.client(), await world.client(text=True)
-        world.server.house.standing = Standing(world.clock, keep=keep)
+        world.server.standing = Standing(world.clock, keep=keep)
         await client.check(b"status quiescent\r\n", b"SERVER_ERROR\r\n")
         await other.check(b"status\n", b"+up\n")
 
@@ -294,7 +294,7 @@ def test_client_that_does_not_read_for_long_gives_way(monkeypatch: pytest.Monkey
         await world.until(lambda: len(world.server.memory._stalled) == 1)
         world.server.memory._over_bytes = MIB
         await client.check(b"get r\r\n", value(b"r", bytes(MIB)))
-        await world.until(lambda: world.server.house.connections == 1)
+        await world.until(lambda: world.server.counts["curr_connections"] == 1)
         assert world.collection.stats("q")["items"] == 1  # what it had open went back
 
     run(test, ServerOptions(is_exact=True))
