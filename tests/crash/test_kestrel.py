@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
+from itertools import chain
 
 import pytest
 
@@ -36,7 +37,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 def state_of(disk: SimDisk) -> State:
     state = inspect.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
-    for _, (op, _, _) in reading.ops(found):
+    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     assert state.missed == 0
     assert [file.changed for file in found.files if file.changed] == []

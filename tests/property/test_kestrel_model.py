@@ -5,6 +5,8 @@ After every op the files are read as Kestrel reads them, and mean what is in mem
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def on_disk(disk: SimDisk) -> ReplayState[Item]:
     """Returns what a reader of the files finds."""
     state = inspect.whole()
     found = reading.survey(disk, FOLDER, QUEUE)
-    for _, (op, _, _) in reading.ops(found):
+    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     assert [file.broken for file in found.files] == [None] * len(found.files)
     assert (state.missed, state.displaced) == (0, 0)

@@ -19,7 +19,7 @@ from fjord.kestrel.codec import Item, Op, Opcode, Placed
 from fjord.kestrel.collection import Packed
 from fjord.kestrel.exporting import ExportOutcome
 from fjord.kestrel.importing import ImportOutcome
-from fjord.kestrel.inspect import Ending, FileReport, QueueReport, ReplayState
+from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions
 from fjord.kinds import Kind
 
@@ -53,10 +53,6 @@ class Style:
     is_raw_queue: bool = False
     is_json: bool = False
 
-    @property
-    def has_ops(self) -> bool:
-        return not (self.is_quiet or self.is_raw or self.is_raw_queue)
-
 
 def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
     """Yields the queues of directories; a file is a journal of its own.
@@ -78,119 +74,85 @@ def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
 def dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
     """Prints a journal, and tells what is wrong with it; says whether something is."""
     state = inspect.whole() if style.is_raw_queue else inspect.counting()
-    printer = _Printer(found, style, state)
-    printer.begin()
-    damaged = bool(found.missing)
+    is_text = not (style.is_raw or style.is_raw_queue or style.is_json)
+    # A file that was named alone is no queue of a directory.
+    is_alone = [file.path for file in found.files] == [found.queue]
+    # The sums of many queues need their names; qdump has one journal, and does without.
+    if is_text and not (style.is_quiet and is_alone):
+        output.print_line(f"Queue: {found.queue}")
+    size = count = 0
     for file in found.files:
-        printer.begin_file(file)
+        if is_text and not style.is_quiet and not is_alone:
+            output.print_line(f"File: {file.name}")
         for placed in file.ops(options):
             state.apply(placed[0])
-            printer.print_op(file, placed)
-        damaged = damaged or file.is_damaged or file.changed is not None
-        if file.broken is not None:
-            tell(file.broken_sentence)
-        if file.changed is not None:
-            tell(file.changed_sentence)
-    printer.end()
-    for lost in found.missing:
-        tell(lost.sentence)
-    return damaged
-
-
-class _Printer:
-    """Prints one journal in a style."""
-
-    def __init__(
-        self,
-        found: QueueSurvey,
-        style: Style,
-        state: ReplayState[Item] | ReplayState[inspect.Sized],
-    ) -> None:
-        self._found = found
-        self._style = style
-        self._state = state
-        self._bytes = 0
-        self._ops = 0
-
-    def begin(self) -> None:
-        style = self._style
-        if style.is_raw or style.is_raw_queue or style.is_json:
-            return
-        # The sums of many queues need their names; qdump has one journal, and does without.
-        if not style.is_quiet or not self._is_alone:
-            output.print_line(f"Queue: {self._found.queue}")
-
-    def begin_file(self, file: JournalFile) -> None:
-        if self._style.has_ops and not self._style.is_json and not self._is_alone:
-            output.print_line(f"File: {file.name}")
-
-    @property
-    def _is_alone(self) -> bool:
-        """Says whether it is a file that was named, and no queue of a directory."""
-        return [file.path for file in self._found.files] == [self._found.queue]
-
-    def print_op(self, file: JournalFile, placed: Placed) -> None:
-        op, offset, length = placed
-        self._ops += 1
-        self._bytes += length
-        if self._style.is_raw and op.item is not None:
-            sys.stdout.buffer.write(op.item.data)
-        if not self._style.has_ops:
-            return
-        reserved_xid = self._state.reserved_xid
-        if self._style.is_json:
-            output.print_json(self._op_json(file, placed, reserved_xid))
-            return
-        output.print_line(f"{offset & 0xFFFFFFFF:08x}  {op_text(op, reserved_xid, self._style)}")
-        if self._style.has_contents and op.item is not None:
-            output.print_line("    " + bytes(op.item.data).decode("latin-1"))
-
-    def end(self) -> None:
-        state, style = self._state, self._style
-        if style.is_raw_queue:
-            for item in state.queue:
-                assert isinstance(item, Item)
-                sys.stdout.buffer.write(item.data)
-        if style.is_raw or style.is_raw_queue:
-            sys.stdout.buffer.flush()
-        elif style.is_json:
-            output.print_json(self._sums())
-        else:
-            sums = self._sums()
-            output.print_line("")
-            output.print_line(f"Journal size: {self._bytes} bytes, with {self._ops} operations.")
-            output.print_line(f"{sums['items']} items totalling {sums['item_bytes']} bytes.")
-
-    def _sums(self) -> dict[str, object]:
-        state = self._state
-        return {
-            "queue": self._found.queue,
-            "bytes": self._bytes,
-            "operations": self._ops,
-            "items": len(state.queue) + len(state.open),
-            "item_bytes": state.queue_bytes + state.open_bytes,
+            count += 1
+            size += placed[2]
+            _print_op(found.queue, file, placed, state.reserved_xid, style)
+        for sentence in file.sentences():
+            tell(sentence)
+    if style.is_raw_queue:
+        for item in state.queue:
+            assert isinstance(item, Item)
+            sys.stdout.buffer.write(item.data)
+    sys.stdout.buffer.flush()
+    items, item_bytes = len(state.queue) + len(state.open), state.queue_bytes + state.open_bytes
+    if style.is_json:
+        sums = {
+            "queue": found.queue,
+            "bytes": size,
+            "operations": count,
+            "items": items,
+            "item_bytes": item_bytes,
             "open_items": len(state.open),
         }
+        output.print_json(sums)
+    elif is_text:
+        output.print_line("")
+        output.print_line(f"Journal size: {size} bytes, with {count} operations.")
+        output.print_line(f"{items} items totalling {item_bytes} bytes.")
+    for lost in found.missing:
+        tell(lost.sentence)
+    return bool(found.missing) or any(file.is_damaged or file.changed for file in found.files)
 
-    def _op_json(self, file: JournalFile, placed: Placed, reserved_xid: int) -> dict[str, object]:
-        op, offset, length = placed
-        shown: dict[str, object] = {
-            "queue": self._found.queue,
-            "file": file.name,
-            "offset": offset,
-            "length": length,
-            "op": op.opcode.name,
-            "xid": op.xid or reserved_xid,
-        }
-        if op.opcode is Opcode.STATE_DUMP:
-            shown["open_items"] = op.open_count
-        if op.item is not None:
-            shown["size"] = op.item.size
-            shown["added_at"] = None if op.opcode is Opcode.ADD else moment(op.item.add_ms)
-            shown["expires_at"] = moment(op.item.expiry_ms) if op.item.expiry_ms else None
-            if self._style.has_contents:
-                shown["data"] = bytes(op.item.data)
-        return shown
+
+def _print_op(
+    queue: str, file: JournalFile, placed: Placed, reserved_xid: int, style: Style
+) -> None:
+    op, offset, _ = placed
+    if style.is_raw and op.item is not None:
+        sys.stdout.buffer.write(op.item.data)
+    if style.is_quiet or style.is_raw or style.is_raw_queue:
+        return
+    if style.is_json:
+        output.print_json(_op_json(queue, file, placed, reserved_xid, style))
+        return
+    output.print_line(f"{offset & 0xFFFFFFFF:08x}  {op_text(op, reserved_xid, style)}")
+    if style.has_contents and op.item is not None:
+        output.print_line("    " + bytes(op.item.data).decode("latin-1"))
+
+
+def _op_json(
+    queue: str, file: JournalFile, placed: Placed, reserved_xid: int, style: Style
+) -> dict[str, object]:
+    op, offset, length = placed
+    shown: dict[str, object] = {
+        "queue": queue,
+        "file": file.name,
+        "offset": offset,
+        "length": length,
+        "op": op.opcode.name,
+        "xid": op.xid or reserved_xid,
+    }
+    if op.opcode is Opcode.STATE_DUMP:
+        shown["open_items"] = op.open_count
+    if op.item is not None:
+        shown["size"] = op.item.size
+        shown["added_at"] = None if op.opcode is Opcode.ADD else moment(op.item.add_ms)
+        shown["expires_at"] = moment(op.item.expiry_ms) if op.item.expiry_ms else None
+        if style.has_contents:
+            shown["data"] = bytes(op.item.data)
+    return shown
 
 
 def op_text(op: Op, reserved_xid: int, style: Style) -> str:
@@ -255,20 +217,22 @@ def queue_json(one: QueueReport) -> dict[str, object]:
 
 def _file_line(file: FileReport) -> str:
     ops = output.counted(file.ops, "op")
-    if file.ending is Ending.WHOLE:
-        return f"{file.path} is whole: {file.bytes} bytes, {ops}"
-    if file.ending is Ending.CHANGED:
-        counting = f"{ops} up to byte {file.offset} count as they are"
-        return f"{file.path} is changed: {file.reason}; {counting}"
-    if file.ending is Ending.MISSING:
-        return f"{file.path} is missing: {file.reason}"
-    if file.ending is Ending.UNREADABLE:
-        return f"{file.path} {file.reason}; {ops} before that"
-    is_torn = file.ending is Ending.TORN
-    broken = reading.broken_sentence(
-        file.path, file.offset, file.reason, file.skipped_bytes, is_torn=is_torn
-    )
-    return f"{broken}; {ops} before it"
+    if file.ending in (Ending.TORN, Ending.DAMAGED):
+        broken = reading.broken_sentence(
+            file.path,
+            file.offset,
+            file.reason,
+            file.skipped_bytes,
+            is_torn=file.ending is Ending.TORN,
+        )
+        return f"{broken}; {ops} before it"
+    return {
+        Ending.WHOLE: f"{file.path} is whole: {file.bytes} bytes, {ops}",
+        Ending.CHANGED: f"{file.path} is changed: {file.reason}; {ops} up to byte {file.offset} "
+        "count as they are",
+        Ending.MISSING: f"{file.path} is missing: {file.reason}",
+        Ending.UNREADABLE: f"{file.path} {file.reason}; {ops} before that",
+    }[file.ending]
 
 
 def foreign(directory: str) -> Iterator[str]:

@@ -79,9 +79,8 @@ class DirectoryBackend(_Listening):
         self._has_traces = False  # somewhere
         self._tidy_seconds: float | None = None
         self._known = set(collection.names())
-        self._creates = 0
-        self._deletes = 0
-        self._expires = 0
+        # Queues that were made, deleted, and deleted because nobody came.
+        self._counts = dict.fromkeys(("queue_creates", "queue_deletes", "queue_expires"), 0)
         self._is_dirty = False
         self._settling: asyncio.Future[None] | None = None
         self._configure()
@@ -127,7 +126,7 @@ class DirectoryBackend(_Listening):
             self._touched(queue)
 
     async def delete(self, queue: str) -> None:
-        self._deletes += queue in self._known
+        self._counts["queue_deletes"] += queue in self._known
         self._collection.delete(queue)
         self._known = set(self._collection.names())
         self._configs.pop(queue, None)
@@ -166,12 +165,7 @@ class DirectoryBackend(_Listening):
         )
 
     def counts(self) -> dict[str, int]:
-        """Returns how many queues were made, deleted, and deleted because nobody came."""
-        return {
-            "queue_creates": self._creates,
-            "queue_deletes": self._deletes,
-            "queue_expires": self._expires,
-        }
+        return self._counts
 
     def _configure(self) -> None:
         self._configs.clear()
@@ -183,10 +177,9 @@ class DirectoryBackend(_Listening):
             for bound_ms in self._config.given(name)
             if isinstance(bound_ms, int)
         ]
-        self._tidy_seconds = None
-        if bounds:
-            wanted = min(bounds) / 1000 / _TIDIES_PER_BOUND
-            self._tidy_seconds = min(max(wanted, _TIDY_SECONDS_MIN), _TIDY_SECONDS_MAX)
+        wanted = min(bounds, default=0) / 1000 / _TIDIES_PER_BOUND
+        bounded = min(max(wanted, _TIDY_SECONDS_MIN), _TIDY_SECONDS_MAX)
+        self._tidy_seconds = bounded if bounds else None
 
     # -- what time brings -------------------------------------------------------------------------
 
@@ -210,7 +203,7 @@ class DirectoryBackend(_Listening):
                 _told("items were open for too long", queue=queue, items=len(xids))
             if queue not in self._listening and self._collection.is_unused(queue):
                 await self.delete(queue)
-                self._expires += 1
+                self._counts["queue_expires"] += 1
                 _told("a queue that nobody used was deleted", queue=queue)
 
     # -- answers ----------------------------------------------------------------------------------
@@ -274,10 +267,9 @@ class DirectoryBackend(_Listening):
         return self._config.aliases.get(queue, (queue,))
 
     def _config_of(self, queue: str) -> QueueConfig:
-        found = self._configs.get(queue)
-        if found is None:
-            found = self._configs[queue] = self._config.of(queue)
-        return found
+        if queue not in self._configs:
+            self._configs[queue] = self._config.of(queue)
+        return self._configs[queue]
 
     def _syncs(self, queue: str) -> bool:
         """Says whether an item that is added has to be durable anywhere before that is told."""
@@ -292,7 +284,7 @@ class DirectoryBackend(_Listening):
     def _touched(self, queue: str) -> None:
         if queue not in self._known:
             known = set(self._collection.names())
-            self._creates += len(known - self._known)
+            self._counts["queue_creates"] += len(known - self._known)
             self._known = known
             self._syncing.clear()
         if not self._is_dirty:

@@ -31,8 +31,6 @@ from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import EXPIRE_COUNT_MAX, PersistentQueue
 
-__all__ = ["Collection", "Item", "Packed", "locked", "pack_queue"]
-
 T = TypeVar("T")
 
 # No file of a queue for Fjord, and a temporary one for Kestrel.
@@ -142,9 +140,8 @@ class Collection:
     def flush(self, queue: str) -> None:
         """Removes all that waits in a queue; its children keep what they have."""
         found = self._known(queue)
-        if found is None:
-            return
-        self._with_room(found.flush)
+        if found is not None:
+            self._with_room(found.flush)
 
     def delete(self, queue: str) -> None:
         """Removes a queue and its files, durably; its children stay."""
@@ -157,8 +154,6 @@ class Collection:
         parent = names.parent_of(queue)
         if parent is not None:
             self._children[parent].remove(queue)
-            if not self._children[parent]:
-                del self._children[parent]
 
     def time_out(self, queue: str) -> list[int]:
         """Gives back what is open for too long; returns the xids, the last opened first.
@@ -197,12 +192,8 @@ class Collection:
         found = self._queues.get(queue)
         if found is None:
             return {}
-        numbers = found.stats()
         children = self._children.get(queue)
-        return {**numbers, "children": ",".join(children)} if children else numbers
-
-    def config(self, queue: str) -> QueueConfig:
-        return self._config.of(queue)
+        return {**found.stats(), **({"children": ",".join(children)} if children else {})}
 
     def configure(self, config: Configuration) -> None:
         """Changes how queues behave from now on; where they are kept does not change."""
@@ -388,10 +379,9 @@ def pack_queues(
                     yield pack_queue(
                         disk, folder, name, config, clock, item_bytes_max=item_bytes_max
                     )
-                except OSError as error:
-                    yield DirectoryError(f"{name} was not packed: {error.strerror}")
-                except DirectoryError as error:
-                    yield DirectoryError(f"{name} was not packed: {error}")
+                except (OSError, DirectoryError) as error:
+                    reason = error.strerror if isinstance(error, OSError) else error
+                    yield DirectoryError(f"{name} was not packed: {reason}")
     except OSError as error:
         raise DirectoryError(f"cannot open {folder}: {error.strerror}") from error
 
@@ -488,16 +478,14 @@ class Reserve:
         if self._is_whole:
             return
         try:
-            with contextlib.closing(
-                self._disk.open(self._path, writable=True, create=True)
-            ) as file:
+            opened = self._disk.open(self._path, writable=True, create=True)
+            with contextlib.closing(opened) as file:
                 file.allocate(self._size)
         except OSError as error:
-            if disks.is_full(error):
-                raise OSError(
-                    errno.ENOSPC, f"the disk has no {self._size} bytes left to keep back"
-                ) from error
-            raise
+            if not disks.is_full(error):
+                raise
+            text = f"the disk has no {self._size} bytes left to keep back"
+            raise OSError(errno.ENOSPC, text) from error
         self._is_whole, self._is_given = True, False
 
     def give(self) -> bool:

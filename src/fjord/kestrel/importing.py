@@ -630,10 +630,8 @@ class Importer:
 def _damage(found: Contents) -> Iterator[str]:
     """Yields what is wrong with the files of a queue, in words."""
     for file in found.files:
-        if file.is_damaged:
-            yield file.broken_sentence
-        elif file.changed is not None:
-            yield file.changed_sentence
+        if file.is_damaged or file.changed is not None:
+            yield from file.sentences()
     for lost in found.missing:
         yield lost.sentence
 

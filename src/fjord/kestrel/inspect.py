@@ -42,12 +42,12 @@ class FileReport:
     """One file that was read."""
 
     path: str
-    bytes: int
-    ops: int
     ending: Ending
-    offset: int  # up to where it was read; behind it nothing counts
-    skipped_bytes: int  # how much that is
-    reason: str  # why, empty if it is whole
+    bytes: int = 0
+    ops: int = 0
+    offset: int = 0  # up to where it was read; behind it nothing counts
+    skipped_bytes: int = 0  # how much that is
+    reason: str = ""  # why, empty if it is whole
 
     @property
     def is_damaged(self) -> bool:
@@ -139,59 +139,44 @@ def _read(
                 advance(file.read_bytes - told)
                 told = file.read_bytes
     except UnreadableError as error:
-        return replace(_refused(error, file), ops=ops)
+        return replace(
+            _refused(error),
+            bytes=file.size,
+            ops=ops,
+            offset=file.read_bytes,
+            skipped_bytes=file.size - file.read_bytes,
+        )
     finally:
         advance(file.size - told)
-    broken = file.broken
+    ending, reason = _judged(file)
     return FileReport(
         path=file.path,
+        ending=ending,
         bytes=file.size,
         ops=ops,
-        ending=_ending(file),
-        offset=broken.offset if broken else file.size,
+        offset=file.broken.offset if file.broken else file.size,
         skipped_bytes=file.skipped_bytes,
-        reason=_reason(file),
+        reason=reason,
     )
 
 
-def _refused(error: UnreadableError, file: JournalFile | None = None) -> FileReport:
-    """Tells of a file that the disk refused to read, from the beginning or from somewhere on."""
-    size, offset = (file.size, file.read_bytes) if file else (0, 0)
-    return FileReport(
-        path=error.path,
-        bytes=size,
-        ops=0,
-        ending=Ending.UNREADABLE,
-        offset=offset,
-        skipped_bytes=size - offset,
-        reason=error.reason,
-    )
+def _refused(error: UnreadableError) -> FileReport:
+    return FileReport(path=error.path, ending=Ending.UNREADABLE, reason=error.reason)
 
 
 def _missing(lost: Missing) -> FileReport:
     return FileReport(
-        path=lost.path,
-        bytes=0,
-        ops=0,
-        ending=Ending.MISSING,
-        offset=0,
-        skipped_bytes=lost.sum.size,
-        reason=lost.reason,
+        path=lost.path, ending=Ending.MISSING, skipped_bytes=lost.sum.size, reason=lost.reason
     )
 
 
-def _ending(file: JournalFile) -> Ending:
-    if file.is_damaged:
-        return Ending.DAMAGED
+def _judged(file: JournalFile) -> tuple[Ending, str]:
+    """Returns how a file ends, and why."""
+    if file.broken is not None and file.is_damaged:
+        return Ending.DAMAGED, file.broken.reason
     if file.changed is not None:
-        return Ending.CHANGED
-    return Ending.TORN if file.is_torn else Ending.WHOLE
-
-
-def _reason(file: JournalFile) -> str:
-    if file.changed is not None and not file.is_damaged:
-        return file.changed
-    return file.broken.reason if file.broken else ""
+        return Ending.CHANGED, file.changed
+    return (Ending.TORN, file.broken.reason) if file.broken else (Ending.WHOLE, "")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -472,7 +457,10 @@ _XID_APPLIERS: Final[dict[int, Callable[[ReplayState[Any], int], None]]] = {
 
 
 MEMORY_BYTES_MAX: Final = 16 * limits.MIB
-_CHUNK_BYTES: Final = 1 * limits.MIB
+
+
+def _extend_crc32(crc: int, data: bytes) -> int:
+    return zlib.crc32(data, crc)
 
 
 class Contents:
@@ -557,10 +545,7 @@ class Contents:
         crc = 0
         for file in self.files:
             with contextlib.closing(file.open()) as opened:
-                at = 0
-                while data := opened.read(at, min(_CHUNK_BYTES, file.size - at)):
-                    crc = zlib.crc32(data, crc)
-                    at += len(data)
+                crc = reading.crc_of(opened, file.size, crc, _extend_crc32)
         return crc
 
     def close(self) -> None:

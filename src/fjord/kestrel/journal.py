@@ -159,14 +159,13 @@ class Journal:
         for file in found.files:
             parsed = names.parse(file.name)
             assert parsed is not None
-            number = reading.CURRENT if parsed.role is names.Role.CURRENT else parsed.number
-            segment = Segment(file.name, len(self.segments), file.size, number)
+            segment = Segment(file.name, len(self.segments), file.size, parsed.number)
             self.segments.append(segment)
             for batch in file.batches(options):
                 yield segment, batch
             segment.crc = file.crc
             if file.broken is not None:
-                segment.crc = self._cut(file, number)
+                segment.crc = self._cut(file, segment.number)
                 segment.size = file.broken.offset
             self._take_sum(segment, file)
             self._size += segment.size

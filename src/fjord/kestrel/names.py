@@ -23,6 +23,7 @@ from typing import Final
 TEMPORARY: Final = "~~"
 PACK: Final = ".pack"
 FANOUT: Final = "+"
+CURRENT: Final = -1  # stands for the number of the file that has none
 # A file system takes 255 bytes, of which the longest ending has ".", 19 digits and ".pack".
 QUEUE_BYTES_MAX: Final = 230
 
@@ -52,7 +53,7 @@ class FileName:
     name: str
     queue: str
     role: Role
-    number: int = 0  # of a current file there is none
+    number: int = CURRENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def current(queue: str) -> str:
 
 
 def rotated(queue: str, at_ms: int) -> str:
-    return f"{queue}.{at_ms}"
+    return f"{queue}.{at_ms}" if at_ms != CURRENT else queue
 
 
 def pack(queue: str, at_ms: int) -> str:
@@ -102,7 +103,7 @@ def parse(name: str) -> FileName | None:
         return None
     queue, number, ending = found.groups()
     role = Role.PACK if ending else Role.ROTATED if number else Role.CURRENT
-    return FileName(name=name, queue=queue, role=role, number=int(number or 0))
+    return FileName(name=name, queue=queue, role=role, number=int(number or CURRENT))
 
 
 def is_own(name: str) -> bool:
@@ -164,20 +165,16 @@ def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
     likely = (name for name in names if name.startswith(queue))
     mine = [one for one in map(parse, likely) if one and one.queue == queue]
     numbered = [one for one in mine if one.role in (Role.ROTATED, Role.PACK)]
-    packs = [one.number for one in numbered if one.role is Role.PACK]
-    last_pack = max(packs, default=-1)
-    live = [one for one in numbered if _is_live(one, last_pack)]
-    live.sort(key=lambda one: one.number)
-    live_names = [one.name for one in live]
+    last_pack = max((one.number for one in numbered if one.role is Role.PACK), default=-1)
+    live = [
+        one
+        for one in sorted(numbered, key=lambda one: one.number)
+        if one.number > last_pack or (one.role is Role.PACK and one.number == last_pack)
+    ]
+    current = [one for one in mine if one.role is Role.CURRENT]
     return QueueFiles(
         queue=queue,
-        live=live_names + [one.name for one in mine if one.role is Role.CURRENT],
-        dead=sorted(one.name for one in numbered if one.name not in live_names),
+        live=[one.name for one in live + current],
+        dead=sorted(one.name for one in numbered if one not in live),
         temporary=sorted(one.name for one in mine if one.role is Role.TEMPORARY),
     )
-
-
-def _is_live(one: FileName, last_pack: int) -> bool:
-    if one.role is Role.PACK:
-        return one.number == last_pack
-    return one.number > last_pack

@@ -171,22 +171,6 @@ _BAD_QUEUE: Final = "no name of a queue"
 _KNOWN_LINES_MAX: Final = 4096
 _KNOWN_LINE_BYTES_MAX: Final = 256
 
-# Commands that are a word alone; what follows is ignored, as Kestrel does.
-_MEMCACHE_PLAIN: Final = {
-    "stats": Verb.STATS,
-    "flush_all": Verb.FLUSH_ALL,
-    "flush_all_expired": Verb.FLUSH_ALL_EXPIRED,
-    "version": Verb.VERSION,
-    "reload": Verb.RELOAD,
-    "quit": Verb.QUIT,
-    "shutdown": Verb.SHUTDOWN,
-}
-# Commands that name one queue.
-_MEMCACHE_NAMING: Final = {
-    "flush": Verb.FLUSH,
-    "flush_expired": Verb.FLUSH_EXPIRED,
-    "delete": Verb.DELETE,
-}
 _MEMCACHE_DONE: Final = {
     Verb.FLUSH: b"END\r\n",
     Verb.FLUSH_ALL: b"OK\r\n",
@@ -285,7 +269,8 @@ def encode_memcache(
     for byte.
     """
     if reply.outcome is Outcome.BROKEN and not is_exact:
-        return _client_error(request), True
+        reason = request.words[0] if request.verb is Verb.BROKEN else "no such status"
+        return b"CLIENT_ERROR %b\r\n" % reason.encode(), True
     if reply.outcome in _MEMCACHE_REFUSED:
         return _MEMCACHE_REFUSED[reply.outcome], reply.outcome is not Outcome.NOT_OPEN
     ends = request.verb in (Verb.QUIT, Verb.SHUTDOWN)
@@ -295,16 +280,12 @@ def encode_memcache(
         end = b"" if reply.outcome is Outcome.MORE else b"END\r\n"
         return _value(request, reply.data, is_exact=is_exact) + end, ends
     if reply.outcome is Outcome.COUNT:
-        return _count(request, reply.item_count), ends
+        if request.verb is Verb.PUT:
+            return (b"STORED\r\n" if reply.item_count else b"NOT_STORED\r\n"), ends
+        return b"%d\r\n" % reply.item_count, ends
     if reply.outcome is Outcome.DONE:
         return (_DONE_EXACT if is_exact else _MEMCACHE_DONE)[request.verb], ends
     return _report(request, reply), ends
-
-
-def _client_error(request: KestrelRequest) -> bytes:
-    """Says what is wrong; nothing of it is what the client has sent."""
-    reason = request.words[0] if request.verb is Verb.BROKEN else "no such status"
-    return b"CLIENT_ERROR %b\r\n" % reason.encode()
 
 
 def _value(request: KestrelRequest, data: bytes | None, *, is_exact: bool) -> bytes:
@@ -313,12 +294,6 @@ def _value(request: KestrelRequest, data: bytes | None, *, is_exact: bool) -> by
     name = request.queue if is_exact else request.key or request.queue
     cas = b" 0" if request.wants_cas else b""  # there is no `cas`, so any number will do
     return b"VALUE %b 0 %d%b\r\n%b\r\n" % (name.encode(), len(data), cas, data)
-
-
-def _count(request: KestrelRequest, count: int) -> bytes:
-    if request.verb is Verb.PUT:
-        return b"STORED\r\n" if count else b"NOT_STORED\r\n"
-    return b"%d\r\n" % count
 
 
 def _report(request: KestrelRequest, reply: Reply) -> bytes:
@@ -364,24 +339,13 @@ _read_line_again: Final = functools.lru_cache(_KNOWN_LINES_MAX)(_read_line)
 
 def _parse_memcache(words: list[str], *, is_exact: bool) -> KestrelRequest:
     command, rest = words[0].lower(), words[1:]
-    if command in _MEMCACHE_PLAIN:
-        is_quiet = command == "flush_all" and rest[-1:] == ["noreply"]
-        return KestrelRequest(_MEMCACHE_PLAIN[command], is_quiet=is_quiet)
     if command in ("get", "gets"):
         if is_exact:
             return _memcache_get(rest[:1])
         return _memcache_get(rest, wants_cas=command == "gets")
-    if command in _MEMCACHE_NAMING:
-        return _memcache_naming(_MEMCACHE_NAMING[command], rest)
-    if command == "monitor":
-        return _memcache_monitor(rest)
-    if command == "confirm":
-        return _memcache_confirm(rest)
-    if command == "dump_stats":
-        return KestrelRequest(Verb.DUMP_STATS, words=tuple(word for word in rest if word))
-    if command == "status":
-        return _status(rest)
-    raise _LineError("no such command")
+    if command not in _MEMCACHE_COMMANDS:
+        raise _LineError("no such command")
+    return _MEMCACHE_COMMANDS[command](rest)
 
 
 def _memcache_set(words: list[str]) -> KestrelRequest:
@@ -437,7 +401,7 @@ def _memcache_get_one(key: str, *, wants_cas: bool) -> KestrelRequest:
     )
 
 
-def _memcache_naming(verb: Verb, rest: list[str]) -> KestrelRequest:
+def _memcache_naming(rest: list[str], verb: Verb) -> KestrelRequest:
     if not rest or names.queue_problem(rest[0]):
         raise _LineError(_BAD_QUEUE)
     return KestrelRequest(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
@@ -458,6 +422,40 @@ def _memcache_confirm(rest: list[str]) -> KestrelRequest:
     if count is None or names.queue_problem(rest[0]):
         raise _LineError("confirm needs a queue and a number of items")
     return KestrelRequest(Verb.CONFIRM, rest[0], item_count=count)
+
+
+def _plain(rest: list[str], verb: Verb) -> KestrelRequest:
+    """Parses a command that is a word alone; what follows is ignored, as Kestrel does."""
+    return KestrelRequest(verb, is_quiet=verb is Verb.FLUSH_ALL and rest[-1:] == ["noreply"])
+
+
+def _status(rest: list[str]) -> KestrelRequest:
+    return KestrelRequest(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
+
+
+_Parse = Callable[[list[str]], KestrelRequest]
+# Commands that are the same in both protocols.
+_COMMANDS: Final[dict[str, _Parse]] = {
+    "status": _status,
+    **{
+        verb: functools.partial(_plain, verb=verb)
+        for verb in (Verb.VERSION, Verb.QUIT, Verb.SHUTDOWN)
+    },
+}
+_MEMCACHE_COMMANDS: Final[dict[str, _Parse]] = {
+    **_COMMANDS,
+    **{
+        verb: functools.partial(_plain, verb=verb)
+        for verb in (Verb.STATS, Verb.FLUSH_ALL, Verb.FLUSH_ALL_EXPIRED, Verb.RELOAD)
+    },
+    **{
+        verb: functools.partial(_memcache_naming, verb=verb)
+        for verb in (Verb.FLUSH, Verb.FLUSH_EXPIRED, Verb.DELETE)
+    },
+    "monitor": _memcache_monitor,
+    "confirm": _memcache_confirm,
+    "dump_stats": lambda rest: KestrelRequest(Verb.DUMP_STATS, words=tuple(filter(None, rest))),
+}
 
 
 # -- kestrel's text protocol: bytes in, requests out; replies in, bytes out -----------------------
@@ -496,7 +494,6 @@ class TextReader(LineReader):
 
     @property
     def kept_bytes(self) -> int:
-        """How much was received and is in no request yet."""
         return len(self._buffer) + self._items_bytes
 
     def next_request(self) -> KestrelRequest | None:
@@ -554,10 +551,8 @@ def encode_text(request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
     """Returns the bytes of a reply, and whether the connection ends behind them."""
     ends = request.ends or request.verb in (Verb.QUIT, Verb.SHUTDOWN)
     outcome = reply.outcome
-    if outcome is Outcome.ITEM:
+    if outcome in (Outcome.ITEM, Outcome.MORE):
         return (b"*\n" if reply.data is None else b":%b\n" % reply.data), ends
-    if outcome is Outcome.MORE:
-        return (b"" if reply.data is None else b":%b\n" % reply.data), ends
     if outcome is Outcome.COUNT:
         return b"+%d\n" % reply.item_count, ends
     if outcome is Outcome.DONE:
@@ -628,19 +623,12 @@ def _text_confirm(rest: list[str]) -> KestrelRequest:
     return KestrelRequest(Verb.CONFIRM, queue, item_count=count)
 
 
-def _status(rest: list[str]) -> KestrelRequest:
-    return KestrelRequest(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
-
-
-_TEXT_COMMANDS: Final[dict[str, Callable[[list[str]], KestrelRequest]]] = {
+_TEXT_COMMANDS: Final[dict[str, _Parse]] = {
+    **_COMMANDS,
     "get": functools.partial(_text_fetch, opens=True),
     "peek": functools.partial(_text_fetch, opens=False),
     "monitor": _text_monitor,
     "confirm": _text_confirm,
     "flush": lambda rest: KestrelRequest(Verb.FLUSH, _text_queue(rest)),
     "delete": lambda rest: KestrelRequest(Verb.DELETE, _text_queue(rest)),
-    "status": _status,
-    "version": lambda rest: KestrelRequest(Verb.VERSION),
-    "quit": lambda rest: KestrelRequest(Verb.QUIT),
-    "shutdown": lambda rest: KestrelRequest(Verb.SHUTDOWN),
 }

@@ -94,21 +94,17 @@ class JournalFile:
     def is_damaged(self) -> bool:
         return self.broken is not None and not self.broken.is_torn
 
-    @property
-    def broken_sentence(self) -> str:
-        assert self.broken is not None
-        offset, reason, is_torn = self.broken
-        return broken_sentence(self.path, offset, reason, self.skipped_bytes, is_torn=is_torn)
-
-    @property
-    def changed_sentence(self) -> str:
-        return f"{self.path} is changed: {self.changed}"
+    def sentences(self) -> Iterator[str]:
+        """Yields what is wrong with it, in words."""
+        if self.broken is not None:
+            offset, reason, is_torn = self.broken
+            yield broken_sentence(self.path, offset, reason, self.skipped_bytes, is_torn=is_torn)
+        if self.changed is not None:
+            yield f"{self.path} is changed: {self.changed}"
 
     def expect(self, known: Sum | None) -> None:
         """Takes note of its sum, if that is of this very file."""
-        if known is None:
-            return
-        if is_held_to(known, self.size, self._identity or "", self._written_s):
+        if known and is_held_to(known, self.size, self._identity or "", self._written_s):
             self.sum = known
 
     def ops(self, options: ReadOptions | None = None) -> Iterator[Placed]:
@@ -334,7 +330,8 @@ def survey(
             continue  # renamed since the names were listed
         is_same = names.files_of(queue, _names(disk, directory)).live == found.live
         if is_same and read_sums(disk, directory, queue) == known:
-            _expect(files, known)
+            for file, number in zip(files, _numbers(one.path for one in files), strict=False):
+                file.expect(known.get(number))
             return QueueSurvey(
                 queue=queue,
                 files=files,
@@ -363,15 +360,6 @@ def alone(disk: disks.Disk, path: str) -> QueueSurvey:
     except OSError as error:
         raise unreadable(path, error) from error
     return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
-
-
-def ops(
-    found: QueueSurvey, options: ReadOptions | None = None
-) -> Iterator[tuple[JournalFile, Placed]]:
-    """Yields the ops of all files of a queue, as of one file; then each file says how it ended."""
-    for file in found.files:
-        for placed in file.ops(options):
-            yield file, placed
 
 
 def broken_sentence(
@@ -406,13 +394,7 @@ def _numbers(paths: Iterable[str]) -> list[int]:
     parsed = [one for path in paths if (one := names.parse(os.path.basename(path)))]
     if any(one.role is names.Role.PACK for one in parsed):
         return []
-    return [CURRENT if one.role is names.Role.CURRENT else one.number for one in parsed]
-
-
-def _expect(files: list[JournalFile], known: dict[int, Sum]) -> None:
-    """Tells files of their sums."""
-    for file, number in zip(files, _numbers(file.path for file in files), strict=False):
-        file.expect(known.get(number))
+    return [one.number for one in parsed]
 
 
 def _missing(
@@ -426,13 +408,9 @@ def _missing(
         path = os.path.join(directory, names.current(queue))
         if _begins_with(disk, path, known[newest]):
             lost.remove(newest)  # its writer died before it got that number
-    return [_lost(directory, queue, one, known[one]) for one in lost]
-
-
-def _lost(directory: str, queue: str, number: int, known: Sum) -> Missing:
-    is_current = number == CURRENT
-    name = names.current(queue) if is_current else names.rotated(queue, number)
-    return Missing(os.path.join(directory, name), number, known)
+    return [
+        Missing(os.path.join(directory, names.rotated(queue, one)), one, known[one]) for one in lost
+    ]
 
 
 def _begins_with(disk: disks.Disk, path: str, known: Sum) -> bool:
@@ -497,7 +475,7 @@ def _files(
 # while it rotated leaves the sum of a number that no file has yet: then `cars` has those bytes.
 
 
-CURRENT: Final = -1  # the number of the file that has none
+CURRENT: Final = names.CURRENT
 # A line has less than 80 bytes, so that is more than 13,000 files.  Of more, there are no sums.
 SUMS_BYTES_MAX: Final = 1 * limits.MIB
 _CRC_CHUNK_BYTES: Final = 1 * limits.MIB
@@ -538,11 +516,13 @@ def missing_numbers(known: Mapping[int, Sum], there: Collection[int]) -> list[in
     return [number for number in lost if number == CURRENT or number > oldest]
 
 
-def crc_of(file: disks.File, size: int) -> int:
-    """Returns the CRC of the front of a file."""
-    at = crc = 0
+def crc_of(
+    file: disks.File, size: int, crc: int = 0, extend: Callable[[int, bytes], int] = add_to_crc
+) -> int:
+    """Returns the CRC of the front of a file, behind that of others."""
+    at = 0
     while data := file.read(at, min(_CRC_CHUNK_BYTES, size - at)):
-        crc = add_to_crc(crc, data)
+        crc = extend(crc, data)
         at += len(data)
     return crc
 

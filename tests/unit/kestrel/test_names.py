@@ -16,12 +16,12 @@ numbers = st.integers(0, 10**19 - 1)
 @given(queue_names, numbers)
 def test_what_is_built_is_parsed(queue: str, number: int) -> None:
     for name, role, found in (
-        (names.current(queue), Role.CURRENT, 0),
+        (names.current(queue), Role.CURRENT, names.CURRENT),
         (names.rotated(queue, number), Role.ROTATED, number),
         (names.pack(queue, number), Role.PACK, number),
-        (names.temporary(queue, number), Role.TEMPORARY, 0),
-        (names.sums(queue), Role.SUMS, 0),
-        (names.sums_made(queue), Role.TEMPORARY, 0),
+        (names.temporary(queue, number), Role.TEMPORARY, names.CURRENT),
+        (names.sums(queue), Role.SUMS, names.CURRENT),
+        (names.sums_made(queue), Role.TEMPORARY, names.CURRENT),
     ):
         assert names.parse(name) == FileName(name=name, queue=queue, role=role, number=found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def write(directory: Path, **files: bytes) -> None:
 
 def state_of(found: QueueSurvey) -> ReplayState[Item]:
     state = inspect.whole()
-    for _, (op, _, _) in reading.ops(found):
+    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     return state
 

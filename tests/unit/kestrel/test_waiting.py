@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import chain
 
 import pytest
 from hypothesis import given
@@ -59,7 +60,9 @@ def opened(disk: SimDisk, memory_bytes: int) -> PersistentQueue:
 def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
     """Returns what the plain fold of all ops gives."""
     state = inspect.whole()
-    for _, (op, _, _) in reading.ops(reading.survey(disk, FOLDER, "q")):
+    for op, _, _ in chain.from_iterable(
+        file.ops() for file in reading.survey(disk, FOLDER, "q").files
+    ):
         state.apply(op)
     items = [bytes(item.data) for item in state.queue]
     return items, {xid: bytes(item.data) for xid, item in state.open.items()}, state.last_xid
