@@ -84,18 +84,12 @@ UNKNOWN: Final = -1  # where a writer is that is not known
 DATE_MS_MIN: Final = limits.TIMESTAMP_US_MIN // 1000  # that a job can have
 
 _DONE_BITS: Final = 32
+_DONE_MASK: Final = (1 << _DONE_BITS) - 1
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
 _BATCH_CRC_MASK: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 16
 _SHOWN_MAX: Final = 5
-
-
-class Mark(NamedTuple):
-    """How far an import is."""
-
-    crc: int
-    done: int  # items of the queue
 
 
 def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
@@ -171,13 +165,14 @@ def number_of(crc: int, done: int) -> int:
     return (crc & _CRC_MASK) << _DONE_BITS | done
 
 
-def mark_of(number: int) -> Mark:
-    return Mark(number >> _DONE_BITS, number & (1 << _DONE_BITS) - 1)
+def done_by(number: int) -> int:
+    """Returns how many items are done, by where a writer is."""
+    return number & _DONE_MASK if number != UNKNOWN else 0
 
 
-def is_same(mark: Mark, crc: int) -> bool:
-    """Says whether an import has begun with files of this CRC."""
-    return mark.crc == crc & _CRC_MASK
+def is_same(number: int, crc: int) -> bool:
+    """Says whether a writer is where an import of files of this CRC has taken it."""
+    return number >> _DONE_BITS == crc & _CRC_MASK
 
 
 def done_of(at: int, files_at: int, crc: int) -> int | None:
@@ -185,11 +180,9 @@ def done_of(at: int, files_at: int, crc: int) -> int | None:
 
     None if the files are not those with which the import of this directory has begun.
     """
-    done = max(files_at, 0)
-    if at == UNKNOWN:
-        return done
-    mark = mark_of(at)
-    return max(mark.done, done) if is_same(mark, crc) else None
+    if at != UNKNOWN and not is_same(at, crc):
+        return None
+    return max(done_by(at), files_at, 0)
 
 
 def is_batch_of(batch: int, crc: int) -> bool:
@@ -533,7 +526,7 @@ class Importer:
             files_at = Runner(daemon).run(_writer_call(target.files_writer))
             return replace(target, at=at, files_at=files_at)
         plain_at = Runner(daemon).run(_writer_call(target.plain_writer))
-        if plain_at != UNKNOWN and not is_same(mark_of(plain_at), target.crc):
+        if plain_at != UNKNOWN and not is_same(plain_at, target.crc):
             # It is of other files, so that whoever goes by it is refused.
             return replace(target, at=at, plain_writer="")
         if plain_at != UNKNOWN and self._options.passes_unchanged:
@@ -545,7 +538,7 @@ class Importer:
         done = done_of(target.at, target.files_at, target.crc)
         if done is None:
             raise FjordError(
-                f"the files of {queue} have changed since {mark_of(target.at).done} items of it "
+                f"the files of {queue} have changed since {done_by(target.at)} items of it "
                 "were imported; --anew imports all that is in it now"
             )
         if done and target.at == UNKNOWN and not self._options.is_moved:
@@ -716,7 +709,11 @@ class Sending:
         """Sends as much as may be under way; False if nothing is."""
         target = self._target
         while len(self._flight) < _IN_FLIGHT:
-            load = self._again.popleft() if self._again else await self._next_load()
+            if self._again:
+                load: Load | None = self._again.popleft()
+            else:
+                # In a thread, so that replies are not late when much has to be read for one load.
+                load = await asyncio.to_thread(next, self._loads, None)
             if load is None:
                 break
             now_us = self._clock.wall_us() + self._ahead_us
@@ -740,10 +737,6 @@ class Sending:
         if target.plain_writer and self._plain_at < number:
             yield Advance(writer=target.plain_writer, expected=self._plain_at, batch=number)
             self._plain_at = number
-
-    async def _next_load(self) -> Load | None:
-        # In a thread, so that replies are not late when much has to be read for one load.
-        return await asyncio.to_thread(next, self._loads, None)
 
     def _confirm(self, sent: _Sent) -> None:
         load, expired = sent.load, len(sent.load.data) - sent.imported
@@ -773,11 +766,12 @@ class Sending:
             FjordError: if it was not this import that has done them.
         """
         target = self._target
-        self._at = await self._place(connection, target.writer)
-        if target.files_writer:
-            self._files_at = await self._place(connection, target.files_writer)
-        if target.plain_writer:
-            self._plain_at = await self._place(connection, target.plain_writer)
+        writers = (target.writer, target.files_writer, target.plain_writer)
+        calls = [_writer_call(one) if one else None for one in writers]
+        self._at, self._files_at, self._plain_at = [
+            call.result(await connection.execute(call.command)) if call else UNKNOWN
+            for call in calls
+        ]
         done = done_of(self._at, self._files_at, target.crc)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
@@ -787,10 +781,6 @@ class Sending:
                 "again, which finds what is left"
             )
         return done
-
-    async def _place(self, connection: AsyncConnection, writer: str) -> int:
-        call = _writer_call(writer)
-        return call.result(await connection.execute(call.command))
 
     async def _replies(self) -> list[Reply | BaseException]:
         """Waits for all that is under way."""

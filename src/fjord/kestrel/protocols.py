@@ -196,6 +196,8 @@ _MEMCACHE_REFUSED: Final = {
 class MemcacheReader(LineReader):
     """Finds requests in what a client of memcache sends."""
 
+    NO_MEMORY: Final = b"SERVER_ERROR out of memory storing object\r\n"  # it sends too much
+
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX, *, is_exact: bool = False) -> None:
         super().__init__(item_bytes_max)
         self._is_exact = is_exact
@@ -212,6 +214,9 @@ class MemcacheReader(LineReader):
                 return self._told(request)
             self._set = request
         return self._told(self._stored())
+
+    def encode(self, request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
+        return encode_memcache(request, reply, is_exact=self._is_exact)
 
     def _told(self, request: KestrelRequest | None) -> KestrelRequest | None:
         if request is not None and request.verb is Verb.BROKEN:
@@ -485,6 +490,8 @@ _TEXT_REFUSED: Final = {
 class TextReader(LineReader):
     """Finds requests in what a client of the text protocol sends."""
 
+    NO_MEMORY: Final = b"-Out of memory.\n"
+
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX) -> None:
         super().__init__(item_bytes_max)
         self._put: KestrelRequest | None = None  # whose items are not all there yet
@@ -506,6 +513,9 @@ class TextReader(LineReader):
             if request is not None:
                 return request
         return None
+
+    def encode(self, request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
+        return encode_text(request, reply)
 
     def _begun(self, line: bytes) -> KestrelRequest | None:
         if self._is_broken:

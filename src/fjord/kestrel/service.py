@@ -129,13 +129,7 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
     """
     settings, given = configuration.read_server(_parsed(path) if path else {})
     config = configuration.read(given)
-    if "sync_journal_ms" in config.default:
-        return config, settings
-    default = {**config.default, "sync_journal_ms": 0}
-    return (
-        Configuration(default=default, queues=config.queues, aliases=config.aliases),
-        settings,
-    )
+    return replace(config, default={"sync_journal_ms": 0, **config.default}), settings
 
 
 def _configured(path: str) -> tuple[Configuration, ServerConfig]:

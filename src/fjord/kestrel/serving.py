@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import socket
 from collections.abc import Callable, Iterator
@@ -142,13 +141,7 @@ class ServerOptions(ServerConfig):
     awake_us: int = 0  # how long to stay awake after a reply, 0 = sleep at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Speech:
-    """A protocol."""
-
-    reader: Callable[[], MemcacheReader | TextReader]
-    encode: Callable[[KestrelRequest, Reply], tuple[bytes, bool]]
-    no_memory: bytes  # what is told to a connection that sends more than there is room for
+_Reader = MemcacheReader | TextReader
 
 
 class Server:
@@ -177,22 +170,13 @@ class Server:
         self.changed = asyncio.Event()  # the sweeper looks again what there is to do
         self.orphans: list[Session] = []  # whose connections are gone, with items open
         self._sweeping: asyncio.Task[None] | None = None
-        self._memcache = _Speech(
-            reader=lambda: MemcacheReader(options.item_bytes_max, is_exact=options.is_exact),
-            encode=functools.partial(protocols.encode_memcache, is_exact=options.is_exact),
-            no_memory=b"SERVER_ERROR out of memory storing object\r\n",
-        )
-        self._text = _Speech(
-            reader=lambda: TextReader(options.item_bytes_max),
-            encode=protocols.encode_text,
-            no_memory=b"-Out of memory.\n",
-        )
 
     async def start(self, at: socket.socket, text_at: socket.socket | None = None) -> None:
         """Accepts connections; the first socket is for memcache."""
-        await self._listen(at, self._memcache)
+        largest, is_exact = self.options.item_bytes_max, self.options.is_exact
+        await self._listen(at, lambda: MemcacheReader(largest, is_exact=is_exact))
         if text_at is not None:
-            await self._listen(text_at, self._text)
+            await self._listen(text_at, lambda: TextReader(largest))
         self._sweeping = asyncio.create_task(self._sweep())
 
     def stop(self) -> None:
@@ -276,9 +260,9 @@ class Server:
     def _is_over(self, connections_max: int | None) -> bool:
         return connections_max is not None and self.counts["curr_connections"] > connections_max
 
-    async def _listen(self, at: socket.socket, speech: _Speech) -> None:
+    async def _listen(self, at: socket.socket, read: Callable[[], _Reader]) -> None:
         loop = asyncio.get_running_loop()
-        self._listeners.append(await loop.create_server(lambda: Connection(self, speech), sock=at))
+        self._listeners.append(await loop.create_server(lambda: Connection(self, read()), sock=at))
 
     # -- what time brings -------------------------------------------------------------------------
 
@@ -322,10 +306,9 @@ class Server:
 class Connection(asyncio.Protocol):
     """One client."""
 
-    def __init__(self, server: Server, speech: _Speech) -> None:
+    def __init__(self, server: Server, reader: _Reader) -> None:
         self._server = server
-        self._speech = speech
-        self._reader = speech.reader()
+        self._reader = reader
         self.session = Session(server, self)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -425,7 +408,7 @@ class Connection(asyncio.Protocol):
                 await self.send(request, await self._reply(request))
                 continue
             if self._is_refused:
-                self._replies.append(self._speech.no_memory)
+                self._replies.append(self._reader.NO_MEMORY)
                 break
             await self._flush()
             self._resume()
@@ -463,7 +446,7 @@ class Connection(asyncio.Protocol):
     # -- what the session asks for ----------------------------------------------------------------
 
     async def send(self, request: KestrelRequest, reply: Reply) -> None:
-        data, ends = self._speech.encode(request, reply)
+        data, ends = self._reader.encode(request, reply)
         self._is_ending = self._is_ending or ends
         if data:
             self._replies.append(data)

@@ -536,37 +536,23 @@ class Checkpoints:
         """Takes note of an item that left the head, before it goes."""
         if not self.waiting or entry.era >= era:
             return
-        if len(self._runs) > 1 and self._join(entry, era):
-            return
         self._shrink()
         self._runs.append(_Run(entry.era, era, 1, entry))
         if len(self._runs) >= self._compact_at:
             self.compact()
-
-    def _join(self, entry: Entry, era: int) -> bool:
-        """Counts the last item with those before it and puts this one there; False if it cannot be.
-
-        It does what `_shrink` and a new run do, when items are taken one behind the other.
-        """
-        one, last = self._runs[-2:]
-        if one.entry is not None or last.entry is None or not last.entry.is_gone:
-            return False
-        if not one.entered == last.entered == entry.era or not one.taken == last.taken == era:
-            return False
-        one.count += 1
-        last.entry = entry
-        return True
 
     def _shrink(self) -> None:
         """Makes the last runs one, if what they had is gone."""
         runs = self._runs
         while len(runs) > 1:
             one, other = runs[-2], runs[-1]
-            if (one.entered, one.taken) != (other.entered, other.taken):
+            if one.entered != other.entered or one.taken != other.taken:
                 return
             if not (_is_gone(one) and _is_gone(other)):
                 return
-            runs[-2:] = [_Run(one.entered, one.taken, one.count + other.count, None)]
+            one.count += other.count
+            one.entry = None
+            runs.pop()
 
     def compact(self) -> None:
         """Makes runs one wherever they can be: items that were open may be gone by now."""
@@ -598,8 +584,7 @@ class Checkpoints:
         era = checkpoint.segment.era
         for run in self._runs:
             if run.entered <= era < run.taken:
-                gone = _is_gone(run)
-                yield run.count if gone or run.entry is None else run.entry
+                yield run.count if run.entry is None or run.entry.is_gone else run.entry
 
 
 def made(
@@ -635,15 +620,10 @@ def size_of(
     open_then: dict[int, Entry], taken: Iterable[Entry | int], waiting: Iterable[Entry]
 ) -> int:
     """Returns how large a file of these is."""
-    entries = [*open_then.values(), *waiting]
-    count = len(entries)
-    for one in taken:
-        if isinstance(one, Entry):
-            entries.append(one)
-            count += 1
-        else:
-            count += one
-    return file_size(count, len(open_then), sum(len(one.data) for one in entries))
+    listed = [*open_then.values(), *waiting, *taken]
+    entries = [one for one in listed if isinstance(one, Entry)]
+    gone = sum(one for one in listed if not isinstance(one, Entry))
+    return file_size(len(entries) + gone, len(open_then), sum(len(one.data) for one in entries))
 
 
 def file_size(count: int, open_count: int, data_bytes: int) -> int:

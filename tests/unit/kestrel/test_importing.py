@@ -19,7 +19,7 @@ from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel import codec, importing, inspect
 from fjord.kestrel.codec import Dialect, Item, Op
-from fjord.kestrel.importing import Load, Mark, Tally
+from fjord.kestrel.importing import Load, Tally
 from fjord.kestrel.reading import ReadOptions
 from fjord.kinds import Kind
 from fjord.values import Type
@@ -99,10 +99,9 @@ def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
 def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None:
     number = importing.number_of(crc, done)
     assert 0 < number < 2**63 - 1
-    mark = importing.mark_of(number)
-    assert mark == Mark(crc & 0x7FFF_FFFF, done)
-    assert importing.is_same(mark, crc)
-    assert not importing.is_same(mark, crc ^ 1)
+    assert importing.done_by(number) == done
+    assert importing.is_same(number, crc)
+    assert not importing.is_same(number, crc ^ 1)
     assert importing.number_of(crc, done + 1) == number + 1
 
 

@@ -155,17 +155,12 @@ LAST_MS: Final = 253_402_128_000_000
 
 # Looked up, since an enum takes its time to say a name.
 _NAMES: Final = {opcode: opcode.name for opcode in Opcode}
-_HAS_XID: Final = frozenset(
-    {
-        Opcode.SAVE_XID,
-        Opcode.UNREMOVE,
-        Opcode.CONFIRM_REMOVE,
-        Opcode.ADD_XID,
-        Opcode.CONTINUE,
-        Opcode.REMOVE_TENTATIVE_XID,
-        Opcode.STATE_DUMP,
-    }
-)
+_HAS_XID: Final = frozenset(Opcode) - {
+    Opcode.ADD,
+    Opcode.REMOVE,
+    Opcode.ADDX,
+    Opcode.REMOVE_TENTATIVE,
+}
 
 
 class OpRow(NamedTuple):
