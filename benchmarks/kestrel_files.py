@@ -94,7 +94,7 @@ def _parse(path: str) -> None:
 
 def _count(path: str) -> None:
     """Follows what happens to each item, without its data; what `verify` does."""
-    state = inspect.counting()
+    state = inspect.Counting()
     for batch in reading.JournalFile(LocalDisk(), path).batches():
         state.apply_batch(batch)
 

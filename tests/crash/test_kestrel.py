@@ -35,7 +35,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 
 
 def state_of(disk: SimDisk) -> State:
-    state = inspect.whole()
+    state = inspect.Whole()
     found = reading.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)

@@ -146,7 +146,7 @@ def test_a_batch_counts_as_its_ops_do(data: bytes, batch_bytes: int) -> None:
     decoder = Decoder(item_bytes_max=ITEM_BYTES_MAX)
     decoder.feed(data)
     decoder.end()
-    one, many = inspect.counting(), inspect.counting()
+    one, many = inspect.Counting(), inspect.Counting()
     with reading_by(batch_bytes=batch_bytes):
         for batch in decoder.batches():
             many.apply_batch(batch)

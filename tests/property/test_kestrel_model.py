@@ -38,7 +38,7 @@ WORK = st.lists(
 
 def on_disk(disk: SimDisk) -> ReplayState[Item]:
     """Returns what a reader of the files finds."""
-    state = inspect.whole()
+    state = inspect.Whole()
     found = reading.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)

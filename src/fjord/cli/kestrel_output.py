@@ -73,7 +73,7 @@ def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
 
 def dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
     """Prints a journal, and tells what is wrong with it; says whether something is."""
-    state = inspect.whole() if style.is_raw_queue else inspect.counting()
+    state = inspect.Whole() if style.is_raw_queue else inspect.Counting()
     is_text = not (style.is_raw or style.is_raw_queue or style.is_json)
     # A file that was named alone is no queue of a directory.
     is_alone = [file.path for file in found.files] == [found.queue]

@@ -2,7 +2,7 @@
 
     [ head ... memory ... ][ ... behind: counted, and read from the journal when needed ... ]
 
-It means what `replay.State` means, but holds no more in memory than it may.  When that is reached,
+It means what `QueueFold` says, but holds no more in memory than it may.  When that is reached,
 items that are added are counted alone: read-behind.  When items are taken, those behind them are
 read; once all are in memory, read-behind is over.  The same methods serve a start, which applies
 the ops of the journal, and the work behind it, which writes each op before it is applied here.
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from fjord.errors import FjordError
 from fjord.kestrel import codec
@@ -28,6 +28,8 @@ from fjord.kestrel.journal import Behind, Segment, Segments
 _MEMORY_ITEMS_MAX: Final = 1_000_000
 # A name of a module is found faster than one of an enum.
 _CONTINUE: Final = Opcode.CONTINUE
+_ADD_XID: Final = Opcode.ADD_XID
+_RESERVE_NEXT: Final = Opcode.REMOVE_TENTATIVE
 _ADDX: Final = Opcode.ADDX.number
 _REMOVE: Final = Opcode.REMOVE.number
 _REMOVE_TENTATIVE: Final = Opcode.REMOVE_TENTATIVE.number
@@ -40,8 +42,208 @@ _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STA
 Raw = bytes  # of an ADDX
 
 
-class Waiting:
-    """The items of one queue."""
+# -- what a journal means: the fold of its ops is a queue, its open items and the last xid ---------
+#
+#     waiting  --REMOVE_TENTATIVE-->  open  --CONFIRM_REMOVE-->  gone
+#        ^                              |
+#        +----------UNREMOVE------------+     (to the head)
+#
+# An op on something that is not there changes nothing, as in Kestrel, and is counted in `missed`.
+# Nothing expires: whether an item has is asked when it is handed out, not when it is read.
+#
+# Xids.  REMOVE_TENTATIVE has none: the item gets the one that it brought along with ADD_XID, else
+# the next.  One that stands right behind an ADD_XID means that very item, wherever the head is, so
+# a rewritten file may have its open items in any place.  The next xid is one more than the last; 0
+# and those of open items are skipped, and behind the largest comes the smallest.
+#
+# No item is dropped because its xid is taken already: the one that was open before gets the next
+# xid, and is counted in `displaced`.
+#
+# STATE_DUMP tells the open items again.  Those that are open already stay as they are, the others
+# become open, whether a REMOVE_TENTATIVE follows each of them or not.
+
+
+class Sized(NamedTuple):
+    """All that counting needs of an item."""
+
+    size: int
+    xid: int = 0
+
+
+T = TypeVar("T", "Entry", Item, Sized)
+
+
+class QueueFold(Generic[T]):
+    """What ops do; what is kept of items, and where, is up to those that inherit it."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, T | Raw] = {}  # by xid, the first that was opened first
+        self.open_bytes = 0
+        self.last_xid = 0
+        self.missed = 0  # ops on what was not there
+        self.displaced = 0  # open items whose xid was given again
+        self.reserved_xid = 0  # what the last op has reserved, 0 = nothing
+        self._named: tuple[Item, Segment | None, int] | None = (
+            None  # an ADD_XID, until what follows
+        )
+        self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
+        self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
+
+    def add(self, item: Item, segment: Segment | None, offset: int) -> None:
+        """Puts an item at the end; its op begins at this place in the journal."""
+        raise NotImplementedError
+
+    def _keep(self, item: Item) -> T:
+        raise NotImplementedError
+
+    def _pop(self) -> T | None:
+        """Takes the head; None if there is none, which is counted."""
+        raise NotImplementedError
+
+    def _put_back(self, item: T) -> None:
+        """Puts an item at the head; the xid that it brought was for its first reserve alone."""
+        raise NotImplementedError
+
+    def _unpacked(self, one: T | Raw) -> T:
+        assert not isinstance(one, bytes)
+        return one
+
+    def apply(self, op: Op, segment: Segment | None = None, offset: int = 0) -> None:
+        """Does what an op of the journal says, which begins at this place."""
+        self.reserved_xid = 0
+        opcode, xid, item, open_count = op
+        if opcode is _ADD_XID:
+            assert item is not None
+            self._apply_add_xid(item, segment, offset)
+        elif opcode is _RESERVE_NEXT:
+            self._apply_reserve()
+        else:
+            if self._dump_left or self._is_told or self._named is not None:
+                self.end_apply()
+            if item is None:
+                APPLIERS[opcode](self, xid)
+                self._dump_left = open_count
+                return
+            if opcode is _CONTINUE:
+                self.confirm(xid)
+            self.add(item, segment, offset)
+
+    @property
+    def _is_amid(self) -> bool:
+        """Says whether what the next op means depends on those before it."""
+        return self._named is not None or bool(self._dump_left) or self._is_told
+
+    def end_apply(self) -> None:
+        """Ends a start: the journal has no more ops, or none that belong to those before."""
+        self._settle()
+        self._dump_left, self._is_told = 0, False
+
+    def _settle(self) -> None:
+        """An ADD_XID waits, if no reserve followed it."""
+        named, self._named = self._named, None
+        if named is not None:
+            self.add(*named)
+
+    def _apply_add_xid(self, item: Item, segment: Segment | None, offset: int) -> None:
+        self._settle()
+        self._is_told = bool(self._dump_left and item.xid)
+        if not self._is_told:
+            data = bytes(item.data)  # it is looked at when the next op was read
+            self._named = (item._replace(data=data), segment, offset)
+            return
+        self._dump_left -= 1
+        if item.xid not in self._open:
+            self._reserve(item.xid, self._keep(item))
+
+    def _apply_reserve(self) -> None:
+        named, self._named = self._named, None
+        told, self._is_told = self._is_told, False
+        if told:
+            return  # it is open since it was told
+        self._dump_left = 0
+        if named is None:
+            self.reserve(0)
+        else:
+            self._reserve(named[0].xid or self._fresh_xid(), self._keep(named[0]))
+
+    def take(self) -> None:
+        """Takes the head away for good."""
+        self._pop()
+
+    def reserve(self, xid: int) -> int:
+        """Makes the head open; returns under which xid, 0 if there is none."""
+        item = self._pop()
+        if item is None:
+            return 0
+        if xid:
+            self.last_xid = xid
+        return self._reserve(xid or item.xid or self._fresh_xid(), item)
+
+    def confirm(self, xid: int) -> bool:
+        """Ends an open item; False if there is none with this xid."""
+        return self._close(xid) is not None
+
+    def unremove(self, xid: int) -> bool:
+        """Puts an open item back at the head; False if there is none with this xid."""
+        item = self._close(xid)
+        if item is not None:
+            self._put_back(item)
+        return item is not None
+
+    def next_xid(self) -> int:
+        """Returns the xid that the next reserve gets."""
+        xid = self.last_xid
+        while True:
+            xid = xid + 1 if xid < codec.XID_MAX else codec.XID_MIN
+            if xid != 0 and xid not in self._open:
+                return xid
+
+    def _apply_remove(self, xid: int) -> None:
+        self.take()
+
+    def _apply_save_xid(self, xid: int) -> None:
+        self.last_xid = xid
+
+    def _fresh_xid(self) -> int:
+        self.last_xid = self.next_xid()
+        return self.last_xid
+
+    def _reserve(self, xid: int, item: T) -> int:
+        before = self._open.pop(xid, None)
+        self._open[xid] = item
+        self.open_bytes += item.size
+        self.reserved_xid = xid
+        if before is not None:
+            self.displaced += 1
+            self._open[self._fresh_xid()] = before
+        return xid
+
+    def _close(self, xid: int) -> T | None:
+        one = self._open.pop(xid, None)
+        if one is None:
+            self.missed += 1
+            return None
+        item = self._unpacked(one)
+        self.open_bytes -= item.size
+        return item
+
+
+# By number: ops without an item.  Those that have no xid pass it over.
+APPLIERS: Final[dict[int, Callable[[QueueFold[Any], int], object]]] = {
+    Opcode.REMOVE: QueueFold._apply_remove,
+    Opcode.SAVE_XID: QueueFold._apply_save_xid,
+    Opcode.UNREMOVE: lambda state, xid: state.unremove(xid),
+    Opcode.CONFIRM_REMOVE: lambda state, xid: state.confirm(xid),
+    Opcode.REMOVE_TENTATIVE_XID: QueueFold.reserve,
+    Opcode.STATE_DUMP: QueueFold._apply_save_xid,
+}
+
+
+# -- the items of a queue, in memory and in files -------------------------------------------------
+
+
+class Waiting(QueueFold["Entry"]):
+    """The items of one queue that is in use, or being opened."""
 
     def __init__(self, files: Segments | None, memory_bytes_max: int, now_ms: int = 0) -> None:
         """Begins with an empty queue.
@@ -51,18 +253,15 @@ class Waiting:
             memory_bytes_max: so much is in memory, and one item more.
             now_ms: the add time of items that have none.
         """
+        super().__init__()
         self._memory: deque[Entry | Raw] = deque()
         self.memory_bytes = 0
         self.behind_count = 0  # items that wait and are not in memory
         self.behind_bytes = 0
-        self._open: dict[int, Entry | Raw] = {}  # by xid, the first that was opened first
         self._has_raw_open = False  # some of these may be raw
         # In which era the last raw item was added.  That will do for all of them: checkpoints are
         # of this era or later, and so all of them waited then.
         self._raw_era = 0
-        self.open_bytes = 0
-        self.last_xid = 0
-        self.missed = 0  # ops on what was not there
         self.checkpoints = Checkpoints()
         self.has_names = False  # some that wait may have brought an xid along
         self.era = 0  # of the file that is written to
@@ -71,9 +270,6 @@ class Waiting:
         self._now_ms = now_ms
         self._behind: Behind | None = None
         self._failure: OSError | FjordError | None = None  # why no more can be read from files
-        self._named: tuple[Item, Segment, int] | None = None  # an ADD_XID, until what follows
-        self._dump_left = 0
-        self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
 
     @property
     def count(self) -> int:
@@ -112,7 +308,6 @@ class Waiting:
     # -- what live work and a start share ---------------------------------------------------------
 
     def add(self, item: Item, segment: Segment | None, offset: int) -> None:
-        """Puts an item at the end; its op begins at this place in the journal."""
         if self._behind is None and segment is not None and self._is_full():
             assert self._files is not None
             self._behind = Behind(self._files, segment, offset, self._now_ms)
@@ -120,7 +315,7 @@ class Waiting:
             self.behind_count += 1
             self.behind_bytes += len(item.data)
         else:
-            self._memory.append(self._entry(item, self.era))
+            self._memory.append(self._keep(item))
             self.memory_bytes += len(item.data)
 
     def head(self) -> Entry | None:
@@ -148,15 +343,6 @@ class Waiting:
         if entry is not None:
             entry.go()
 
-    def reserve(self, xid: int) -> int:
-        """Makes the head open; returns under which xid, 0 if there is none."""
-        entry = self._pop()
-        if entry is None:
-            return 0
-        if xid:
-            self.last_xid = xid
-        return self._reserve(xid or entry.xid or self._fresh_xid(), entry)
-
     def confirm(self, xid: int) -> bool:
         entry = self._close(xid)
         if entry is None:
@@ -164,22 +350,10 @@ class Waiting:
         entry.go()
         return True
 
-    def unremove(self, xid: int) -> bool:
-        entry = self._close(xid)
-        if entry is None:
-            return False
-        entry.xid = 0  # it was for the first reserve alone
-        entry.era = self.era
-        self._memory.appendleft(entry)
-        self.memory_bytes += len(entry.data)
-        return True
-
-    def next_xid(self) -> int:
-        xid = self.last_xid
-        while True:
-            xid = xid + 1 if xid < codec.XID_MAX else codec.XID_MIN
-            if xid != 0 and xid not in self._open:
-                return xid
+    def _put_back(self, item: Entry) -> None:
+        item.xid, item.era = 0, self.era
+        self._memory.appendleft(item)
+        self.memory_bytes += len(item.data)
 
     def drop_all(self) -> None:
         """Removes all that waits; what is open stays so."""
@@ -195,29 +369,18 @@ class Waiting:
 
     # -- a start ----------------------------------------------------------------------------------
 
-    def apply(self, op: Op, segment: Segment, offset: int) -> None:
-        """Does what an op of the journal says, which begins at this place."""
-        if segment.era != self.era:
+    def apply(self, op: Op, segment: Segment | None = None, offset: int = 0) -> None:
+        if segment is not None and segment.era != self.era:
             self._enter(segment)
-        opcode = op.opcode
-        if opcode in _UNNAMED:
+        if op.opcode in _UNNAMED:
             self.checkpoints.clear()
-            self._apply_unnamed(op, segment, offset)
-            return
-        if self._named is not None or self._dump_left or self._is_told:
-            self.end_apply()
-        if op.item is not None:
-            if opcode is _CONTINUE:
-                self.confirm(op.xid)
-            self.add(op.item, segment, offset)
-        else:
-            _APPLIERS[opcode](self, op.xid)
+        super().apply(op, segment, offset)
 
     def apply_batch(self, batch: OpBatch, segment: Segment) -> None:
         """Does what `apply` does for each op of a batch."""
         if segment.era != self.era:
             self._enter(segment)
-        if batch.alone or self._named is not None or self._dump_left or self._is_told:
+        if batch.alone or self._is_amid:
             for op, offset, _ in batch.ops():
                 self.apply(op, segment, offset)
             return
@@ -265,7 +428,7 @@ class Waiting:
                     opened[xid] = head
                     del memory[0]
                 else:
-                    _APPLIERS[number](self, xid)
+                    APPLIERS[number](self, xid)
         self.memory_bytes += more_bytes
         self.open_bytes += more_open_bytes
         self._has_raw_open, self._raw_era = True, self.era
@@ -287,7 +450,7 @@ class Waiting:
             elif number == _REMOVE_TENTATIVE:
                 self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
             else:
-                _APPLIERS[number](self, *codec.unpack_xid(data, start))
+                APPLIERS[number](self, *codec.unpack_xid(data, start))
 
     def _has_room_for(self, batch: OpBatch) -> bool:
         """Says whether memory cannot become full by a batch, even if all that is open goes back."""
@@ -296,58 +459,12 @@ class Waiting:
         is_small = bytes_max < self.memory_bytes_max and count_max < _MEMORY_ITEMS_MAX
         return is_small and self._behind is None
 
-    def _apply_unnamed(self, op: Op, segment: Segment, offset: int) -> None:
-        if op.opcode is Opcode.ADD_XID:
-            self._apply_add_xid(op, segment, offset)
-        elif op.opcode is Opcode.REMOVE_TENTATIVE:
-            self._apply_reserve()
-        else:
-            self.end_apply()
-            self.last_xid, self._dump_left = op.xid, op.open_count
-
-    def _settle(self) -> None:
-        """An ADD_XID waits, if no reserve followed it."""
-        named, self._named = self._named, None
-        if named is not None:
-            self.has_names = True
-            self.add(*named)
-
-    def end_apply(self) -> None:
-        """Ends a start: the journal has no more ops, or none that belong to those before."""
-        self._settle()
-        self._dump_left, self._is_told = 0, False
-
     def _enter(self, segment: Segment) -> None:
         assert self._files is not None
         if self.is_behind and self._named is None and self._files.has_checkpoints:
             at = self._files.listed.index(segment)
             self.checkpoints.add(self._files.listed[at - 1], self.open, self.last_xid)
         self.era = segment.era
-
-    def _apply_add_xid(self, op: Op, segment: Segment, offset: int) -> None:
-        assert op.item is not None
-        self._settle()
-        if self._dump_left and op.xid:
-            self._dump_left -= 1
-            self._is_told = True
-            if op.xid not in self._open:
-                self._reserve(op.xid, self._entry(op.item, self.era))
-            return
-        data = bytes(op.item.data)  # it is looked at when the next op was read
-        self._named = (op.item._replace(data=data), segment, offset)
-        self._is_told = False
-
-    def _apply_reserve(self) -> None:
-        named, self._named = self._named, None
-        told, self._is_told = self._is_told, False
-        if told:
-            return  # it is open since it was told
-        self._dump_left = 0
-        if named is not None:
-            entry = self._entry(named[0], self.era)
-            self._reserve(entry.xid or self._fresh_xid(), entry)
-        else:
-            self.reserve(0)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -361,9 +478,13 @@ class Waiting:
             return Entry(*codec.split_addx(one), 0, self._raw_era)
         return one
 
-    def _entry(self, item: Item, era: int) -> Entry:
+    def _keep(self, item: Item) -> Entry:
         data = item.data if isinstance(item.data, bytes) else bytes(item.data)
-        return Entry(data, item.add_ms, item.expiry_ms, item.xid, era)
+        return Entry(data, item.add_ms, item.expiry_ms, item.xid, self.era)
+
+    def _settle(self) -> None:
+        self.has_names = self.has_names or self._named is not None
+        super()._settle()
 
     def _pop(self) -> Entry | None:
         if not self._memory:
@@ -412,43 +533,6 @@ class Waiting:
             self._behind = self._failure = None
         self.checkpoints.clear()
 
-    def _fresh_xid(self) -> int:
-        self.last_xid = self.next_xid()
-        return self.last_xid
-
-    def _reserve(self, xid: int, entry: Entry) -> int:
-        before = self._open.pop(xid, None)
-        self._open[xid] = entry
-        self.open_bytes += len(entry.data)
-        if before is not None:
-            self._open[self._fresh_xid()] = before
-        return xid
-
-    def _close(self, xid: int) -> Entry | None:
-        one = self._open.pop(xid, None)
-        if one is None:
-            self.missed += 1
-            return None
-        entry = self._unpacked(one)
-        self.open_bytes -= len(entry.data)
-        return entry
-
-    def _apply_remove(self, xid: int) -> None:
-        self.take()
-
-    def _apply_save_xid(self, xid: int) -> None:
-        self.last_xid = xid
-
-
-# By number.
-_APPLIERS: Final[dict[int, Callable[[Waiting, int], object]]] = {
-    Opcode.REMOVE: Waiting._apply_remove,
-    Opcode.SAVE_XID: Waiting._apply_save_xid,
-    Opcode.UNREMOVE: Waiting.unremove,
-    Opcode.CONFIRM_REMOVE: Waiting.confirm,
-    Opcode.REMOVE_TENTATIVE_XID: Waiting.reserve,
-}
-
 
 # -- what a pack in the middle of a journal must hold ---------------------------------------------
 #
@@ -487,6 +571,10 @@ class Entry:
     xid: int  # the xid that it brought along from another's file, 0 = none
     era: int  # of the file that was written to when it began to wait
     is_gone: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
 
     def go(self) -> None:
         """It is removed for good."""

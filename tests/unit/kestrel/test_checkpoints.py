@@ -82,7 +82,7 @@ def test_a_pack_has_open_items_then_taken_ones_then_those_that_wait(dialect: Dia
     taken: list[Entry | int] = [2, entry(b"taken"), 1]
     waiting = [entry(b"waits")]
     made = list(checkpoints.made(opened, taken, waiting, last_xid=9, dialect=dialect))
-    state = inspect.whole()
+    state = inspect.Whole()
     for op in made:
         state.apply(op)
     assert [item.data for item in state.queue] == [b"", b"", b"taken", b"", b"waits"]

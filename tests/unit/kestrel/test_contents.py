@@ -167,7 +167,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     for name, low, high in zip(names, edges, edges[1:], strict=False):
         with contextlib.closing(disk.open(f"/{name}", writable=True, create=True)) as file:
             file.write(0, encoded(*made[low:high]))
-    state = inspect.whole()
+    state = inspect.Whole()
     for op in made:
         state.apply(op)
     found = inspect.read_contents(disk, "/", "cars", ReadOptions(), memory_bytes_max=most)

@@ -34,7 +34,7 @@ def write(directory: Path, **files: bytes) -> None:
 
 
 def state_of(found: QueueSurvey) -> ReplayState[Item]:
-    state = inspect.whole()
+    state = inspect.Whole()
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     return state
