@@ -33,7 +33,7 @@ from __future__ import annotations
 import enum
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -142,7 +142,6 @@ _ADDX: Final = struct.Struct("<Biqq")
 _TIMES: Final = struct.Struct("<5xqq")  # of an ADDX: when it was added, and when it expires
 _ADD_XID: Final = struct.Struct("<Biiqq")
 _DUMP: Final = struct.Struct("<Bii")
-_MOMENT: Final = struct.Struct("<q")
 _SIZE_AND_TIME: Final = struct.Struct("<iq")
 # Found at every place: the add time, of which the upper bytes are known, then the expiry.
 _LOOKS_LIKE_ITEM: Final = re.compile(
@@ -386,10 +385,55 @@ class Decoder:
 
     def _read(self, at: int) -> tuple[Op, int]:
         """Returns any op, and where it ends."""
-        opcode = self._view[at]
-        if opcode >= len(_READERS):
-            raise _BadError(f"{opcode} is no opcode")
-        return _READERS[opcode](self, at)
+        view = self._view
+        number = view[at]
+        if number >= len(_BY_NUMBER):
+            raise _BadError(f"{number} is no opcode")
+        if number in _BARE:
+            return _BARE[number], at + 1
+        opcode = _BY_NUMBER[number]
+        if number in _XIDS:
+            self._expect(at, _XID.size)
+            (xid,) = unpack_xid(view, at)
+            return Op(opcode, xid), at + _XID.size
+        if opcode is Opcode.ADD:
+            end = self._item_end(at, 1, 4)
+            _, _, expiry = _ADD.unpack_from(view, at)
+            return Op(opcode, 0, Item(view[at + _ADD.size : end], self._now_ms, expiry * 1000)), end
+        if opcode is Opcode.ADDX:
+            end = self._item_end(at, 1, _TIMES_BYTES)
+            add_ms, expiry_ms = _TIMES.unpack_from(view, at)
+            return Op(opcode, 0, Item(view[at + ADDX_BYTES : end], add_ms, expiry_ms)), end
+        if opcode is Opcode.CONTINUE and (dump := self._read_dump(at)) is not None:
+            return dump, at + _DUMP.size
+        end = self._item_end(at, 5, _TIMES_BYTES)
+        _, xid, _, add_ms, expiry_ms = _ADD_XID.unpack_from(view, at)
+        named = xid if opcode is Opcode.ADD_XID else 0
+        return Op(opcode, xid, Item(view[at + _ADD_XID.size : end], add_ms, expiry_ms, named)), end
+
+    def _read_dump(self, at: int) -> Op | None:
+        """Returns the STATE_DUMP that an 8 is, None if it is a CONTINUE.
+
+        It is a CONTINUE if it is large enough to hold an item and has an add time.  The bytes of
+        an ADD_XID, which follow a STATE_DUMP, give no such time.  Whether what it names is open
+        does not matter: that may be lost by damage, or in a file that is not read.
+        """
+        self._expect(at, _DUMP.size)
+        _, xid, count = _DUMP.unpack_from(self._view, at)
+        if count < 0:
+            raise _BadError(f"it says that {count} open items follow, or that many bytes")
+        if count >= _TIMES_BYTES:
+            self._expect(at, _SIZE_AND_TIME.size + 5)
+            _, add_ms = _SIZE_AND_TIME.unpack_from(self._view, at + 5)
+            if ADD_MS_MIN <= add_ms < ADD_MS_MAX:
+                return None
+        end = at + _DUMP.size
+        if count and end == len(self._view) and not self._is_ended:
+            raise _ShortError(_DUMP.size + 1, _DUMP.size)
+        # It may be the last op of a file.
+        if count == 0 or end == len(self._view) or self._view[end] == Opcode.ADD_XID:
+            return Op(Opcode.STATE_DUMP, xid, None, count)
+        raise _BadError("an 8 is followed by neither an item nor open items")
 
     def _stop(self, error: _ShortError | _BadError) -> None:
         """Takes note of why there is no op here, or not yet."""
@@ -412,67 +456,6 @@ class Decoder:
             self._parts, self._part_bytes, self._need = [], 0, 1
             return True
         return have >= self._need or (self._is_ended and have > 0)
-
-    def _read_bare(self, at: int) -> tuple[Op, int]:
-        return _BARE[self._view[at]], at + 1
-
-    def _read_xid(self, at: int) -> tuple[Op, int]:
-        self._expect(at, _XID.size)
-        (xid,) = unpack_xid(self._view, at)
-        return Op(_BY_NUMBER[self._view[at]], xid), at + _XID.size
-
-    def _read_add(self, at: int) -> tuple[Op, int]:
-        end = self._item_end(at, 1, 4)
-        _, _, expiry = _ADD.unpack_from(self._view, at)
-        item = Item(self._view[at + _ADD.size : end], self._now_ms, expiry * 1000)
-        return Op(Opcode.ADD, 0, item), end
-
-    def _read_addx(self, at: int) -> tuple[Op, int]:
-        end = self._item_end(at, 1, _TIMES_BYTES)
-        add_ms, expiry_ms = _TIMES.unpack_from(self._view, at)
-        return Op(Opcode.ADDX, 0, Item(self._view[at + ADDX_BYTES : end], add_ms, expiry_ms)), end
-
-    def _read_add_xid(self, at: int) -> tuple[Op, int]:
-        xid, item, end = self._read_named(at)
-        return Op(Opcode.ADD_XID, xid, item._replace(xid=xid)), end
-
-    def _read_eight(self, at: int) -> tuple[Op, int]:
-        """Reads a CONTINUE or a STATE_DUMP.
-
-        It is a CONTINUE if it is large enough to hold an item and has an add time.  The bytes of
-        an ADD_XID, which follow a STATE_DUMP, give no such time.  Whether what it names is open
-        does not matter: that may be lost by damage, or in a file that is not read.
-        """
-        self._expect(at, _DUMP.size)
-        _, xid, count = _DUMP.unpack_from(self._view, at)
-        if count < 0:
-            raise _BadError(f"it says that {count} open items follow, or that many bytes")
-        if count >= _TIMES_BYTES and self._has_add_time(at):
-            xid, item, end = self._read_named(at)
-            return Op(Opcode.CONTINUE, xid, item), end
-        end = at + _DUMP.size
-        if count == 0 or self._is_last(end) or self._view[end] == Opcode.ADD_XID:
-            return Op(Opcode.STATE_DUMP, xid, None, count), end
-        raise _BadError("an 8 is followed by neither an item nor open items")
-
-    def _read_named(self, at: int) -> tuple[int, Item, int]:
-        """Returns the xid before an item, the item, and where it ends."""
-        end = self._item_end(at, 5, _TIMES_BYTES)
-        _, xid, _, add_ms, expiry_ms = _ADD_XID.unpack_from(self._view, at)
-        return xid, Item(self._view[at + _ADD_XID.size : end], add_ms, expiry_ms), end
-
-    def _has_add_time(self, at: int) -> bool:
-        self._expect(at, _DUMP.size + _MOMENT.size)
-        (add_ms,) = _MOMENT.unpack_from(self._view, at + _DUMP.size)
-        return bool(ADD_MS_MIN <= add_ms < ADD_MS_MAX)
-
-    def _is_last(self, end: int) -> bool:
-        """Says whether the file ends here; a STATE_DUMP may be the last op of one."""
-        if end < len(self._view):
-            return False
-        if not self._is_ended:
-            raise _ShortError(_DUMP.size + 1, _DUMP.size)
-        return True
 
     def _item_end(self, at: int, size_at: int, field_bytes: int) -> int:
         """Returns where an item ends, once it is whole; its size is checked before that."""
@@ -542,16 +525,3 @@ def find_item(data: bytes, start: int = 0) -> int | None:
 _BARE: Final = {one.number: Op(one) for one in (Opcode.REMOVE, Opcode.REMOVE_TENTATIVE)}
 _XIDS: Final = frozenset({4, 5, 6, 9})
 _BY_NUMBER: Final = tuple(one for one in Opcode if one is not Opcode.STATE_DUMP)
-# By number.
-_READERS: Final[tuple[Callable[[Decoder, int], tuple[Op, int]], ...]] = (
-    Decoder._read_add,
-    Decoder._read_bare,
-    Decoder._read_addx,
-    Decoder._read_bare,
-    Decoder._read_xid,
-    Decoder._read_xid,
-    Decoder._read_xid,
-    Decoder._read_add_xid,
-    Decoder._read_eight,
-    Decoder._read_xid,
-)

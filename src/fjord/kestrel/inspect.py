@@ -369,18 +369,13 @@ class Contents:
             DirectoryError: if a file cannot be read, or was renamed or removed meanwhile.
             CorruptionError: if one has changed since.
         """
-        try:
-            yield from self._items()
-        except OSError as error:
-            raise reading.unreadable(f"the journal of {self.queue}", error) from error
-
-    def _items(self) -> Iterator[Item]:
         waiting = self._waiting
-        for xid in sorted(waiting.open):
-            yield waiting.open[xid].item()._replace(xid=xid)
-        while (entry := waiting.head()) is not None:
-            yield entry.item()
-            waiting.take()
+        with reading.readable(f"the journal of {self.queue}"):
+            for xid in sorted(waiting.open):
+                yield waiting.open[xid].item()._replace(xid=xid)
+            while (entry := waiting.head()) is not None:
+                yield entry.item()
+                waiting.take()
 
     def crc(self) -> int:
         """Returns the CRC-32 of all files: another one if somebody has written to them since."""

@@ -195,11 +195,9 @@ class Journal:
 
     def append_bytes(self, data: bytes) -> None:
         """Writes the bytes of ops; raises what `append` does."""
-        self._check()
-        assert self._file is not None
-        segment = self.segments[-1]
+        file, segment = self._writable(), self.segments[-1]
         try:
-            self._file.write(segment.size, data)
+            file.write(segment.size, data)
         except OSError as error:
             self._take_back(segment, error)
             raise
@@ -214,13 +212,12 @@ class Journal:
         Raises:
             DurabilityError: if it is not.
         """
-        self._check()
-        assert self._file is not None
+        file = self._writable()
         with self._failing():
             if self._is_renamed:
                 self._sync_names()
             if self._is_dirty:
-                self._file.sync()
+                file.sync()
                 self._is_dirty = False
 
     def rotate(self) -> Segment:
@@ -257,7 +254,7 @@ class Journal:
             OSError: if there is no space; nothing has changed.
             DurabilityError: if the disk is broken.
         """
-        self._check()
+        self._writable()
         size, crc = self._write_pack(last.number, made)
         name = names.rotated(self.queue, last.number)
         packed = Segment(name, last.era, size, last.number, crc, Sum(size, crc))
@@ -362,9 +359,11 @@ class Journal:
             self._file.close()
             self._file = None
 
-    def _check(self) -> None:
+    def _writable(self) -> disks.File:
         if self._failure is not None:
             raise DurabilityError(f"the journal of {self.queue} takes nothing: {self._failure}")
+        assert self._file is not None
+        return self._file
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

@@ -170,10 +170,8 @@ class JournalFile:
         return file
 
     def _read(self, file: disks.File, offset: int, size: int) -> bytes:
-        try:
+        with readable(self.path):
             return file.read(offset, size)
-        except OSError as error:
-            raise unreadable(self.path, error) from error
 
     def _is_zero(self, file: disks.File, offset: int) -> bool:
         """Says whether there is nothing but zeros from an offset to the end."""
@@ -355,10 +353,8 @@ def surveys(
 
 def alone(disk: disks.Disk, path: str) -> QueueSurvey:
     """Returns a file as a queue of its own, which is named by its path."""
-    try:
+    with readable(path):
         file = JournalFile(disk, path)
-    except OSError as error:
-        raise unreadable(path, error) from error
     return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
 
 
@@ -377,16 +373,23 @@ def unreadable(path: str, error: OSError) -> UnreadableError:
     return UnreadableError(path, f"cannot be read: {error.strerror}")
 
 
+@contextlib.contextmanager
+def readable(path: str) -> Iterator[None]:
+    """What a disk refuses to read in here is told as `unreadable` does."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def _decoder(options: ReadOptions | None) -> Decoder:
     options = options or ReadOptions()
     return Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
 
 
 def _names(disk: disks.Disk, directory: str) -> list[str]:
-    try:
+    with readable(directory):
         return disk.names(directory)
-    except OSError as error:
-        raise unreadable(directory, error) from error
 
 
 def _numbers(paths: Iterable[str]) -> list[int]:
