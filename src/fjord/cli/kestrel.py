@@ -271,7 +271,9 @@ def serve(
     Example: fjord kestrel serve --to fjord://127.0.0.1:17994
     """
     from fjord.kestrel import service
+    from fjord.kestrel.serving import ServerOptions
     from fjord.server import logs
+    from fjord.server.service import default_awake_us
 
     def ready(at: tuple[str, int], text_at: tuple[str, int] | None) -> None:
         words = ["ready", shown_address("memcache", at)]
@@ -291,10 +293,12 @@ def serve(
             at=loopback(listen),
             text_at=None if text == "off" else loopback(text),
             config=config,
-            is_exact=exact,
-            item_bytes_max=largest_item_mib * limits.MIB,
-            connections_max=max_connections,
-            awake_us=awake_us,
+            server=ServerOptions(
+                is_exact=exact,
+                item_bytes_max=largest_item_mib * limits.MIB,
+                connections_max=max_connections,
+                awake_us=default_awake_us() if awake_us is None else awake_us,
+            ),
             on_ready=ready,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)

@@ -360,8 +360,7 @@ class JobsBackend(_Listening):
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
         self._look(queue)
         lease = _LEASE_SECONDS if opens else None
-        jobs = await self._table(queue).next(1, lease=lease, done=not opens)
-        for job in jobs:
+        for job in await self._table(queue).next(1, lease=lease, done=not opens):
             if opens:
                 self._open[queue, job.xid] = job
             return Item(_bytes(job.value), 0, 0, job.xid if opens else 0)

@@ -43,10 +43,7 @@ class ServiceOptions:
     at: Address
     text_at: Address | None  # None = nowhere
     config: str  # a file, empty = none
-    is_exact: bool
-    item_bytes_max: int
-    connections_max: int
-    awake_us: int | None  # how long to stay awake after a reply, None = as is usual
+    server: ServerOptions  # what the command line says; the configuration says the rest
     on_ready: Callable[[Address, Address | None], None]  # told where it is served
 
 
@@ -59,7 +56,9 @@ def serve(serving: ServiceOptions) -> None:
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
     config, settings = _configured(serving.config)
-    options, queues_max = _fit_files(serving.directory, config, _options(serving, settings))
+    options, queues_max = _fit_files(
+        serving.directory, config, replace(serving.server, **asdict(settings))
+    )
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
@@ -151,16 +150,6 @@ def _parsed(path: str) -> dict[str, object]:
     if not isinstance(given, dict):
         raise UsageError(f"{path} is no JSON object")
     return given
-
-
-def _options(serving: ServiceOptions, settings: ServerConfig) -> ServerOptions:
-    return ServerOptions(
-        **asdict(settings),
-        item_bytes_max=serving.item_bytes_max,
-        connections_max=serving.connections_max,
-        is_exact=serving.is_exact,
-        awake_us=service.default_awake_us() if serving.awake_us is None else serving.awake_us,
-    )
 
 
 def _standing(directory: str, settings: ServerConfig) -> Standing:

@@ -546,19 +546,18 @@ class Connection(asyncio.Protocol):
     def _fits(self, more_bytes: int) -> bool:
         """Says whether so many bytes may be received; counts them then."""
         more_bytes = self._kept_bytes(more_bytes) - self._counted_bytes
-        if more_bytes <= 0:
-            return True
-        if not self._server.memory.fits(more_bytes):
-            return False
-        self._counted_bytes += more_bytes
-        self._server.memory.change(more_bytes)
-        return True
+        fits = more_bytes <= 0 or self._server.memory.fits(more_bytes)
+        if fits and more_bytes > 0:
+            self._count(more_bytes)
+        return fits
 
     def _recount(self, *, ended: bool = False) -> None:
-        kept_bytes = 0 if ended else self._kept_bytes()
-        if kept_bytes != self._counted_bytes:
-            self._server.memory.change(kept_bytes - self._counted_bytes)
-            self._counted_bytes = kept_bytes
+        self._count((0 if ended else self._kept_bytes()) - self._counted_bytes)
+
+    def _count(self, more_bytes: int) -> None:
+        if more_bytes:
+            self._server.memory.change(more_bytes)
+            self._counted_bytes += more_bytes
 
     def _kept_bytes(self, more_bytes: int = 0) -> int:
         kept = self._reader.kept_bytes + self._replies_bytes + self._unsent_bytes

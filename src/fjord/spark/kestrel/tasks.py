@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 # Of the data in a batch; one item more may be in it.
 BATCH_BYTES: Final = 8 * limits.MIB
-_NO_ITEM: Final = Item(b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +66,7 @@ def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBa
         now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
         for piece in pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             positions = _alive(piece, first, options.alive_seconds, clock)
-            alive = piece
-            if len(positions) < len(piece):
-                alive = [piece[at - first] for at in positions]
+            alive = [piece[at - first] for at in positions]
             if alive:
                 dates_ms = importing.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
                 date_ms = dates_ms[-1]
@@ -94,10 +91,10 @@ def changed(directory: str, queue: str) -> DirectoryError:
     )
 
 
-def _alive(items: list[Item], first: int, seconds: int | None, clock: Clock) -> list[int]:
+def _alive(items: list[Item], first: int, seconds: int | None, clock: Clock) -> Sequence[int]:
     """Returns the positions of the items that live long enough from now on."""
     if seconds is None:
-        return list(range(first, first + len(items)))
+        return range(first, first + len(items))
     end_ms = clock.wall_us() // 1000 + seconds * 1000
     return [
         at for at, item in enumerate(items, first) if not item.expiry_ms or item.expiry_ms > end_ms
@@ -126,10 +123,12 @@ def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(file: JournalFile, *, has_data: bool) -> Iterator[OpRow]:
-    for op, offset, size in file.ops():
-        item = op.item or _NO_ITEM
-        data = bytes(item.data) if has_data and op.item else None
-        yield OpRow(offset, size, op.opcode, op.xid, item.add_ms, item.expiry_ms, data)
+    for (opcode, xid, item, _), offset, size in file.ops():
+        if item is None:
+            yield OpRow(offset, size, opcode, xid)
+        else:
+            data = bytes(item.data) if has_data else None
+            yield OpRow(offset, size, opcode, xid, item.add_ms, item.expiry_ms, data)
 
 
 # -- items and ops of a queue as rows of Arrow: a column at a time, with no object for a row ------
@@ -170,9 +169,9 @@ class OpRow(NamedTuple):
     size: int  # of the whole op
     opcode: Opcode
     xid: int
-    add_ms: int  # 0 = it does not say
-    expiry_ms: int  # 0 = never
-    data: bytes | None  # None: it has none, or nobody wants it
+    add_ms: int = 0  # 0 = it does not say
+    expiry_ms: int = 0  # 0 = never
+    data: bytes | None = None  # None: it has none, or nobody wants it
 
 
 T = TypeVar("T", Item, OpRow)
