@@ -36,7 +36,7 @@ from itertools import accumulate, islice
 from operator import add
 from typing import Final, NamedTuple
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
@@ -47,18 +47,6 @@ from fjord.client.streams import StreamCalls
 from fjord.client.tables import table_call
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
-from fjord.commands import (
-    Advance,
-    Append,
-    AskWriter,
-    Batch,
-    Command,
-    Committed,
-    Push,
-    Refusal,
-    Reply,
-    name_problem,
-)
 from fjord.disk import LocalDisk
 from fjord.errors import (
     Code,
@@ -140,7 +128,9 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
 
 
 def _check_tables(tables: dict[str, str]) -> None:
-    bad = [(queue, problem) for queue in tables if (problem := name_problem(tables[queue]))]
+    bad = [
+        (queue, problem) for queue in tables if (problem := commands.name_problem(tables[queue]))
+    ]
     if bad:
         others = f", nor {len(bad) - 1} others" if len(bad) > 1 else ""
         ((queue, problem), *_) = bad
@@ -278,16 +268,18 @@ def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load
         yield load
 
 
-def command(load: Load, rows: Sequence[int], table: str, kind: Kind, now_us: int) -> Push | Append:
+def command(
+    load: Load, rows: Sequence[int], table: str, kind: Kind, now_us: int
+) -> commands.Push | commands.Append:
     """Returns what adds some items of a load to a table; there is one at least."""
     data, count = [load.data[row] for row in rows], len(rows)
     types, keys = bytes((Type.BUFFER,)) * count, Strings.of([b""] * count)
     if kind is Kind.STREAM:
-        return Append(table=table, types=types, keys=keys, values=Strings.of(data))
+        return commands.Append(table=table, types=types, keys=keys, values=Strings.of(data))
     dates_us = array("Q", [load.dates_us[row] for row in rows])
     last_us = now_us + limits.PROCESS_AHEAD_US_MAX - limits.TIMESTAMP_AHEAD_US_MAX
     expiries_us = (load.expiries_us[row] for row in rows)
-    return Push(
+    return commands.Push(
         table=table,
         keys=keys,
         domains=keys,
@@ -493,8 +485,10 @@ class Importer:
     def _note(self, target: ImportTarget, items: int, daemon: Connection) -> None:
         """Notes for this directory that all of a queue is done."""
         number = number_of(target.crc, items)
-        reply = daemon.execute(Advance(writer=target.writer, expected=target.at, batch=number))
-        if isinstance(reply, Refusal) and reply.code is not Code.STALE_NUMBER:
+        reply = daemon.execute(
+            commands.Advance(writer=target.writer, expected=target.at, batch=number)
+        )
+        if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
             raise reply.error()
 
     def _named(self, queue: str, target: ImportTarget, daemon: Connection) -> ImportTarget:
@@ -639,7 +633,10 @@ def _table_id(daemon: Connection, table: str) -> int | None:
 
 def _writer_call(writer: str, table: str = "") -> Call[int]:
     """Asks where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
-    return Call(AskWriter(table=table, writer=writer), lambda reply: expect(reply, Committed).batch)
+    return Call(
+        commands.AskWriter(table=table, writer=writer),
+        lambda reply: expect(reply, commands.Committed).batch,
+    )
 
 
 # -- sending the items of a queue to a table of a daemon, several batches under way ---------------
@@ -658,7 +655,7 @@ class _Sent(NamedTuple):
 
     load: Load
     imported: int  # items of it that had not expired
-    reply: asyncio.Task[Reply]
+    reply: asyncio.Task[commands.Reply]
 
 
 class Sending:
@@ -678,7 +675,11 @@ class Sending:
         self._target = target
         self._on_done = on_done
         # Where the writers are once all that is under way has arrived.
-        self._at, self._files_at, self._plain_at = target.at, target.files_at, target.plain_at
+        self._places = {target.writer: target.at}
+        if target.files_writer:
+            self._places[target.files_writer] = target.files_at
+        if target.plain_writer:
+            self._places[target.plain_writer] = target.plain_at
         self._clock = SystemClock()
         self._flight: deque[_Sent] = deque()
         self._again: deque[Load] = deque()  # to be sent before any other
@@ -697,7 +698,7 @@ class Sending:
         try:
             while await self._fill(connection):
                 reply = await self._flight[0].reply
-                if isinstance(reply, Refusal):
+                if isinstance(reply, commands.Refusal):
                     await self._go_back(connection, reply)
                 else:
                     self._confirm(self._flight.popleft())
@@ -718,32 +719,28 @@ class Sending:
                 break
             now_us = self._clock.wall_us() + self._ahead_us
             rows = load.live(now_us)
-            number = number_of(target.crc, load.end)
-            made: list[Command] = [*self._advances(number, load.end)]
+            made: list[commands.Command] = [*self._advances(load.end)]
             if rows:
                 made.append(command(load, rows, target.table, target.kind, now_us))
-            reply = asyncio.create_task(connection.execute(Batch(commands=made)))
+            reply = asyncio.create_task(connection.execute(commands.Batch(commands=made)))
             self._flight.append(_Sent(load, len(rows), reply))
         return bool(self._flight)
 
-    def _advances(self, number: int, end: int) -> Iterator[Advance]:
+    def _advances(self, end: int) -> Iterator[commands.Advance]:
         """Moves the writers on to where so many items are done."""
-        target = self._target
-        yield Advance(writer=target.writer, expected=self._at, batch=number)
-        self._at = number
-        if target.files_writer:
-            yield Advance(writer=target.files_writer, expected=self._files_at, batch=end)
-            self._files_at = end
-        if target.plain_writer and self._plain_at < number:
-            yield Advance(writer=target.plain_writer, expected=self._plain_at, batch=number)
-            self._plain_at = number
+        for writer, at in self._places.items():
+            is_of_files = writer == self._target.files_writer
+            number = end if is_of_files else number_of(self._target.crc, end)
+            if at < number:
+                yield commands.Advance(writer=writer, expected=at, batch=number)
+                self._places[writer] = number
 
     def _confirm(self, sent: _Sent) -> None:
         load, expired = sent.load, len(sent.load.data) - sent.imported
         self.tally = self.tally.plus(Tally(sent.imported, expired, load.too_large))
         self._on_done(load.end)
 
-    async def _go_back(self, connection: AsyncConnection, refusal: Refusal) -> None:
+    async def _go_back(self, connection: AsyncConnection, refusal: commands.Refusal) -> None:
         """Something was refused, and so was all behind it: what has not arrived is to be sent."""
         for reply in await self._replies():
             if isinstance(reply, BaseException):
@@ -766,13 +763,11 @@ class Sending:
             FjordError: if it was not this import that has done them.
         """
         target = self._target
-        writers = (target.writer, target.files_writer, target.plain_writer)
-        calls = [_writer_call(one) if one else None for one in writers]
-        self._at, self._files_at, self._plain_at = [
-            call.result(await connection.execute(call.command)) if call else UNKNOWN
-            for call in calls
-        ]
-        done = done_of(self._at, self._files_at, target.crc)
+        for writer in self._places:
+            call = _writer_call(writer)
+            self._places[writer] = call.result(await connection.execute(call.command))
+        files_at = self._places.get(target.files_writer, UNKNOWN)
+        done = done_of(self._places[target.writer], files_at, target.crc)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
         if done is None or done not in ends:
@@ -782,6 +777,6 @@ class Sending:
             )
         return done
 
-    async def _replies(self) -> list[Reply | BaseException]:
+    async def _replies(self) -> list[commands.Reply | BaseException]:
         """Waits for all that is under way."""
         return await asyncio.gather(*(sent.reply for sent in self._flight), return_exceptions=True)

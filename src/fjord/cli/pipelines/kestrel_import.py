@@ -7,17 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fjord.cli import kestrel
 from fjord.cli.arguments import DAEMON, Json, To
-from fjord.cli.kestrel import (
-    As,
-    Damaged,
-    Directory,
-    ItemsAs,
-    Moved,
-    Queues,
-    SkipTooLarge,
-    Tables,
-)
 from fjord.cli.output import explained, usage
 from fjord.cli.pipelines import running
 from fjord.cli.pipelines.running import Conf, DryRun, Master
@@ -30,14 +21,14 @@ Anew = Annotated[
 
 
 def kestrel_import(
-    directory: Directory,
-    queue: Queues = None,
-    table: Tables = None,
-    kind: As = ItemsAs.JOBS,
-    damaged: Damaged = False,
-    skip_too_large: SkipTooLarge = False,
+    directory: kestrel.Directory,
+    queue: kestrel.Queues = None,
+    table: kestrel.Tables = None,
+    kind: kestrel.As = kestrel.ItemsAs.JOBS,
+    damaged: kestrel.Damaged = False,
+    skip_too_large: kestrel.SkipTooLarge = False,
     anew: Anew = False,
-    moved: Moved = False,
+    moved: kestrel.Moved = False,
     dry_run: DryRun = False,
     to: To = DAEMON,
     master: Master = "",
