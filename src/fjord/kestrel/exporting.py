@@ -321,7 +321,11 @@ def _write(
             file.sync()
         if journal is not None and journal.current.size:
             journal.rotate()
-        _put_sum(disk, folder, queue, Sum(size, crc, disk.identity(path) or "-"))
+        # What the current file will be is told before it has its name.
+        new = Sum(size, crc, disk.identity(path) or "-")
+        known = {**reading.read_sums(disk, folder, queue), reading.CURRENT: new}
+        told = {number: one for number, one in known.items() if one.size}
+        reading.put_sums(disk, folder, queue, told)
         disk.rename(path, os.path.join(folder, names.current(queue)))
     except BaseException:
         with contextlib.suppress(OSError):
@@ -336,15 +340,6 @@ def _write(
         text = f"{queue} was exported, but may be gone after a power cut: {error.strerror}"
         raise DurabilityError(text) from error
     return size
-
-
-def _put_sum(disk: disks.Disk, folder: str, queue: str, new: Sum) -> None:
-    """Tells what the current file will be, before it has its name."""
-    known = reading.read_sums(disk, folder, queue)
-    known.pop(reading.CURRENT, None)
-    if new.size:
-        known[reading.CURRENT] = new
-    reading.put_sums(disk, folder, queue, known)
 
 
 def _opened(disk: disks.Disk, folder: str, queue: str, now_ms: Callable[[], int]) -> Journal | None:

@@ -23,7 +23,7 @@ every op, but when some time has passed, or half as much is to be written.  All 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from fjord import limits
@@ -294,7 +294,7 @@ class PersistentQueue:
         """
         assert self._journal is not None
         assert not self.waiting.is_behind
-        self._journal.rewrite(self._state_ops())
+        self._journal.rewrite(self._state_ops(self.waiting.entries()))
         self.waiting.era = self._journal.current.era
         self.waiting.has_names = False
         self._compacted_us = self._clock.monotonic_us()
@@ -308,7 +308,7 @@ class PersistentQueue:
         assert self._journal is not None
         try:
             if self._journal.size > 0:
-                self._journal.rewrite(self._draining_ops())
+                self._journal.rewrite(self._state_ops(self._drained()))
         finally:
             self.waiting.close()
             self._journal.close()
@@ -424,28 +424,19 @@ class PersistentQueue:
                 self._journal.bear(error)
         marks.forget()
 
-    def _state_ops(self) -> Iterator[Op]:
+    def _state_ops(self, entries: Iterable[Entry]) -> Iterator[Op]:
+        """Yields the ops that make what is open, and these items that wait."""
         assert self._journal is not None
-        waiting = self.waiting
-        return checkpoints.made(
-            waiting.open,
-            (),
-            waiting.entries(),
-            last_xid=waiting.last_xid,
-            dialect=self._journal.dialect,
-        )
+        opened, last_xid = self.waiting.open, self.waiting.last_xid
+        dialect = self._journal.dialect
+        return checkpoints.made(opened, (), entries, last_xid=last_xid, dialect=dialect)
 
-    def _draining_ops(self) -> Iterator[Op]:
-        """Yields what makes this queue, and empties it meanwhile: items are read as they go."""
-        assert self._journal is not None
-        waiting = self.waiting
-        yield from checkpoints.made(
-            waiting.open, (), (), last_xid=waiting.last_xid, dialect=self._journal.dialect
-        )
-        waiting.checkpoints.clear()
-        while (entry := waiting.head()) is not None:
-            yield Op(Opcode.ADDX, 0, entry.item())
-            waiting.take()
+    def _drained(self) -> Iterator[Entry]:
+        """Yields all that waits, and empties the queue meanwhile: items are read as they go."""
+        self.waiting.checkpoints.clear()
+        while (entry := self.waiting.head()) is not None:
+            yield entry
+            self.waiting.take()
 
     def _state_size(self) -> int:
         waiting = self.waiting
