@@ -634,9 +634,11 @@ class Checkpoints:
         runs = self._runs
         while len(runs) > 1:
             one, other = runs[-2], runs[-1]
-            if one.entered != other.entered or one.taken != other.taken:
+            if other.entry is not None and not other.entry.is_gone:
                 return
-            if not (_is_gone(one) and _is_gone(other)):
+            if one.entry is not None and not one.entry.is_gone:
+                return
+            if one.entered != other.entered or one.taken != other.taken:
                 return
             one.count += other.count
             one.entry = None
@@ -717,7 +719,3 @@ def size_of(
 def file_size(count: int, open_count: int, data_bytes: int) -> int:
     """Returns how large a file of so many items is, of which some are open."""
     return data_bytes + count * _OVERHEAD_BYTES + open_count * _OPEN_BYTES
-
-
-def _is_gone(run: _Run) -> bool:
-    return run.entry is None or run.entry.is_gone
