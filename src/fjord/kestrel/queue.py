@@ -79,7 +79,6 @@ class PersistentQueue:
         self.waiting = Waiting(journal.files if journal else None, config.max_memory_size, now_ms)
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
-        self.created_ms = now_ms
         self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
         self._opened = Opened(clock)  # if there is a timeout
         self._age_ms = 0  # how long the last item that was removed had waited
