@@ -191,34 +191,15 @@ class ParquetWarehouse:
         Raises:
             BackwardsError: if the table is further than where the batch begins.
         """
-        return self._commit(batch, files, ())
-
-    def replace(self, added: Sequence[DataFile], removed: Sequence[str]) -> None:
-        """Puts files in the place of others that have the same rows.
-
-        Raises:
-            FjordError: if they do not, or if one of the others is not there any more.
-        """
-        known = self.state().files
-        if missing := [path for path in removed if path not in known]:
-            raise FjordError(f"{self.target.location} has no {', '.join(missing)} (any more)")
-        if _sums(added) != _sums([known[path] for path in removed]):
-            raise FjordError("the new files do not have the rows of the old ones; nothing was done")
-        self._commit(None, added, removed)
-
-    def _commit(
-        self, batch: QueryBatch | None, files: Sequence[DataFile], removed: Sequence[str]
-    ) -> bool:
         for _ in range(CONFLICTS_MAX):
             state = self._known or self.state()
-            if batch is not None and state.has(batch.query, batch.number):
+            if state.has(batch.query, batch.number):
                 return False
             commit = Commit(
                 number=state.number + 1,
                 at_us=self._clock.wall_us(),
                 batch=batch,
                 added=tuple(files),
-                removed=tuple(removed),
             )
             self._known = None  # until this has gone well
             further = after(state, commit, self.target.location)
@@ -226,7 +207,7 @@ class ParquetWarehouse:
                 self.target.make(_commit_path(commit.number), encode_commit(commit))
             except FileExistsError:
                 continue  # somebody was faster: look at what is there now
-            self._check_counted(commit)
+            self._check_counted(commit, batch)
             self._known = further
             self._write_checkpoint(further)
             return True
@@ -234,7 +215,7 @@ class ParquetWarehouse:
             f"{self.target.location} is written to by too many at once; one query should do it"
         )
 
-    def _check_counted(self, commit: Commit) -> None:
+    def _check_counted(self, commit: Commit, batch: QueryBatch) -> None:
         """Ensures that a commit did not take a number that was trimmed long ago.
 
         A writer that was stopped for longer than the grace may come back to that.  Whatever was
@@ -242,10 +223,9 @@ class ParquetWarehouse:
         """
         if max(self._numbers(_CHECKPOINT), default=0) < commit.number:
             return
-        state, batch = self.state(), commit.batch
-        if any(one.path not in state.files for one in commit.added) or (
-            batch is not None and not state.has(batch.query, batch.number)
-        ):
+        state = self.state()
+        has_files = all(one.path in state.files for one in commit.added)
+        if not has_files or not state.has(batch.query, batch.number):
             self.target.remove(_commit_path(commit.number))
             raise FjordError(
                 f"{self.target.location} has gone on to commit {state.number} while this writer "
@@ -299,15 +279,6 @@ class ParquetWarehouse:
             self.target.remove(_commit_path(number))
         for number in checkpoints[:-2]:
             self.target.remove(_checkpoint_path(number))
-
-
-def _sums(found: Sequence[DataFile]) -> tuple[Any, ...]:
-    return (
-        sum(one.rows for one in found),
-        sum(one.value_crc or 0 for one in found),
-        min((one.min_seq for one in found), default=0),
-        max((one.max_seq for one in found), default=0),
-    )
 
 
 def _commit_path(number: int) -> str:

@@ -14,9 +14,11 @@ from fjord.spark import warehouse
 from fjord.spark.warehouse import (
     CHECKPOINT_EVERY,
     BackwardsError,
+    Commit,
     DataFile,
     ParquetWarehouse,
     QueryBatch,
+    encode_commit,
 )
 from fjord.testing import SimClock
 
@@ -192,22 +194,13 @@ def test_files_that_were_replaced_stay_for_a_grace(target: Target) -> None:
     target.make(old.path, b"rows")
     table.add(batch(0), [old])
     clock.advance(86_400 * 2)
-    table.replace([file(batch(0), f"batch-0-{stamp(clock)}")], [old.path])
+    new = file(batch(0), f"batch-0-{stamp(clock)}")
+    commit = Commit(number=2, at_us=clock.wall_us(), batch=None, added=(new,), removed=(old.path,))
+    target.make(f"_fjord/{2:020}.json", encode_commit(commit))
     assert seqs(target) == [(1, 10)]
     assert warehouse.orphans(target.location, clock=clock) == []
     clock.advance(86_400 * 2)
     assert warehouse.orphans(target.location, clock=clock) == [old.path.partition("/")[0]]
-
-
-def test_only_files_with_the_same_rows_take_the_place_of_others(target: Target) -> None:
-    table = ParquetWarehouse(target)
-    add(table, batch(0))
-    (path,) = table.state().files
-    with pytest.raises(FjordError, match="do not have the rows of the old ones"):
-        table.replace([file(batch(1))], [path])
-    with pytest.raises(FjordError, match="has no batch-7 "):
-        table.replace([file(batch(0))], ["batch-7"])
-    assert list(table.state().files) == [path]
 
 
 def test_old_commits_go_and_a_writer_that_slept_meanwhile_is_refused(
