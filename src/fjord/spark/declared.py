@@ -18,15 +18,15 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import DataFrame, types
 
 from fjord import kinds
 from fjord.client.tables import TableInfo
-from fjord.declared.schema import Column, Schema
+from fjord.declared.schema import Schema
 from fjord.errors import FjordError
-from fjord.spark.options import Location
+from fjord.spark.options import Location, Typed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,15 +59,7 @@ SPARK_TYPES: Final[dict[str, types.DataType]] = {
 }
 
 
-class Typed(NamedTuple):
-    """Which declared columns are wanted of rows."""
-
-    columns: tuple[Column, ...] = ()  # with the types that they are to have
-    schemas: tuple[Schema, ...] = ()  # that rows may have
-
-
 NO_COLUMNS: Final = Schema()
-NOT_TYPED: Final = Typed()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from fjord.declared import rows as declared_rows
 from fjord.declared.rows import NUMBER
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError, LocalProtocolError
-from fjord.spark.declared import LARGE, SPARK_TYPES, TIME_UNITS_US, Typed
-from fjord.spark.source import Wanted
+from fjord.spark.declared import LARGE, SPARK_TYPES, TIME_UNITS_US
+from fjord.spark.options import SourceOptions, Typed
 
 # The columns that are needed to make others of them; the last one is for what is said of damage.
 NEEDED: Final = ("type", "value", "seq")
@@ -54,7 +54,7 @@ _STORED: Final[dict[str, Any]] = {
 _DECIMAL_SIZE: Final = 32
 
 
-def shown(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def shown(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
     """Returns the wanted columns, in their order; the declared ones are made of values.
 
     Raises:

@@ -10,14 +10,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import fjord
 from fjord import commands, limits
 from fjord.blocks import schema
-from fjord.declared.schema import Column
+from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError
 from fjord.kinds import Kind
 
@@ -109,9 +109,16 @@ EARLIEST: Final = Position(word="earliest")
 LATEST: Final = Position(word="latest")
 
 
+class Typed(NamedTuple):
+    """Which declared columns are wanted of rows."""
+
+    columns: tuple[Column, ...] = ()  # with the types that they are to have
+    schemas: tuple[Schema, ...] = ()  # that rows may have
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a user wants to read."""
+    """What a user wants to read; tasks get it with their range."""
 
     location: Location
     table: str = commands.DEFAULT_TABLE
@@ -126,11 +133,12 @@ class SourceOptions:
     fails_on_loss: bool = True
     subscriber: str = ""
     columns: tuple[str, ...] = ()  # empty: all; or PLAIN, or TYPED; of a reader: their names
-    typed: tuple[Column, ...] = ()  # of a reader: those of them that are declared
+    typed: Typed = field(default_factory=Typed)  # of a reader: those of them that are declared
     view: str = "log"
     ops: frozenset[str] = frozenset()  # empty: all
     key_prefix: bytes = b""
     blocks: str = ""  # where blocks are, if not where the node says
+    has_history: bool = False  # of a task: only rows that blocks have too
 
 
 def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptions:

@@ -35,11 +35,10 @@ from pyspark.sql.types import StructType
 
 from fjord.blocks import schema
 from fjord.client.history import BlockInfo
-from fjord.declared.schema import Column
 from fjord.errors import Code, DirectoryError, FjordError, NotFoundError, RefusedError
 from fjord.spark import options
-from fjord.spark.declared import NOT_TYPED, NOTHING, Declared, Typed
-from fjord.spark.options import PARTITIONS_MAX, ROWS_PER_PARTITION, Location, SourceOptions
+from fjord.spark.declared import NOTHING, Declared
+from fjord.spark.options import PARTITIONS_MAX, Location, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,17 +153,13 @@ def parsed_for(
     parsed, declared = options.parse(given, is_stream=is_stream), NOTHING
     if any(name not in schema.COLUMNS for name in wanted.fieldNames()):
         declared = Declared.at(parsed.location, parsed.table)
-    columns, typed = wanted_columns(wanted, declared)
-    return replace(parsed, columns=columns, typed=typed)
+    check_columns(wanted, declared)
+    names = tuple(wanted.fieldNames())
+    return replace(parsed, columns=names, typed=declared.typed(names))
 
 
-def wanted_columns(
-    wanted: StructType, declared: Declared = NOTHING
-) -> tuple[tuple[str, ...], tuple[Column, ...]]:
-    """Returns the columns that `.schema(...)` asks for; all if it was not called.
-
-    Returns:
-        the names of all of them, and those that are declared.
+def check_columns(wanted: StructType, declared: Declared = NOTHING) -> None:
+    """Makes sure that a table has the columns that `.schema(...)` asks for.
 
     Raises:
         FjordError: if one of them does not exist, or not with this type.
@@ -179,23 +174,14 @@ def wanted_columns(
                 f"{'' if field.nullable else ' NOT NULL'}; a schema is some of: {ddl}"
                 f"{_CHANGED if declared.current.columns else ''}"
             )
-    names = tuple(wanted.fieldNames())
-    return names, declared.typed(names).columns
 
 
-def wanted_rows(extent: Extent, parsed: SourceOptions) -> Wanted:
-    """Returns what tasks have to know beside their range."""
-    return Wanted(
-        location=parsed.location,
-        table=parsed.table,
-        columns=parsed.columns,
-        typed=Typed(parsed.typed, extent.declared.schemas) if parsed.typed else NOT_TYPED,
-        blocks=parsed.blocks,
-        has_history=extent.nature.has_history,
-        ops=parsed.ops,
-        key_prefix=parsed.key_prefix,
-        fails_on_loss=parsed.fails_on_loss,
-    )
+def wanted_rows(extent: Extent, parsed: SourceOptions) -> SourceOptions:
+    """Returns what tasks have to know beside their range: with the schemas that rows may have."""
+    typed = parsed.typed
+    if typed.columns:
+        typed = typed._replace(schemas=extent.declared.schemas)
+    return replace(parsed, typed=typed, has_history=extent.nature.has_history)
 
 
 def plan_batch(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
@@ -212,8 +198,7 @@ def plan_batch(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
         after = extent.earliest()  # which the journal may have moved meanwhile
     start_seq = max(extent.past_loss(after), extent.earliest()) + 1
     wanted = wanted_rows(extent, parsed)
-    sizes = Sizes(tail_rows, parsed.partitions, parsed.partition_rows)
-    return plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, sizes)
+    return plan(wanted, min(start_seq, end_seq), end_seq, extent.blocks, tail_rows)
 
 
 def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
@@ -334,21 +319,6 @@ def _cold_rows(
 FIRST_ROW: Final = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What is wanted of the rows of a range, the same for all of its tasks."""
-
-    location: Location
-    table: str
-    columns: tuple[str, ...]  # in order
-    typed: Typed = NOT_TYPED  # those of them that are declared
-    blocks: str = ""  # where blocks are, if not where the node says
-    has_history: bool = False  # only rows that blocks have too
-    ops: frozenset[str] = frozenset()  # empty: all
-    key_prefix: bytes = b""
-    fails_on_loss: bool = True
-
-
 class Share(NamedTuple):
     """Some rows of one block."""
 
@@ -365,7 +335,7 @@ def whole(block: BlockInfo) -> Share:
 class ColdPartition(InputPartition):
     """A task that reads blocks."""
 
-    wanted: Wanted
+    wanted: SourceOptions
     shares: tuple[Share, ...]
     start_seq: int
     end_seq: int  # exclusive
@@ -375,7 +345,7 @@ class ColdPartition(InputPartition):
 class TailPartition(InputPartition):
     """A task that asks the daemon, or reads the journal of a directory."""
 
-    wanted: Wanted
+    wanted: SourceOptions
     start_seq: int
     end_seq: int  # exclusive
 
@@ -384,34 +354,27 @@ class TailPartition(InputPartition):
 class LatestPartition(InputPartition):
     """The task that reads the current value of each key."""
 
-    wanted: Wanted
-
-
-class Sizes(NamedTuple):
-    """How large tasks should be."""
-
-    tail_rows: int  # how many rows there are behind the last block, about
-    partitions: int = 0  # how many tasks; 0 = as many as `partition_rows` makes
-    partition_rows: int = ROWS_PER_PARTITION
+    wanted: SourceOptions
 
 
 def plan(
-    wanted: Wanted,
+    wanted: SourceOptions,
     start_seq: int,
     end_seq: int,
     blocks: Sequence[BlockInfo],
-    sizes: Sizes,
+    tail_rows: int,
 ) -> list[InputPartition]:
     """Returns the tasks that read the rows from `start_seq` up to before `end_seq`.
 
-    Assumes that `blocks` are all of the table, in order.
+    Assumes that `blocks` are all of the table, in order, and that there are about `tail_rows` rows
+    behind them.
     """
     tail_start = max(start_seq, cold_end(blocks) + 1)
     cold = within(blocks, start_seq, end_seq)
     cold_rows = sum(block.rows for block in cold)
-    tail_rows = sizes.tail_rows if tail_start < end_seq else 0
+    tail_rows = tail_rows if tail_start < end_seq else 0
     rows = cold_rows + tail_rows
-    count = min(sizes.partitions or -(-rows // sizes.partition_rows), PARTITIONS_MAX)
+    count = min(wanted.partitions or -(-rows // wanted.partition_rows), PARTITIONS_MAX)
     tail_count = max(1, round(count * tail_rows / rows)) if tail_rows else 0
     cold_count = max(1, count - tail_count)
     made: list[InputPartition] = [

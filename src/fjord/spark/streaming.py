@@ -42,7 +42,6 @@ from fjord.spark import progress, source
 from fjord.spark.extent import BatchEnd, Bounds, Extent
 from fjord.spark.options import LATEST, SourceOptions
 from fjord.spark.progress import Offset, Publication
-from fjord.spark.source import Sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,9 +149,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         is_cold = last.seq <= source.cold_end(running.extent.blocks)
         tail_rows = 0 if is_cold else running.extent.tail(after, until=last.seq).rows
-        sizes = Sizes(tail_rows, self._options.partitions, self._options.partition_rows)
         wanted = source.wanted_rows(running.extent, self._options)
-        return source.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, sizes)
+        return source.plan(wanted, after + 1, last.seq + 1, running.extent.blocks, tail_rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         running, done = self._run(), progress.decode(end)

@@ -34,13 +34,13 @@ from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import declared_rows, extent
 from fjord.spark.extent import LOSS_ADVICE, is_behind_blocks, lost_text
+from fjord.spark.options import SourceOptions
 from fjord.spark.source import (
     FIRST_ROW,
     ColdPartition,
     LatestPartition,
     Share,
     TailPartition,
-    Wanted,
     cold_end,
     whole,
 )
@@ -93,7 +93,9 @@ def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
 # -- cold -----------------------------------------------------------------------------------------
 
 
-def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterator[pa.RecordBatch]:
+def _share(
+    wanted: SourceOptions, share: Share, start_seq: int, end_seq: int
+) -> Iterator[pa.RecordBatch]:
     block = share.block
     start_seq = max(start_seq, block.first)
     is_cut = start_seq > block.first or end_seq <= block.last
@@ -109,7 +111,9 @@ def _share(wanted: Wanted, share: Share, start_seq: int, end_seq: int) -> Iterat
                 yield batch
 
 
-def _parts(metadata: Any, share: Share, wanted: Wanted, start_seq: int, end_seq: int) -> list[int]:
+def _parts(
+    metadata: Any, share: Share, wanted: SourceOptions, start_seq: int, end_seq: int
+) -> list[int]:
     """Returns the numbers of the parts that belong to a share and have rows of a range."""
     found, row = [], 0
     for number in range(metadata.num_row_groups):
@@ -124,7 +128,7 @@ def _parts(metadata: Any, share: Share, wanted: Wanted, start_seq: int, end_seq:
 _SEQ, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "op", "key"))
 
 
-def _may_have(group: Any, wanted: Wanted, start_seq: int, end_seq: int) -> bool:
+def _may_have(group: Any, wanted: SourceOptions, start_seq: int, end_seq: int) -> bool:
     """Says whether a part may have rows that are wanted, by its statistics."""
     seq, op, key = (group.column(number).statistics for number in (_SEQ, _OP, _KEY))
     if _has_bounds(seq) and (seq.max < start_seq or seq.min >= end_seq):
@@ -147,7 +151,7 @@ def _bytes(bound: str | bytes) -> bytes:
 
 
 def _instead(
-    wanted: Wanted, share: Share, start_seq: int, end_seq: int, error: FjordError
+    wanted: SourceOptions, share: Share, start_seq: int, end_seq: int, error: FjordError
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a block that is gone from those that took its place.
 
@@ -167,7 +171,7 @@ def _instead(
 
 
 def _covering(
-    blocks: Sequence[BlockInfo], wanted: Wanted, start_seq: int, end_seq: int
+    blocks: Sequence[BlockInfo], wanted: SourceOptions, start_seq: int, end_seq: int
 ) -> list[BlockInfo]:
     """Returns the blocks that have a range, or what is left of it.
 
@@ -181,7 +185,7 @@ def _covering(
     return found
 
 
-def report_loss(wanted: Wanted, start_seq: int, end_seq: int) -> None:
+def report_loss(wanted: SourceOptions, start_seq: int, end_seq: int) -> None:
     """Says that rows are gone.
 
     Raises:
@@ -199,7 +203,9 @@ _EMPTY: Final = pa.RecordBatch.from_pylist([], schema=rows.SCHEMA)  # says only 
 _Ranged = Iterator[tuple[pa.RecordBatch, int]]
 
 
-def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: int) -> _Ranged:
+def _ranged(
+    database: fjord.Database, wanted: SourceOptions, start_seq: int, end_seq: int
+) -> _Ranged:
     """Yields batches, each with the seq behind it; from blocks what has left the journal."""
     try:
         for found in _scanned(database, wanted, start_seq, end_seq):
@@ -222,7 +228,7 @@ def _ranged(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: i
 
 
 def _covering_tail(
-    database: fjord.Database, wanted: Wanted, start_seq: int, first_seq: int
+    database: fjord.Database, wanted: SourceOptions, start_seq: int, first_seq: int
 ) -> list[BlockInfo]:
     """Returns the blocks of what is before the beginning of the journal.
 
@@ -242,7 +248,9 @@ def _covering_tail(
     return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
 
 
-def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: int) -> _Ranged:
+def _scanned(
+    database: fjord.Database, wanted: SourceOptions, start_seq: int, end_seq: int
+) -> _Ranged:
     opcodes = wanted_opcodes(wanted)
     if opcodes is not None and not opcodes:
         return
@@ -260,7 +268,7 @@ def _scanned(database: fjord.Database, wanted: Wanted, start_seq: int, end_seq: 
             yield _selected(batch, wanted), batch["seq"][-1].as_py() + 1
 
 
-def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:
+def wanted_opcodes(wanted: SourceOptions) -> list[Opcode] | None:
     """Returns the kinds of ops that may have wanted rows; None if all kinds do.
 
     What some ops are called depends on what they say: those are asked for in any case, and their
@@ -278,7 +286,7 @@ def wanted_opcodes(wanted: Wanted) -> list[Opcode] | None:
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def _needed(wanted: Wanted, more: Sequence[str]) -> list[str]:
+def _needed(wanted: SourceOptions, more: Sequence[str]) -> list[str]:
     """Returns the columns to read: those that are wanted, and those that decide."""
     deciding = [*more, *(["op"] if wanted.ops else []), *(["key"] if wanted.key_prefix else [])]
     if wanted.typed.columns:
@@ -287,7 +295,7 @@ def _needed(wanted: Wanted, more: Sequence[str]) -> list[str]:
     return [*stored, *dict.fromkeys(one for one in deciding if one not in stored)]
 
 
-def _selected(batch: pa.RecordBatch, wanted: Wanted) -> pa.RecordBatch:
+def _selected(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
     """Returns the wanted rows and columns of a batch."""
     if wanted.ops:
         batch = batch.filter(compute.is_in(batch["op"], pa.array(sorted(wanted.ops))))
@@ -333,7 +341,7 @@ def read_latest(partition: LatestPartition) -> Iterator[pa.RecordBatch]:
                 yield from _messages(moment.stream(wanted.table), wanted)
 
 
-def _entries(table: fjord.Kv | SnapshotKv, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _entries(table: fjord.Kv | SnapshotKv, wanted: SourceOptions) -> Iterator[pa.RecordBatch]:
     found = iter(table.entries(fjord.Span(prefix=wanted.key_prefix)))
     while page := list(islice(found, _ROWS)):
         keys, entries = zip(*page, strict=True)
@@ -349,7 +357,9 @@ def _entries(table: fjord.Kv | SnapshotKv, wanted: Wanted) -> Iterator[pa.Record
         yield _batch(columns, len(page), wanted)
 
 
-def _messages(table: fjord.Stream | SnapshotStream, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _messages(
+    table: fjord.Stream | SnapshotStream, wanted: SourceOptions
+) -> Iterator[pa.RecordBatch]:
     # A snapshot gives batches itself, a table through a reader.
     reader = table if isinstance(table, SnapshotStream) else table.reader()
     for batch in reader.batches(_ROWS):
@@ -363,7 +373,7 @@ def _messages(table: fjord.Stream | SnapshotStream, wanted: Wanted) -> Iterator[
                 yield _batch(columns, part.num_rows, wanted)
 
 
-def _batch(columns: dict[str, Any], count: int, wanted: Wanted) -> pa.RecordBatch:
+def _batch(columns: dict[str, Any], count: int, wanted: SourceOptions) -> pa.RecordBatch:
     arrays = [
         pa.array(columns[one.name], one.type) if one.name in columns else pa.nulls(count, one.type)
         for one in rows.SCHEMA

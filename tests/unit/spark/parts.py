@@ -10,8 +10,7 @@ from fjord.blocks import schema
 from fjord.blocks.store import Store
 from fjord.client.history import BlockInfo
 from fjord.history import Block
-from fjord.spark.options import Location
-from fjord.spark.source import Wanted
+from fjord.spark.options import Location, SourceOptions
 from tests.unit.blocks import sealed
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,14 +36,14 @@ def info(store: Store, found: Block) -> BlockInfo:
     )
 
 
-def wanted(**more: Any) -> Wanted:
+def wanted(**more: Any) -> SourceOptions:
     given: dict[str, Any] = {
         "location": Location(path="/data"),
         "table": "events",
         "columns": tuple(schema.COLUMNS),
         "has_history": True,
     }
-    return Wanted(**{**given, **more})
+    return SourceOptions(**{**given, **more})
 
 
 def one_block(path: Path, sizes: list[int]) -> BlockInfo:

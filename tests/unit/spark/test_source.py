@@ -143,7 +143,7 @@ def test_wanted_columns_are_read_in_their_order(directory: Path) -> None:
 )
 def test_a_column_that_does_not_exist_is_named(wanted: StructType, named: str) -> None:
     with pytest.raises(FjordError, match=f"no column {named}; a schema is some of: `seq` bigint"):
-        source.wanted_columns(wanted)
+        source.check_columns(wanted)
 
 
 def test_a_missing_table_is_named(directory: Path) -> None:

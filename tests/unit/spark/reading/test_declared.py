@@ -16,7 +16,8 @@ from fjord.declared.rows import Rows
 from fjord.declared.schema import TYPES, Column, Schema
 from fjord.errors import FjordError
 from fjord.spark import declared_rows
-from fjord.spark.declared import SPARK_TYPES, Typed
+from fjord.spark.declared import SPARK_TYPES
+from fjord.spark.options import Typed
 from tests.unit.declared import test_rows as samples
 
 ROW = 6

@@ -18,13 +18,13 @@ from fjord.errors import Code, CorruptionError, FjordError, RefusedError, Unavai
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import tasks
-from fjord.spark.options import Location
-from fjord.spark.source import ColdPartition, Share, TailPartition, Wanted
+from fjord.spark.options import Location, SourceOptions
+from fjord.spark.source import ColdPartition, Share, TailPartition
 from tests.unit.spark import packing, parts
 
 
 def cold(
-    wanted: Wanted, shares: Sequence[Share], start_seq: int = 1, end_seq: int = 10**9
+    wanted: SourceOptions, shares: Sequence[Share], start_seq: int = 1, end_seq: int = 10**9
 ) -> ColdPartition:
     return ColdPartition(wanted=wanted, shares=tuple(shares), start_seq=start_seq, end_seq=end_seq)
 
@@ -87,7 +87,7 @@ def blocks_of(place: Location) -> list[BlockInfo]:
         return database.blocks("events")
 
 
-def tail(wanted: Wanted, start_seq: int, end_seq: int) -> TailPartition:
+def tail(wanted: SourceOptions, start_seq: int, end_seq: int) -> TailPartition:
     return TailPartition(wanted=wanted, start_seq=start_seq, end_seq=end_seq)
 
 
@@ -212,7 +212,7 @@ def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(
 ) -> None:
     scanned, asked = tasks._scanned, []
 
-    def breaking(database: Any, wanted: Wanted, start_seq: int, end_seq: int) -> Any:
+    def breaking(database: Any, wanted: SourceOptions, start_seq: int, end_seq: int) -> Any:
         asked.append(start_seq)
         for number, found in enumerate(scanned(database, wanted, start_seq, end_seq)):
             batch, _ = found
