@@ -53,24 +53,12 @@ def names_at(catalog: Catalog, table: str) -> list[str]:
 
 def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iterator[CheckedBlock]:
     """Reads all of these blocks and compares their checksums; yields what it finds."""
-    for done, name in enumerate(names):
-        progress(done, len(names))
-        with _reached(catalog.store):
-            yield _verify_one(catalog, name)
 
-
-def _verify_one(catalog: Catalog, name: str) -> CheckedBlock:
-    try:
+    def verify(name: str) -> CheckedBlock:
         found = catalog.verify(name)
-    except (FileNotFoundError, CorruptionError) as error:
-        return _wrong(catalog, name, error)
-    return CheckedBlock(name, catalog.store.path(name), found.bytes, found.rows)
+        return CheckedBlock(name, catalog.store.path(name), found.bytes, found.rows)
 
-
-def _wrong(catalog: Catalog, name: str, error: OSError | CorruptionError) -> CheckedBlock:
-    if isinstance(error, CorruptionError):
-        return CheckedBlock(name, error.path, problem=error.reason)
-    return CheckedBlock(name, catalog.store.path(name), problem="it is not there")
+    return _each(catalog, names, progress, verify, catalog.store)
 
 
 def fetched(
@@ -80,23 +68,36 @@ def fetched(
 
     A block whose bytes are not those that its metadata speaks of is not kept.
     """
+
+    def fetch(name: str) -> CheckedBlock:
+        metadata = catalog.read(name)
+        is_new = not _is_there(into, name, metadata)
+        if is_new:
+            _copy(catalog.store, name, metadata, into.store)
+        path = into.store.path(name)
+        return CheckedBlock(name, path, metadata.bytes, metadata.rows, is_new=is_new)
+
+    return _each(catalog, names, progress, fetch, into.store)
+
+
+def _each(
+    catalog: Catalog,
+    names: Sequence[str],
+    progress: Progress,
+    check: Callable[[str], CheckedBlock],
+    used: Store,
+) -> Iterator[CheckedBlock]:
+    """Yields what a check says of each block, or what is wrong with it."""
     for done, name in enumerate(names):
         progress(done, len(names))
-        with _reached(catalog.store), _reached(into.store):
-            yield _fetch_one(catalog, name, into)
-
-
-def _fetch_one(catalog: Catalog, name: str, into: Catalog) -> CheckedBlock:
-    path = into.store.path(name)
-    try:
-        metadata = catalog.read(name)
-        if _is_there(into, name, metadata):
-            return CheckedBlock(name, path, metadata.bytes, metadata.rows, is_new=False)
-        _copy(catalog.store, name, metadata, into.store)
-    except (FileNotFoundError, CorruptionError) as error:
-        return _wrong(catalog, name, error)
-    into.store.write_metadata(name, metadata.encode())
-    return CheckedBlock(name, path, metadata.bytes, metadata.rows)
+        with _reached(used):
+            try:
+                found = check(name)
+            except CorruptionError as error:
+                found = CheckedBlock(name, error.path, problem=error.reason)
+            except FileNotFoundError:
+                found = CheckedBlock(name, catalog.store.path(name), problem="it is not there")
+        yield found
 
 
 def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
@@ -109,7 +110,7 @@ def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
 
 
 def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
-    """Copies the data of a block.
+    """Copies a block, its metadata last.
 
     Raises:
         CorruptionError: if it is not what its metadata says; then it is not kept.
@@ -129,6 +130,7 @@ def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
             f"{metadata.bytes} and {metadata.crc32c:08x}"
         )
         raise CorruptionError(source.path(name), 0, reason)
+    into.write_metadata(name, metadata.encode())
 
 
 @contextlib.contextmanager

@@ -116,13 +116,6 @@ class Part(NamedTuple):
     bytes: int  # that its messages take in memory, about
 
 
-class Footer(NamedTuple):
-    """The end of a file: what its parts are."""
-
-    metadata: Any  # of pyarrow
-    parts: list[Part]
-
-
 def opened(store: Store, name: str) -> Any:
     """Opens a block's file, by Arrow itself where possible: that is faster and copies less.
 
@@ -133,14 +126,14 @@ def opened(store: Store, name: str) -> Any:
     return store.open(name) if path is None else pa.OSFile(path)
 
 
-def read_footer(file: Any) -> Footer:
-    """Returns what a file is made of.
+def read_footer(file: Any) -> tuple[Any, list[Part]]:
+    """Returns the end of a file, as pyarrow has it, and what its parts are.
 
     Assumes that a checksum vouches for it.
     """
     metadata = pq.read_metadata(file)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    return Footer(metadata, [_part(group) for group in groups])
+    return metadata, [_part(group) for group in groups]
 
 
 _POSITIONS: Final = [rows.SCHEMA.names.index(name) for name in ("seq", "ts", "op")]
@@ -160,29 +153,23 @@ def _part(group: Any) -> Part:
     )
 
 
-def read_part(file: Any, footer: Footer, number: int, columns: Sequence[str]) -> pa.Table:
+def read_part(file: Any, footer: Any, number: int, columns: Sequence[str], path: str) -> pa.Table:
     """Returns some columns of one part; what ops are called are dictionaries.
 
     Raises:
-        CorruptionError: if the checksum of a page is wrong; names no file.
+        CorruptionError: if the checksum of a page is wrong; names `path`.
     """
     try:
         source = pq.ParquetFile(
             file,
-            metadata=footer.metadata,
+            metadata=footer,
             read_dictionary=["op"],
             pre_buffer=False,
             buffer_size=limits.MIB,  # a column is not read as a whole before it is decoded
             page_checksum_verification=True,
         )
         return source.read_row_group(number, columns=list(columns), use_threads=False)
-    except pa.ArrowInvalid as error:
-        raise _damaged(error) from error
-    except OSError as error:
-        if error.errno is not None:  # the disk, not the bytes
-            raise
-        raise _damaged(error) from error
-
-
-def _damaged(error: Exception) -> CorruptionError:
-    return CorruptionError("", 0, f"a part of it cannot be read ({error})")
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk, not the bytes
+        raise CorruptionError(path, 0, f"a part of it cannot be read ({error})") from error

@@ -65,11 +65,8 @@ class OpenBlock(NamedTuple):
 
     metadata: Metadata
     name: str
-    footer: parquet.Footer
-
-    @property
-    def parts(self) -> list[parquet.Part]:
-        return self.footer.parts
+    footer: Any  # of pyarrow
+    parts: list[Part]
 
     def problem(self, where: InBlock) -> str:
         """Says why this is not the block that the engine means; empty if it is."""
@@ -174,16 +171,8 @@ class BlockReader:
             if start < end:
                 is_last = _is_last(block, number, part, end, until)
                 after = until if is_last else part.seq(end - 1)
-                return _messages(where, part, start, end, after)
-        return Messages(
-            first_seqs=[],
-            walls_us=[],
-            ops=Strings.of([]),
-            after=until,
-            until=where.until,
-            ended=until >= where.until,
-            rows=0,
-        )
+                return _messages(where, after, part, start, end)
+        return _messages(where, until)
 
     def locate(self, where: InBlock, wall_us: int) -> int:
         """Returns the seq before the first message of a block from a moment on.
@@ -278,13 +267,10 @@ class BlockReader:
 
     def read_columns(self, key: Key, columns: list[str]) -> pa.Table:
         """Returns columns of a part, which does not stay in memory."""
-        block = self.open(key.block)
-        try:
-            with parquet.opened(self._catalog.store, key.block) as file:
-                return parquet.read_part(file, block.footer, key.number, columns)
-        except CorruptionError as error:
-            path = self._catalog.store.path(key.block)
-            raise CorruptionError(path, error.offset, error.reason) from error
+        footer, store = self.open(key.block).footer, self._catalog.store
+        with parquet.opened(store, key.block) as file:
+            path = store.path(key.block)
+            return parquet.read_part(file, footer, key.number, columns, path)
 
     def stats(self) -> dict[str, int]:
         """Returns how many parts are in memory, their bytes, and what was loaded so far."""
@@ -321,7 +307,7 @@ class BlockReader:
             return known
         metadata = self._catalog.verify(name)
         with parquet.opened(self._catalog.store, name) as file:
-            block = OpenBlock(metadata, name, parquet.read_footer(file))
+            block = OpenBlock(metadata, name, *parquet.read_footer(file))
         rows = sum(part.rows for part in block.parts)
         if rows != metadata.rows:
             reason = f"it has {rows} rows, its metadata says {metadata.rows}"
@@ -499,11 +485,13 @@ def _is_last(block: OpenBlock, number: int, part: MessagePart, end: int, until: 
     return not following or following[0].min_seq > until
 
 
-def _messages(where: InBlock, part: MessagePart, start: int, end: int, after: int) -> Messages:
+def _messages(
+    where: InBlock, after: int, part: MessagePart | None = None, start: int = 0, end: int = 0
+) -> Messages:
     return Messages(
-        first_seqs=[part.seq(start)],
-        walls_us=[part.wall_us(start)],
-        ops=Strings.of([part.encode(where.table, start, end)]),
+        first_seqs=[part.seq(start)] if part else [],
+        walls_us=[part.wall_us(start)] if part else [],
+        ops=Strings.of([part.encode(where.table, start, end)] if part else []),
         after=after,
         until=where.until,
         ended=after >= where.until,

@@ -119,7 +119,7 @@ def test_the_footer_says_what_parts_hold(store: Store) -> None:
     (both,) = rows.record_batches([mixed], 1, 100)
     write(store, [batch_of([b"a", b"b"], first_seq=5)], [both])
     with store.open(NAME) as file:
-        one, two = parquet.read_footer(file).parts
+        _, (one, two) = parquet.read_footer(file)
     assert (one.rows, one.min_seq, one.max_seq, one.op) == (2, 5, 6, "APPEND")
     assert (two.rows, two.min_seq, two.max_seq, two.op) == (2, 20, 21, "")
     assert one.max_us == scans.WALL_US
@@ -129,8 +129,8 @@ def test_the_footer_says_what_parts_hold(store: Store) -> None:
 def test_some_columns_of_one_part_are_read(store: Store) -> None:
     write(store, [batch_of([b"a", b"b"])], [batch_of([b"c"], first_seq=3)])
     with store.open(NAME) as file:
-        footer = parquet.read_footer(file)
-        found = parquet.read_part(file, footer, 1, ["seq", "value"])
+        footer, _ = parquet.read_footer(file)
+        found = parquet.read_part(file, footer, 1, ["seq", "value"], "there")
     assert found.to_pylist() == [{"seq": 3, "value": b"c"}]
 
 
@@ -138,8 +138,8 @@ def test_a_page_that_is_damaged_is_met(store: Store) -> None:
     write(store, [batch_of(sealed.messages(10))])
     value = columns_of(store)["value"]
     with store.open(NAME) as file:
-        footer = parquet.read_footer(file)
+        footer, _ = parquet.read_footer(file)
         data = bytearray(file.seek(0) or file.read())
     data[value.data_page_offset + value.total_compressed_size - 1] ^= 1
     with pytest.raises(CorruptionError, match="a part of it cannot be read"):
-        parquet.read_part(pa.BufferReader(bytes(data)), footer, 0, ["value"])
+        parquet.read_part(pa.BufferReader(bytes(data)), footer, 0, ["value"], "there")
