@@ -1,7 +1,6 @@
 """Files at a location, a local folder or whatever fsspec can reach, and drafts of new blocks.
 
-    LocalTarget, RemoteTarget   a folder that jobs write tables to
-    Folder, Remote              the same for blocks, which are written as drafts, locked and wiped
+Jobs write tables to such a folder, and nodes blocks, which are written as drafts, locked and wiped.
 
 A file is there whole or not at all.  A small file is *made*, by one of all who try to, or
 *replaced*.  On this machine it is written under another name and synced, all through a `Disk`.  A
@@ -129,6 +128,9 @@ class Draft(io.RawIOBase):
 class LocalTarget:
     """A folder of this machine, by paths that have no `..` in them."""
 
+    is_shared = True  # other processes see it too
+    has_locks = True  # `lock` keeps others out
+
     def __init__(self, path: str, *, disk: disks.Disk | None = None) -> None:
         self.location = os.path.abspath(path)  # as Spark calls it
         self._disk = disk or disks.LocalDisk()
@@ -201,33 +203,16 @@ class LocalTarget:
         with contextlib.suppress(FileNotFoundError):
             if os.path.isdir(full):
                 shutil.rmtree(full)
-            elif self._disk.exists(full):
-                self._disk.remove(full)
-                self._disk.sync_directory(os.path.dirname(full))
+            else:
+                self.remove_file(path)
 
-    def _require(self, path: str) -> None:
-        if not self.exists(path):
-            raise _failed(FileNotFoundError, errno.ENOENT, self.shown(path))
+    def remove_file(self, path: str) -> None:
+        full = self.shown(path)
+        if self._disk.exists(full):
+            self._disk.remove(full)
+            self._disk.sync_directory(os.path.dirname(full))
 
-    def _opened(self, path: str) -> disks.File:
-        self._require(path)
-        return self._disk.open(self.shown(path))
-
-    def _make_folder(self, path: str) -> None:
-        """Ensures that a folder is there, durably."""
-        if self._disk.exists(path):
-            return
-        above = os.path.dirname(path)
-        self._make_folder(above)
-        self._disk.make_directory(path)
-        self._disk.sync_directory(above)
-
-
-class Folder(LocalTarget):
-    """Blocks in a folder of this machine."""
-
-    is_shared = True  # other processes see them too
-    has_locks = True  # `lock` keeps others out
+    # -- for blocks -------------------------------------------------------------------------------
 
     def draft(self, folder: str, suffix: str) -> Draft:
         self._make_folder(self.shown(folder))
@@ -268,6 +253,25 @@ class Folder(LocalTarget):
             yield
         finally:
             held.release()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _require(self, path: str) -> None:
+        if not self.exists(path):
+            raise _failed(FileNotFoundError, errno.ENOENT, self.shown(path))
+
+    def _opened(self, path: str) -> disks.File:
+        self._require(path)
+        return self._disk.open(self.shown(path))
+
+    def _make_folder(self, path: str) -> None:
+        """Ensures that a folder is there, durably."""
+        if self._disk.exists(path):
+            return
+        above = os.path.dirname(path)
+        self._make_folder(above)
+        self._disk.make_directory(path)
+        self._disk.sync_directory(above)
 
 
 class LocalDraft(Draft):
@@ -346,8 +350,11 @@ def _failed(kind: type[OSError], number: int, path: str) -> OSError:
 class RemoteTarget:
     """A folder that fsspec reaches."""
 
+    has_locks = False
+
     def __init__(self, location: str) -> None:
         self.location = location.rstrip("/")
+        self.is_shared = not location.startswith("memory://")
         self._files: Any
         self._files, root = url_to_fs(location)
         self._root = root.rstrip("/")
@@ -398,23 +405,9 @@ class RemoteTarget:
         with contextlib.suppress(OSError, NotImplementedError):
             self._files.rmdir(self._path(path))  # object stores have no folders
 
-    def _make_folder_of(self, path: str) -> None:
-        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+    # -- for blocks -------------------------------------------------------------------------------
 
-    def _path(self, path: str) -> str:
-        return f"{self._root}/{path}"
-
-
-class Remote(RemoteTarget):
-    """Blocks that fsspec reaches."""
-
-    has_locks = False
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location)
-        self.is_shared = not location.startswith("memory://")
-
-    def remove(self, path: str) -> None:
+    def remove_file(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(self._path(path))
 
@@ -442,11 +435,19 @@ class Remote(RemoteTarget):
         self._make_folder_of(path)
         self._files.put_file(source, self._path(path))
 
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _make_folder_of(self, path: str) -> None:
+        self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
 
 class RemoteDraft(Draft):
     """A draft in a temporary file, to be uploaded."""
 
-    def __init__(self, files: Remote) -> None:
+    def __init__(self, files: RemoteTarget) -> None:
         super().__init__()
         self._files = files
         self._file = tempfile.NamedTemporaryFile(prefix="fjord-", suffix=UNFINISHED)  # noqa: SIM115 - `drop` closes it
@@ -473,8 +474,12 @@ class RemoteDraft(Draft):
 Target = LocalTarget | RemoteTarget
 
 
-def target_at(location: str) -> Target:
-    """Returns the folder at a path or a URL; nothing is made yet."""
+def target_at(location: str, *, disk: disks.Disk | None = None) -> Target:
+    """Returns the folder at a path or a URL; nothing is made yet.
+
+    Args:
+        disk: what a local folder is on.
+    """
     if "://" not in location or location.startswith("file://"):
-        return LocalTarget(location.removeprefix("file://"))
+        return LocalTarget(location.removeprefix("file://"), disk=disk)
     return RemoteTarget(location)

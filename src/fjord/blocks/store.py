@@ -28,11 +28,11 @@ from fjord.blocks.files import (
     REWRITTEN,
     UNFINISHED,
     Draft,
-    Folder,
-    Remote,
+    LocalTarget,
     checked,
     is_name,
     stamped_us,
+    target_at,
 )
 from fjord.errors import CorruptionError
 from fjord.history import Block, data_path, described_block, metadata_path
@@ -55,13 +55,9 @@ class Store:
 
     def __init__(self, location: str, *, disk: disks.Disk | None = None) -> None:
         self.location = location
-        self._files: Folder | Remote
-        if "://" not in location or location.startswith("file://"):
-            self._files = Folder(location.removeprefix("file://"), disk=disk)
-            self._is_local = disk is None or isinstance(disk, disks.LocalDisk)
-        else:
-            self._is_local = False
-            self._files = Remote(location)
+        self._files = target_at(location, disk=disk)
+        is_real = disk is None or isinstance(disk, disks.LocalDisk)
+        self._is_local = is_real and isinstance(self._files, LocalTarget)
         self.is_shared = self._files.is_shared  # other processes see it too
 
     def draft(self, name: str, *, is_rewrite: bool = False) -> Draft:
@@ -130,7 +126,7 @@ class Store:
             for path in (metadata, data):
                 self._files.wipe(path)
         for path in (metadata, data, metadata):
-            self._files.remove(path)
+            self._files.remove_file(path)
 
     def announce(self, name: str, wall_us: int) -> None:
         """Notes, durably, that a block will be there which nobody may ever use."""
@@ -148,7 +144,7 @@ class Store:
 
     def conclude(self, name: str) -> None:
         """Ensures that a block is not announced any more: it is in use, or removed."""
-        self._files.remove(_announced_path(name))
+        self._files.remove_file(_announced_path(name))
 
     def names(self, folder: str = "") -> list[str]:
         """Returns the names of all blocks, or of those of one table's folder, in order."""
@@ -183,7 +179,7 @@ class Store:
         for file in self._files.names(folder):
             is_old = before_us is None or (stamped_us(file) or 0) < before_us
             if file.endswith(suffixes) and is_old:
-                self._files.remove(f"{folder}/{file}")
+                self._files.remove_file(f"{folder}/{file}")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Keeps other writers of blocks out of a folder.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fjord.blocks.files import Folder
+from fjord.blocks.files import LocalTarget
 from fjord.disk import Disk
 from fjord.engine import backup
 from fjord.engine import layout as layouts
@@ -201,7 +201,7 @@ def test_a_block_that_is_overwritten_under_its_copy_is_left_out(
 ) -> None:
     with_blocks(tmp_path)
     copy, gone = backup._copy, "events-1/a-1.parquet"
-    folder = Folder(str(tmp_path / "data" / "blocks"))
+    folder = LocalTarget(str(tmp_path / "data" / "blocks"))
 
     def copied(disk: Disk, source: str, *others: Any) -> tuple[int, int]:
         found = copy(disk, source, *others)

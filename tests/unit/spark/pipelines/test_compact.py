@@ -14,7 +14,7 @@ from pyarrow import parquet as pq
 
 import fjord
 from fjord import limits
-from fjord.blocks.files import Folder
+from fjord.blocks.files import LocalTarget
 from fjord.blocks.store import Catalog, Store
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.spark.options import Location
@@ -167,7 +167,7 @@ def test_a_run_that_comes_too_late_leaves_the_live_block_alone(
     """As on an object store, which has no locks: another run is done while the tasks run."""
     old = live(here)
     monkeypatch.setattr(Store, "rewriting_lock", lambda self: contextlib.nullcontext())
-    monkeypatch.setattr(Folder, "has_locks", False)
+    monkeypatch.setattr(LocalTarget, "has_locks", False)
     write = pq.ParquetWriter.__init__
 
     def with_other_bytes(self: Any, *args: Any, **options: Any) -> None:
