@@ -112,26 +112,18 @@ def _verdict(found: JobFigures) -> str:
 
 def _cards(found: JobFigures) -> str:
     done, merged, taken = (found.total(name) for name in ("done", "merged", "taken"))
+    attempts, due = (number(found.total(name)) for name in ("attempts", "due"))
+    not_gone = number(found.total("waiting") + taken)
     at_first = _share(found.total("done_at_first"), done)
-    saved = f"{_share(merged, merged + found.total('jobs'))} of pushes were merged"
-    measures = [(name, found.overall(name)) for name in _MEASURES]
-    cards = [
-        ("done", number(done), _rate(found)),
-        *(
-            (f"{name}, median", duration(row["p50"]), f"p99 {duration(row['p99'])}")
-            for name, row in measures
-        ),
-        (
-            "done at the first attempt",
-            at_first,
-            f"{number(found.total('attempts'))} attempts in all",
-        ),
-        ("pushes saved", number(merged), saved),
-        (
-            "open",
-            number(found.total("waiting") + taken),
-            f"{number(found.total('due'))} due, {number(taken)} taken",
-        ),
+    saved = _share(merged, merged + found.total("jobs"))
+    cards = [("done", number(done), _rate(found))]
+    for measure in _MEASURES:
+        row = found.overall(measure)
+        cards.append((f"{measure}, median", duration(row["p50"]), f"p99 {duration(row['p99'])}"))
+    cards += [
+        ("done at the first attempt", at_first, f"{attempts} attempts in all"),
+        ("pushes saved", number(merged), f"{saved} of pushes were merged"),
+        ("open", not_gone, f"{due} due, {number(taken)} taken"),
     ]
     shown = (
         f"<div><span>{escape(name)}</span><b>{escape(figure)}</b><small>{escape(more)}</small></div>"
@@ -164,33 +156,32 @@ def _plots(found: JobFigures) -> str:
     if not found.periods:
         return ""
     of_all = f", all {len(found.tables)} tables together" if len(found.tables) > 1 else ""
-    every = f"{duration(found.period_seconds)}{of_all}"
-    seconds, limit = found.period_seconds, found.limit_seconds
-    parts = [
-        (
+    seconds, per_decade = found.period_seconds, found.buckets_per_decade
+    every = f"{duration(seconds)}{of_all}"
+    sections = [
+        _plot(
             f"Throughput, every {every}",
-            (("blue", "pushed"), ("green", "done"), ("red", "failed, timed out or dead")),
+            {"blue": "pushed", "green": "done", "red": "failed, timed out or dead"},
             throughput(found.periods, seconds),
         ),
-        (
+        _plot(
             f"Waits, every {every}",
-            (("blue", "median"), ("amber", "p99")),
-            waits(found.periods, seconds, limit),
+            {"blue": "median", "amber": "p99"},
+            waits(found.periods, seconds, found.limit_seconds),
         ),
-        (
-            f"How many take how long{of_all}",
-            (
-                *(("pale", "waits (bars)"), ("blue", "share that waited at most so long")),
-                *(("amber", "ran"), ("green", "took in all")),
-            ),
-            spread(found.histogram, found.buckets_per_decade),
-        ),
+        _plot(f"How many take how long{of_all}", _SPREAD, spread(found.histogram, per_decade)),
     ]
-    return "\n".join(
-        f'<section><h2>{escape(title)}</h2><p class="legend">'
-        + "".join(f'<span><i class="{colour}"></i>{escape(name)}</span>' for colour, name in names)
-        + f"</p><figure>{plot}</figure></section>"
-        for title, names, plot in parts
+    return "\n".join(sections)
+
+
+def _plot(title: str, legend: Mapping[str, str], plot: str) -> str:
+    """Returns a plot with its legend, which has a name for each colour."""
+    names = (
+        f'<span><i class="{colour}"></i>{escape(name)}</span>' for colour, name in legend.items()
+    )
+    return (
+        f'<section><h2>{escape(title)}</h2><p class="legend">{"".join(names)}</p>'
+        f"<figure>{plot}</figure></section>"
     )
 
 
@@ -239,42 +230,35 @@ def _tables(found: JobFigures) -> str:
 def _breaches(found: JobFigures) -> str:
     if not found.is_limited:
         return ""
-    heads = ("table", "key", "what", "when", "took", "allowed")
     cells = [
         [
-            row["table"],
-            _name(row["key"]),
-            _KINDS[row["kind"]],
-            moment(row["at"]),
-            duration(row["seconds"]),
-            duration(row["limit_seconds"]),
+            *(row["table"], _name(row["key"]), _KINDS[row["kind"]], moment(row["at"])),
+            *(duration(row[name]) for name in ("seconds", "limit_seconds")),
         ]
         for row in found.breaches
     ]
-    title = f"Longer than allowed: {number(found.breach_count)}"
-    return _list("breaches", title, _table(heads, cells, words=4), len(cells), found.breach_count)
+    table = _table(("table", "key", "what", "when", "took", "allowed"), cells, words=4)
+    return _list("breaches", "Longer than allowed", table, len(cells), found.breach_count)
 
 
 def _failures(found: JobFigures) -> str:
     heads = ("table", "key", "last", "jobs", "failures", "timeouts", "dead", "done")
     cells = [
         [
-            row["table"],
-            _name(row["key"]),
-            moment(row["last_at"]),
+            *(row["table"], _name(row["key"]), moment(row["last_at"])),
             *(number(row[name]) for name in heads[3:]),
         ]
         for row in found.failures
     ]
-    title = f"Keys that failed at least twice: {number(found.failure_count)}"
-    return _list("failures", title, _table(heads, cells, words=3), len(cells), found.failure_count)
+    table, title = _table(heads, cells, words=3), "Keys that failed at least twice"
+    return _list("failures", title, table, len(cells), found.failure_count)
 
 
 def _list(name: str, title: str, table: str, shown: int, count: int) -> str:
     more = f"<p>The first {shown} are shown; all are in the table {name}.</p>"
     return (
-        f'<section id="{name}"><h2>{escape(title)}</h2>{table if shown else "<p>None.</p>"}'
-        f"{more if count > shown else ''}</section>"
+        f'<section id="{name}"><h2>{title}: {number(count)}</h2>'
+        f"{table if shown else '<p>None.</p>'}{more if count > shown else ''}</section>"
     )
 
 
@@ -308,6 +292,12 @@ _PERCENTILES: Final = ("p50", "p90", "p99", "p999", "max")
 _HEADS: Final = {"expired_unread": "unread", "timed_out": "timed out", "merged": "pushes saved"}
 _LATE: Final = "late: the lease was over and it was taken again"
 _KINDS: Final = {"wait": "waited", "total": "took in all", "waiting": "still waits"}
+_SPREAD: Final = {
+    "pale": "waits (bars)",
+    "blue": "share that waited at most so long",
+    "amber": "ran",
+    "green": "took in all",
+}
 _FOOTER: Final = (
     "Wait: from the process date, or from when the job began to wait if that was later, until it "
     "was taken. Run: until its lease ended. Total: from when it could first be taken until it was "
