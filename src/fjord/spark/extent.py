@@ -26,7 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -116,7 +116,6 @@ class Extent:
         self.nature = Nature.of(info)
         self.declared = Declared.of(info)
         self.blocks: list[BlockInfo] = []
-        self._ends = commit_ends(options.blocks)
         self.first_seq = 1  # where the journal begins
         self.refresh()
 
@@ -210,10 +209,7 @@ class Extent:
             missing = self.lost(max(after, seen))
         if missing is None:
             return after
-        text = lost_text(self._table, missing)
-        if self._options.fails_on_loss:
-            raise FjordError(f"{text}; {LOSS_ADVICE}")
-        _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
+        report_loss(self._options, *missing)
         is_next = missing[0] <= max(after, seen) + 1  # or there are blocks before it
         return missing[1] if is_next else after
 
@@ -335,7 +331,7 @@ class Extent:
             if is_whole and block.rows <= room:
                 batch = batch.joined(block.last, block.rows, block.bytes)
                 continue
-            ends = self._ends(block)
+            ends = read_ends(block, self._options.blocks)
             until = min(bounds.until or block.last, block.last)
             start = max(after, block.first - 1)
             seq, rows = ends.cut(start, until, room if room < block.rows else 0)
@@ -397,16 +393,20 @@ def is_behind_blocks(database: fjord.Database, table: str, after: int) -> bool:
     return True
 
 
-LOSS_ADVICE: Final = (
-    "the query was slower than the retention of the table or the packing of the journal, or was "
-    "down for too long. Run a batch again, begin a stream anew with a new checkpoint, or set "
-    "failOnDataLoss to false to go on with what is there"
-)
+def report_loss(wanted: SourceOptions, first: int, last: int) -> None:
+    """Says that the rows of some seqs are gone.
 
-
-def lost_text(table: str, missing: tuple[int, int]) -> str:
-    """Returns what is said of seqs that are gone."""
-    return f"what {table} had from seq {missing[0]} to {missing[1]} is gone and was not read"
+    Raises:
+        FjordError: if that is not to be passed over.
+    """
+    text = f"what {wanted.table} had from seq {first} to {last} is gone and was not read"
+    if wanted.fails_on_loss:
+        raise FjordError(
+            f"{text}; the query was slower than the retention of the table or the packing of the "
+            "journal, or was down for too long. Run a batch again, begin a stream anew with a new "
+            "checkpoint, or set failOnDataLoss to false to go on with what is there"
+        )
+    _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
 
 
 # -- files of blocks, as tasks of Spark open them: Parquet, from wherever fsspec can reach --------
@@ -463,12 +463,11 @@ def opened(block: BlockInfo, blocks: str = "") -> Iterator[Any]:
 # hundred bytes for each part of its file, and 16 bytes of memory for each commit.
 
 
-class Ends:
+class Ends(NamedTuple):
     """The ends of all commits of a block, and how many rows there are up to each."""
 
-    def __init__(self, txns: array[int], rows: array[int]) -> None:
-        self._txns = txns
-        self._rows = rows
+    txns: array[int]
+    rows: array[int]
 
     def cut(self, after: int, until: int, rows_max: int) -> tuple[int, int]:
         """Returns where a batch ends that begins behind a seq, and how many rows it has.
@@ -476,22 +475,18 @@ class Ends:
         Commits are taken while they end up to `until` and have `rows_max` rows together, 0 = any
         number.  The first one may have more: otherwise no batch could ever have it.
         """
-        first = bisect_right(self._txns, after)
-        stop = bisect_right(self._txns, until)
-        before = self._rows[first - 1] if first else 0
+        first = bisect_right(self.txns, after)
+        stop = bisect_right(self.txns, until)
+        before = self.rows[first - 1] if first else 0
         if rows_max:
-            stop = min(stop, max(bisect_right(self._rows, before + rows_max), first + 1))
+            stop = min(stop, max(bisect_right(self.rows, before + rows_max), first + 1))
         if stop <= first:
             return after, 0
-        return self._txns[stop - 1], self._rows[stop - 1] - before
+        return self.txns[stop - 1], self.rows[stop - 1] - before
 
 
-def commit_ends(blocks: str) -> Callable[[BlockInfo], Ends]:
-    """Returns `read_ends` for a location, which remembers its last answers."""
-    # A stream goes from one block to the next; the one before is only asked for after a restart.
-    return lru_cache(maxsize=2)(partial(read_ends, blocks=blocks))
-
-
+# A stream goes from one block to the next; the one before is only asked for after a restart.
+@lru_cache(maxsize=2)
 def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
     """Reads where the commits of a block end, a part at a time.
 

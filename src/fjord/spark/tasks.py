@@ -33,7 +33,6 @@ from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
 from fjord.spark import declared_rows, extent
-from fjord.spark.extent import LOSS_ADVICE, is_behind_blocks, lost_text
 from fjord.spark.options import SourceOptions
 from fjord.spark.source import (
     FIRST_ROW,
@@ -181,20 +180,8 @@ def _covering(
     found = [block for block in blocks if block.last >= start_seq and block.first < end_seq]
     first = found[0].first if found else end_seq
     if first > start_seq:
-        report_loss(wanted, start_seq, first)
+        extent.report_loss(wanted, start_seq, first - 1)
     return found
-
-
-def report_loss(wanted: SourceOptions, start_seq: int, end_seq: int) -> None:
-    """Says that rows are gone.
-
-    Raises:
-        FjordError: if that is not to be passed over.
-    """
-    text = lost_text(wanted.table, (start_seq, end_seq - 1))
-    if wanted.fails_on_loss:
-        raise FjordError(f"{text}; {LOSS_ADVICE}")
-    _LOG.warning("%s; the query goes on, since failOnDataLoss is false", text)
 
 
 # -- tail -----------------------------------------------------------------------------------------
@@ -236,14 +223,14 @@ def _covering_tail(
     node writes blocks.
     """
     if not wanted.has_history:
-        report_loss(wanted, start_seq, first_seq)
+        extent.report_loss(wanted, start_seq, first_seq - 1)
         return []
     blocks = database.blocks(wanted.table)
     last_seq = max(cold_end(blocks) + 1, start_seq)
-    if last_seq < first_seq and not is_behind_blocks(database, wanted.table, last_seq - 1):
+    if last_seq < first_seq and not extent.is_behind_blocks(database, wanted.table, last_seq - 1):
         again = database.blocks(wanted.table)  # some may have come since
         if cold_end(again) + 1 <= last_seq:
-            report_loss(wanted, last_seq, first_seq)
+            extent.report_loss(wanted, last_seq, first_seq - 1)
         blocks, last_seq = again, max(cold_end(again) + 1, last_seq)
     return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
 

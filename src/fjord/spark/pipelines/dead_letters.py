@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord import values
 from fjord.errors import FjordError
+from fjord.spark import source
 from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.lifecycle import jobs_tables
@@ -83,10 +84,10 @@ def dead_letters(  # noqa: PLR0913 - options of a user
     jobs_tables(location, [table])
     report.check_zones(end)
     progress("reading", 0, _STEPS)
-    found = report.read(spark, location, table, COLUMNS).withColumn("size", F.length("value"))
-    history = report.before(found.withColumn("value", _cut_value()), end)
-    with kept(history) as history, kept(_picked(dead(history), reason, domain)) as found:
-        past = report.rows(fates(history))[0]
+    found = source.history(spark, location, table).select(*COLUMNS, F.length("value").alias("size"))
+    happened = report.before(found.withColumn("value", _cut_value()), end)
+    with kept(happened), kept(_picked(dead(happened), reason, domain)) as found:
+        past = report.rows(fates(happened))[0]
         progress("grouping", 1, _STEPS)
         with kept(groups(found, end or report.now())) as grouped:
             if target is not None:

@@ -33,6 +33,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.errors import FjordError, UsageError
 from fjord.kinds import Kind
+from fjord.spark import source
 from fjord.spark.options import Location
 from fjord.spark.pipelines import page, report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
@@ -81,8 +82,11 @@ def lifecycle(  # noqa: PLR0913 - options of a user
         report.make_folder(target)
     reporting = _Reporting(start, end, end or report.now(), breach_seconds, progress)
     with contextlib.ExitStack() as kept:
-        history = reduce(DataFrame.unionByName, (read(spark, location, name) for name in names))
-        found = reporting.run(history, target, kept)
+        histories = (
+            source.history(spark, location, name).select(F.lit(name).alias("table"), *COLUMNS)
+            for name in names
+        )
+        found = reporting.run(reduce(DataFrame.unionByName, histories), target, kept)
     if target is not None:
         Path(target, PAGE_NAME).write_text(page.render(found), encoding="utf-8")
     return _report(found, target)
@@ -115,12 +119,6 @@ def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
         raise UsageError(f"a limit is given for {others}, which this report is not about")
-
-
-def read(spark: SparkSession, location: Location, table: str) -> DataFrame:
-    """Returns the history of a jobs table as `attempts` and `jobs` want it."""
-    found = report.read(spark, location, table, COLUMNS)
-    return found.select(F.lit(table).alias("table"), "*")
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -187,7 +185,6 @@ class _Reporting:
             periods=periods,
             period_seconds=seconds,
             histogram=report.rows(histogram(durations)),
-            buckets_per_decade=BUCKETS_PER_DECADE,
             op_count=span["count"],
             first_at=report.date(span["first_us"]) if span["count"] else None,
             last_at=report.date(span["last_us"]) if span["count"] else None,
@@ -325,8 +322,6 @@ LEVELS: Final = {
     "priority": ("table", "priority"),
     "domain and priority": ("table", "domain", "priority"),
 }
-#: A histogram has so many buckets for each power of ten.
-BUCKETS_PER_DECADE: Final = 5
 
 # With these a job begins to wait.
 _BEGINS: Final = ("ADD", "TIMEOUT", "FAIL", "GIVEN_BACK", "REVIVE")
@@ -520,7 +515,7 @@ def _grouping_id(names: tuple[str, ...]) -> int:
 def histogram(frequencies: DataFrame) -> DataFrame:
     """Returns how many times fall into each bucket; bucket n begins at 10 ** (n / 5) us."""
     us = F.greatest("rounded_us", F.lit(1))
-    bucket = F.floor(F.log10(us) * BUCKETS_PER_DECADE + 1e-9).cast("int")
+    bucket = F.floor(F.log10(us) * page.BUCKETS_PER_DECADE + 1e-9).cast("int")
     return frequencies.groupBy("measure", bucket.alias("bucket")).agg(F.sum("count").alias("count"))
 
 

@@ -17,6 +17,9 @@ from typing import Any, Final
 
 Rows = Sequence[Mapping[str, Any]]
 
+#: A histogram has so many buckets for each power of ten.
+BUCKETS_PER_DECADE: Final = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFigures:
@@ -31,7 +34,6 @@ class JobFigures:
     periods: Rows  # every one from the first to the last, over all tables
     period_seconds: int
     histogram: Rows
-    buckets_per_decade: int
     op_count: int
     first_at: datetime | None
     last_at: datetime | None
@@ -156,7 +158,7 @@ def _plots(found: JobFigures) -> str:
     if not found.periods:
         return ""
     of_all = f", all {len(found.tables)} tables together" if len(found.tables) > 1 else ""
-    seconds, per_decade = found.period_seconds, found.buckets_per_decade
+    seconds = found.period_seconds
     every = f"{duration(seconds)}{of_all}"
     sections = [
         _plot(
@@ -169,7 +171,7 @@ def _plots(found: JobFigures) -> str:
             {"blue": "median", "amber": "p99"},
             waits(found.periods, seconds, found.limit_seconds),
         ),
-        _plot(f"How many take how long{of_all}", _SPREAD, spread(found.histogram, per_decade)),
+        _plot(f"How many take how long{of_all}", _SPREAD, spread(found.histogram)),
     ]
     return "\n".join(sections)
 
@@ -433,7 +435,7 @@ def waits(
     return _svg("Waits over time: median and 99th percentile", axes, [*marks, *dots])
 
 
-def spread(buckets: Sequence[Mapping[str, Any]], per_decade: int) -> str:
+def spread(buckets: Sequence[Mapping[str, Any]]) -> str:
     """Returns bars of how many jobs waited how long, and lines of shares that took at most that."""
     counts = {
         measure: {one["bucket"]: one["count"] for one in buckets if one["measure"] == measure}
@@ -441,14 +443,17 @@ def spread(buckets: Sequence[Mapping[str, Any]], per_decade: int) -> str:
     }
     first = min((one["bucket"] for one in buckets), default=0)
     last = max((one["bucket"] for one in buckets), default=0)
-    first, last = first - first % per_decade, last + per_decade - last % per_decade
+    first, last = (
+        first - first % BUCKETS_PER_DECADE,
+        last + BUCKETS_PER_DECADE - last % BUCKETS_PER_DECADE,
+    )
     step = _INNER_WIDTH / (last - first)
     share = _upwards(0, 1)
     most = max(counts["wait"].values(), default=1)
     marks = []
     for bucket, count in sorted(counts["wait"].items()):
         y = share(count / most)
-        low, high = (10 ** ((bucket + more) / per_decade) / 1e6 for more in (0, 1))
+        low, high = (10 ** ((bucket + more) / BUCKETS_PER_DECADE) / 1e6 for more in (0, 1))
         title = f"{number(count)} waited {duration(low)} to {duration(high)}"
         x = _LEFT + step * (bucket - first)
         marks.append(_rect(x + 1, y, step - 2, _TOP + _INNER_HEIGHT - y, "pale", title))
@@ -456,9 +461,9 @@ def spread(buckets: Sequence[Mapping[str, Any]], per_decade: int) -> str:
         points = _shares(counts[measure], first, last)
         marks.append(_line([(_LEFT + step * place, share(part)) for place, part in points], colour))
     axes = _rows([(part / 4, f"{part * 25} %") for part in range(5)], share)
-    for bucket in range(first, last + 1, per_decade):
+    for bucket in range(first, last + 1, BUCKETS_PER_DECADE):
         x = _LEFT + step * (bucket - first)
-        axes += _label(x, duration(10 ** (bucket / per_decade) / 1e6), is_line=True)
+        axes += _label(x, duration(10 ** (bucket / BUCKETS_PER_DECADE) / 1e6), is_line=True)
     return _svg("How long jobs wait, run and take in all", axes, marks)
 
 

@@ -13,14 +13,13 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import TimestampType
 
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, NotFoundError, UsageError
 from fjord.spark.options import Location
-from fjord.spark.source import history
 
 #: What is done right now, how much of it, and of how much; None: nobody knows.
 Progress = Callable[[str, int, int | None], None]
@@ -74,11 +73,6 @@ def cause(text: str) -> str:
 
 
 # -- how reports get at rows: the history in, kept frames, and small frames out -------------------
-
-
-def read(spark: SparkSession, location: Location, table: str, columns: Sequence[str]) -> DataFrame:
-    """Returns some columns of the history of a table."""
-    return history(spark, location, table).select(*columns)
 
 
 def before(history: DataFrame, end: datetime | None) -> DataFrame:

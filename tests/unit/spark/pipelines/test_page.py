@@ -100,7 +100,6 @@ def found_of(**more: Any) -> JobFigures:
         "periods": periods,
         "period_seconds": 60,
         "histogram": [{"measure": "wait", "bucket": 30, "count": 5}],
-        "buckets_per_decade": 5,
         "op_count": 1234,
         "first_at": NOW,
         "last_at": NOW + timedelta(minutes=2),

@@ -115,7 +115,7 @@ def test_shares_go_from_nothing_to_everything() -> None:
         {"measure": "wait", "bucket": 17, "count": 3},
         {"measure": "run", "bucket": 12, "count": 7},
     ]
-    svg = page.spread(buckets, 5)
+    svg = page.spread(buckets)
     lines = [one for one in parts(svg, "path") if one["class"].startswith("line")]
     assert [one["class"] for one in lines] == ["line amber", "line blue"]
     heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", lines[1]["d"])]
@@ -123,4 +123,4 @@ def test_shares_go_from_nothing_to_everything() -> None:
     assert heights == [222.0] * 6 + [169.5] * 2 + [12.0] * 3
     assert labels(svg)[5:] == ["100 \u00b5s", "1 ms", "10 ms"]
     assert "3 waited 2.51 ms to 3.98 ms" in svg
-    assert page.spread([], 5).startswith("<svg")
+    assert page.spread([]).startswith("<svg")

@@ -45,7 +45,7 @@ def test_a_batch_ends_with_a_commit(
 
 def test_few_blocks_are_kept(tmp_path: Path) -> None:
     blocks = [parts.one_block(tmp_path / str(number), [number + 1]) for number in range(3)]
-    ends = extent.commit_ends("")
+    ends = extent.read_ends
     kept = [ends(block) for block in blocks]
     assert ends(blocks[2]) is kept[2]
     assert ends(blocks[1]) is kept[1]
