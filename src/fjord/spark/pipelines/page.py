@@ -443,10 +443,8 @@ def spread(buckets: Sequence[Mapping[str, Any]]) -> str:
     }
     first = min((one["bucket"] for one in buckets), default=0)
     last = max((one["bucket"] for one in buckets), default=0)
-    first, last = (
-        first - first % BUCKETS_PER_DECADE,
-        last + BUCKETS_PER_DECADE - last % BUCKETS_PER_DECADE,
-    )
+    first -= first % BUCKETS_PER_DECADE
+    last += BUCKETS_PER_DECADE - last % BUCKETS_PER_DECADE
     step = _INNER_WIDTH / (last - first)
     share = _upwards(0, 1)
     most = max(counts["wait"].values(), default=1)
