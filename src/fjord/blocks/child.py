@@ -20,7 +20,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from fjord.errors import ClosedError, CorruptionError, FjordError
@@ -57,50 +57,37 @@ def read_request(data: bytes) -> tuple[str, SealPlan, str]:
     return found["journal"], SealPlan(bytes.fromhex(found["shard"]), ranges), found["location"]
 
 
-class Answer:
-    """What a child says, line by line."""
+def read_answer(lines: Iterable[bytes], exit_code: int, complaints: str = "") -> list[Block]:
+    """Returns all blocks that a child has written, once it is gone.
 
-    def __init__(self) -> None:
-        self._blocks: list[Block] = []
-        self._count: int | None = None
-        self._error: FjordError | None = None
+    Args:
+        lines: what it has said.
+        complaints: what it has written to standard error.
 
-    def take(self, line: bytes) -> None:
+    Raises:
+        CorruptionError: if it met damage in the journal.
+        FjordError: if anything else kept it from writing all of them.
+    """
+    blocks: list[Block] = []
+    count, problem = None, ""
+    for line in lines:
         try:
             found: Any = json.loads(line)
             if "block" in found:
-                self._blocks.append(Block(**found["block"]))
+                blocks.append(Block(**found["block"]))
             elif "reason" in found:
-                self._error = CorruptionError(found["path"], found["offset"], found["reason"])
+                raise CorruptionError(found["path"], found["offset"], found["reason"])
             elif "error" in found:
-                self._error = FjordError(f"blocks could not be written: {found['error']}")
+                problem = f"blocks could not be written: {found['error']}"
             else:
-                self._count = found["end"]
-        except (ValueError, TypeError, KeyError) as error:
-            text = f"a child that writes blocks said {line[:100]!r}, which means nothing"
-            self._error = FjordError(text)
-            self._error.__cause__ = error
-
-    def finish(self, exit_code: int, complaints: str = "") -> list[Block]:
-        """Returns all blocks, once the child is gone.
-
-        Args:
-            complaints: what it has written to standard error.
-
-        Raises:
-            CorruptionError: if it met damage in the journal.
-            FjordError: if anything else kept it from writing all of them.
-        """
-        error = self._error
-        if error is None and (exit_code or self._count != len(self._blocks)):
-            error = FjordError(
-                f"a child that writes blocks ended with exit code {exit_code} and did not say why"
-            )
-        if error is None:
-            return self._blocks
-        if not complaints or isinstance(error, CorruptionError):
-            raise error
-        raise FjordError(f"{error}: {complaints.splitlines()[-1]}") from error
+                count = found["end"]
+        except (ValueError, TypeError, KeyError):
+            problem = f"a child that writes blocks said {line[:100]!r}, which means nothing"
+    if not problem and (exit_code or count != len(blocks)):
+        problem = f"a child that writes blocks ended with exit code {exit_code} and did not say why"
+    if problem:
+        raise FjordError(f"{problem}: {complaints.splitlines()[-1]}" if complaints else problem)
+    return blocks
 
 
 def run_child(
@@ -120,7 +107,7 @@ def run_child(
         CorruptionError: if the journal is damaged.
         FjordError: if the blocks could not be written.
     """
-    answer, complaints = Answer(), bytearray()
+    complaints = bytearray()
     with subprocess.Popen(  # noqa: S603 - it is this very program
         argv(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -139,10 +126,9 @@ def run_child(
         with contextlib.suppress(BrokenPipeError):  # its exit code says more
             process.stdin.write(request(journal_directory, plan, location) + b"\n")
             process.stdin.flush()  # and it stays open: the child ends if this process does
-        for line in process.stdout:
-            answer.take(line)
+        lines = list(process.stdout)
         reading.join()
-    return answer.finish(process.returncode, complaints.decode(errors="replace").strip())
+    return read_answer(lines, process.returncode, complaints.decode(errors="replace").strip())
 
 
 def _read_tail(file: IO[bytes], tail: bytearray) -> None:

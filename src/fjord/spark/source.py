@@ -273,12 +273,21 @@ def history(
     found = _cold_rows(spark, cold, start, end, blocks)
     if found is not None and (tail_start >= end or not tail.rows):
         return found
-    given = {**location.options, "table": table, "startingSeq": str(min(tail_start, end))}
-    given["columns"] = "plain"  # as blocks have them; `typed` makes others of them
-    if blocks:
-        given["blocks"] = blocks  # it may be in blocks by the time when it is read
-    rest = spark.read.format("fjord").options(**given, endingSeq=str(end)).load()
+    # It may be in blocks by the time when it is read.
+    more = {"blocks": blocks} if blocks else {}
+    rest = between(spark, location, table, min(tail_start, end), end, **more)
     return rest if found is None else found.unionByName(rest)
+
+
+def between(
+    spark: SparkSession, location: Location, table: str, start: int, end: int, **more: str
+) -> DataFrame:
+    """Returns the rows from `start` up to before `end`, wherever they are when they are read.
+
+    They have the columns of blocks; `typed` makes others of them.
+    """
+    given = {**location.options, "table": table, "columns": "plain", **more}
+    return spark.read.format("fjord").options(**given, startingSeq=start, endingSeq=end).load()
 
 
 def _cold_rows(

@@ -56,10 +56,8 @@ def test_a_request_that_means_nothing_is_told_on_one_line() -> None:
     done = subprocess.run(child.argv(), input=b"{}", capture_output=True, check=False)
     assert done.returncode == 1
     (line,) = done.stdout.splitlines()
-    answer = child.Answer()
-    answer.take(line)
     with pytest.raises(FjordError, match="blocks could not be written"):
-        answer.finish(done.returncode)
+        child.read_answer([line], done.returncode)
 
 
 def test_a_request_is_read_back(journal: sealed.Journal) -> None:
@@ -69,18 +67,15 @@ def test_a_request_is_read_back(journal: sealed.Journal) -> None:
 
 
 def test_a_child_that_dies_is_an_error() -> None:
-    answer = child.Answer()
     block = Block(7, 1, 2, 2, 100, 5, 6, 7, "name")
-    answer.take(json.dumps({"block": block._asdict()}).encode())
+    lines = [json.dumps({"block": block._asdict()}).encode()]
     with pytest.raises(FjordError, match="ended with exit code -9"):
-        answer.finish(-9)
+        child.read_answer(lines, -9)
     with pytest.raises(FjordError, match="ended with exit code 0"):
-        answer.finish(0)
+        child.read_answer(lines, 0)
 
 
 @pytest.mark.parametrize("line", [b"", b"nonsense", b"[]", b"7", b"{}", b'{"block": 7}'])
 def test_a_line_that_means_nothing_is_an_error(line: bytes) -> None:
-    answer = child.Answer()
-    answer.take(line)
     with pytest.raises(FjordError, match="means nothing"):
-        answer.finish(0)
+        child.read_answer([line], 0)

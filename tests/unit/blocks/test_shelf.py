@@ -152,7 +152,13 @@ def test_a_stop_ends_the_child(
         "import sys; sys.stdin.readline(); print('{}', flush=True); sys.stdin.readline()",
     )
     begun = threading.Event()
-    monkeypatch.setattr(child.Answer, "take", lambda answer, line: begun.set())
+    begin = NodeBlocks._begin
+
+    def note(blocks: NodeBlocks, process: subprocess.Popen[bytes]) -> None:
+        begin(blocks, process)
+        begun.set()
+
+    monkeypatch.setattr(NodeBlocks, "_begin", note)
     one = NodeBlocks(str(tmp_path))
     found: list[list[Block] | FjordError] = []
 

@@ -215,21 +215,18 @@ class _Run:
     def _before_us(self) -> int:
         return self._clock.wall_us() - GRACE // timedelta(microseconds=1)
 
-    @contextlib.contextmanager
-    def _sealing_lock(self) -> Iterator[None]:
+    def _sealing_lock(self) -> contextlib.ExitStack:
         """Keeps the node from writing blocks for a moment; waits for one that it writes now."""
-        clock = self._clock
+        held, clock = contextlib.ExitStack(), self._clock
         deadline_us = clock.monotonic_us() + round(_LOCK_SECONDS_MAX * 1_000_000)
         while True:
-            with contextlib.ExitStack() as stack:
-                try:
-                    stack.enter_context(self._store.lock())
-                except DirectoryInUseError:
-                    if clock.monotonic_us() > deadline_us:
-                        raise
-                else:
-                    yield
-                    return
+            try:
+                held.enter_context(self._store.lock())
+            except DirectoryInUseError:
+                if clock.monotonic_us() > deadline_us:
+                    raise
+            else:
+                return held
             clock.pause(_LOOK_SECONDS)
 
 

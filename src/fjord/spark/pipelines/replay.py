@@ -30,11 +30,11 @@ import fjord
 from fjord.clock import SystemClock
 from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
+from fjord.spark import source
 from fjord.spark.extent import extent_of
 from fjord.spark.options import Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
-from fjord.spark.source import history
 
 # Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
 PIECES_MAX: Final = 1_000_000
@@ -74,7 +74,7 @@ def replay(
 
 def _rows(spark: SparkSession, plan: Plan, start: int, end: int) -> DataFrame:
     """Returns the rows that are meant, of a range of seqs."""
-    found = history(spark, plan.location, plan.table, start=start, end=end)
+    found = source.history(spark, plan.location, plan.table, start=start, end=end)
     return selected(found, plan.selection)
 
 
@@ -82,7 +82,7 @@ def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
     """Returns the seqs of the rows that a list names; None: there is no list."""
     if not plan.redrive:
         return None
-    whole = history(spark, plan.location, plan.table, end=end)
+    whole = source.history(spark, plan.location, plan.table, end=end)
     return described_last(whole, read_list(spark, plan.redrive)).select("seq")
 
 
@@ -202,14 +202,9 @@ class _Run:
     def _write(self, batch: ReplayBatch, listed: DataFrame | None) -> None:
         plan = self._plan
         # Whole rows are wanted, and not many: the source finds them, wherever they are by now.
-        source = self._spark.read.format("fjord").options(
-            **plan.location.options,
-            table=plan.table,
-            columns="plain",
-            startingSeq=batch.after + 1,
-            endingSeq=min(batch.last + 1, self._begun.end),
-        )
-        rows = selected(source.load(), plan.selection)
+        start, end = batch.after + 1, min(batch.last + 1, self._begun.end)
+        found = source.between(self._spark, plan.location, plan.table, start, end)
+        rows = selected(found, plan.selection)
         now = report.date(self._clock.wall_us())
         written = rewritten(
             _chosen(rows, listed),

@@ -27,7 +27,7 @@ from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.client.history import BlockInfo
 from fjord.errors import CorruptionError, FjordError
 from fjord.kinds import Kind
-from fjord.spark import warehouse
+from fjord.spark import source, warehouse
 from fjord.spark.extent import Nature, extent_of
 from fjord.spark.options import Location
 from fjord.spark.warehouse import DataFile, TableState
@@ -183,9 +183,8 @@ def tail(spark: SparkSession, scope: Scope) -> DataFrame:
     """Returns the rows that are in the journal only."""
     if scope.tail_start >= scope.end:
         return spark.createDataFrame([], schema.DDL)
-    range_ = {"startingSeq": scope.tail_start, "endingSeq": scope.end}
-    source = spark.read.format("fjord").options(table=scope.table, columns="plain", **range_)
-    return historic(source.options(**scope.location.options).load())
+    rows = source.between(spark, scope.location, scope.table, scope.tail_start, scope.end)
+    return historic(rows)
 
 
 def damages(spark: SparkSession, scope: Scope, names: Sequence[str]) -> dict[str, str]:
