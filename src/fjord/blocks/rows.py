@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from struct import calcsize
@@ -69,7 +70,7 @@ def record_batches(
     """
     for piece in pieces:
         for batch in _batches(piece):
-            yield _cut(batch, start_seq, end_seq)
+            yield between(batch, start_seq, end_seq)
 
 
 def to_ipc(
@@ -243,12 +244,17 @@ def _drop_values_of_marks(columns: dict[str, Any]) -> None:
         columns[name] = compute.if_else(is_value, columns[name], None)
 
 
-def _cut(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
+def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
+    """Returns the rows from `start_seq` up to before `end_seq`, without copying them.
+
+    Assumes that seqs ascend.
+    """
     seqs = batch["seq"]
-    if start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq:
+    if not len(seqs) or (start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq):
         return batch
-    inside = compute.and_(compute.greater_equal(seqs, start_seq), compute.less(seqs, end_seq))
-    return batch.filter(inside)
+    numbers = numbers_of(seqs, "q")
+    start, end = bisect_left(numbers, start_seq), bisect_left(numbers, end_seq)
+    return batch.slice(start, max(0, end - start))
 
 
 # -- reading the columns of many ops at once, without a step in Python for each op or row ---------

@@ -15,7 +15,6 @@ once, and Spark uses a worker process again.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
@@ -104,7 +103,7 @@ def _share(
         if not parts:
             return
         for found in file.iter_batches(BATCH_ROWS, row_groups=parts, columns=needed):
-            batch = between(found, start_seq, end_seq) if is_cut else found
+            batch = rows.between(found, start_seq, end_seq) if is_cut else found
             batch = _selected(batch, wanted)
             if batch.num_rows:
                 yield batch
@@ -287,19 +286,6 @@ def _selected(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
     if wanted.ops:
         batch = batch.filter(compute.is_in(batch["op"], pa.array(sorted(wanted.ops))))
     return declared_rows.shown(rows.with_prefix(batch, wanted.key_prefix), wanted)
-
-
-def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBatch:
-    """Returns the rows from `start_seq` up to before `end_seq`, without copying them.
-
-    Assumes that seqs ascend.
-    """
-    seqs = batch["seq"]
-    if not len(seqs) or (start_seq <= seqs[0].as_py() and seqs[-1].as_py() < end_seq):
-        return batch
-    numbers = rows.numbers_of(seqs, "q")
-    start, end = bisect_left(numbers, start_seq), bisect_left(numbers, end_seq)
-    return batch.slice(start, max(0, end - start))
 
 
 # -------------------------------------------------------------------------------------------------

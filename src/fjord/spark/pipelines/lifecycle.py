@@ -261,10 +261,6 @@ def period_seconds(span_seconds: int) -> int:
 
 
 def _report(found: page.JobFigures, target: str | None) -> Report:
-    names = (
-        *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
-        *("dropped", "attempts", "timed_out", "late", "failed_twice"),
-    )
     measured = {
         f"{measure}_{name}_seconds": found.overall(measure)[name]
         for measure in ("wait", "run", "total")
@@ -273,7 +269,7 @@ def _report(found: page.JobFigures, target: str | None) -> Report:
     figures: dict[str, Figure] = {
         "tables": found.names,
         "ops": found.op_count,
-        **{name: found.total(name) for name in names},
+        **{name: found.total(name) for name in (*page.COUNTS, "failed_twice")},
         "pushes_saved": found.total("merged"),
         "breaches": found.breach_count,
         **measured,

@@ -17,6 +17,11 @@ from typing import Any, Final
 
 Rows = Sequence[Mapping[str, Any]]
 
+#: What is counted of the jobs of a table.
+COUNTS: Final = (
+    *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
+    *("dropped", "attempts", "timed_out", "late"),
+)
 #: A histogram has so many buckets for each power of ten.
 BUCKETS_PER_DECADE: Final = 5
 
@@ -212,10 +217,7 @@ def _measured(row: Mapping[str, Any]) -> list[str]:
 
 
 def _tables(found: JobFigures) -> str:
-    names = (
-        *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
-        *("dropped", "attempts", "timed_out", "late", "merged"),
-    )
+    names = (*COUNTS, "merged")
     cells = [
         [
             table["table"],
