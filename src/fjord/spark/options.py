@@ -41,12 +41,14 @@ PARTITIONS_MAX: Final = 1024
 PLAIN: Final = ("plain",)
 TYPED: Final = ("typed",)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Ops that only say again what holds already, when the journal is packed.
+MOVES: Final = ("MOVE", "MOVE_DEAD")
 # What the column `op` may say; see docs/spark.md.
 OPS: Final = frozenset(
     {
         *("ADD", "REPLACE", "TAKE", "DONE", "TIMEOUT", "FAIL", "GIVEN_BACK", "RESCHEDULE"),
         *("REVIVE", "DEAD", "EXPIRE", "CANCEL", "SUPERSEDED", "DISCARD", "PURGE"),
-        *("APPEND", "SET", "DELETE", "MOVE", "MOVE_DEAD"),
+        *("APPEND", "SET", "DELETE", *MOVES),
     }
 )
 

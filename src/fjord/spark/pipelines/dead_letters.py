@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord import values
 from fjord.errors import FjordError
 from fjord.spark import source
-from fjord.spark.options import Location
+from fjord.spark.options import MOVES, Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.lifecycle import jobs_tables
 from fjord.spark.pipelines.report import Figure, Progress, Report, kept, silent
@@ -42,7 +42,7 @@ GROUPS_LISTED: Final = 50
 #: How long ago jobs died, in hours; what is older than all of these is "older".
 AGES: Final = {"last_hour": 1, "last_day": 24, "last_week": 168}
 
-_IMAGES: Final = ("ADD", "REPLACE", "MOVE", "MOVE_DEAD")
+_IMAGES: Final = ("ADD", "REPLACE", *MOVES)
 _STEPS: Final = 4
 # What is replaced in a reason, in this order, to find its kind.
 _PATTERNS: Final = {

@@ -34,7 +34,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from fjord.errors import FjordError, UsageError
 from fjord.kinds import Kind
 from fjord.spark import source
-from fjord.spark.options import Location
+from fjord.spark.options import MOVES, Location
 from fjord.spark.pipelines import page, report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
@@ -321,8 +321,6 @@ LEVELS: Final = {
 
 # With these a job begins to wait.
 _BEGINS: Final = ("ADD", "TIMEOUT", "FAIL", "GIVEN_BACK", "REVIVE")
-# These only write again what holds already, when the journal is packed.
-_MOVES: Final = ("MOVE", "MOVE_DEAD")
 _FAILURES: Final = ("FAIL", "TIMEOUT", "DEAD")
 _STATES: Final = {
     "DONE": "done",
@@ -337,7 +335,6 @@ _STATES: Final = {
 }
 #: Of a job that is not gone, in the words of `db.jobs(...).count()`.
 OPEN: Final = ("waiting", "taken")
-_US_PER_SECOND: Final = 1_000_000
 # Exact up to here; what is longer is rounded to as many digits, so that the number of different
 # values, and with it the memory of a percentile, is bounded however many jobs there are.
 _EXACT_US: Final = 10_000
@@ -357,7 +354,7 @@ def attempts(history: DataFrame) -> DataFrame:
     so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     # Of a job that is taken nothing changes but its lease, so the next row is its end.
     steps = (
-        history.where(~F.col("op").isin(*_MOVES))
+        history.where(~F.col("op").isin(*MOVES))
         .withColumn("began_at", F.last(_where_began("ts"), ignorenulls=True).over(before))
         .withColumn("known_key", F.last("key", ignorenulls=True).over(so_far))
         .withColumn("known_domain", F.last(_described("domain"), ignorenulls=True).over(so_far))
@@ -623,4 +620,4 @@ def totals(jobs: DataFrame, attempts: DataFrame, until: datetime) -> DataFrame:
 
 
 def _seconds(us: Column) -> Column:
-    return us / F.lit(float(_US_PER_SECOND))
+    return us / F.lit(1e6)

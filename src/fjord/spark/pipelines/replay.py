@@ -32,7 +32,7 @@ from fjord.errors import ExistsError, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
 from fjord.spark import source
 from fjord.spark.extent import extent_of
-from fjord.spark.options import Location
+from fjord.spark.options import MOVES, Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
@@ -490,11 +490,9 @@ def writer_name(replay_id: str) -> str:
 # they are cut, and the number of the last one that was written, knows what is left.
 
 
-#: Ops whose rows carry all that is needed to write them again.
+#: Ops whose rows carry all that is needed to write them again.  Moves do too, and are history only
+#: where what they say again has gone, as with tables whose history is not kept.
 OPS: Final = ("ADD", "APPEND", "REPLACE", "SET")
-#: These do too: what was written again when the journal was packed.  It is history only where what
-#: it says again has gone, as with tables whose history is not kept.
-MOVES: Final = ("MOVE", "MOVE_DEAD")
 #: The columns of a table's history that are written, by what the table and its target are.
 _COLUMNS: Final = ("key", "type", "value")
 _JOB_COLUMNS: Final = (*_COLUMNS, "domain", "priority", "process_at", "expires_at")

@@ -29,7 +29,7 @@ from fjord.errors import CorruptionError, FjordError
 from fjord.kinds import Kind
 from fjord.spark import source, warehouse
 from fjord.spark.extent import Nature, extent_of
-from fjord.spark.options import Location
+from fjord.spark.options import MOVES, Location
 from fjord.spark.warehouse import DataFile, TableState
 
 # An object store answers slowly, and many at once.
@@ -326,15 +326,13 @@ DDL: Final = ", ".join(("bucket string", *(f"{name} bigint" for name in FIGURES)
 TAIL: Final = "tail"
 
 _BINS_PER_BLOCK: Final = 4
-# These only write again what holds already, when the journal is packed; blocks have none.
-_MOVES: Final = ("MOVE", "MOVE_DEAD")
 # Of a bucket that a place has no rows of.
 _NOTHING: Final = {"rows": 0, "duplicates": 0, "value_crc": 0, "row_crc": 0}
 
 
 def historic(frame: DataFrame) -> DataFrame:
-    """Returns the rows that are history; what packing the journal only says again is not."""
-    return frame.where(~F.col("op").isin(*_MOVES))
+    """Returns the rows that are history, as blocks have them: without moves."""
+    return frame.where(~F.col("op").isin(*MOVES))
 
 
 def hour() -> Column:
