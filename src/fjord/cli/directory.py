@@ -8,17 +8,8 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from fjord.cli import output
-from fjord.cli.arguments import (
-    DAEMON,
-    Directory,
-    Json,
-    Node,
-    argument,
-    check_directory,
-    layout_of,
-    option,
-)
+from fjord.cli import arguments, output
+from fjord.cli.arguments import Directory, Json, argument, check_directory, layout_of
 from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
 from fjord.client.blocking.database import Database
 from fjord.errors import DirectoryError, FjordError
@@ -73,7 +64,7 @@ def backup(
 
 def restore(
     backup_: Annotated[str, argument("BACKUP", "A backup.")],
-    data: Annotated[str, option("The data directory to make; new or empty.")],
+    data: Annotated[str, arguments.option("The data directory to make; new or empty.")],
     as_json: Json = False,
 ) -> None:
     """Makes a data directory from a backup; the first start rebuilds the index.
@@ -136,7 +127,7 @@ def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
 _NAMED = 10
 
 
-def stats(node: Node) -> None:
+def stats(node: arguments.Node) -> None:
     """Prints the numbers by which a node is watched; tells of dead jobs on standard error.
 
     Example: fjord stats
@@ -153,11 +144,11 @@ def stats(node: Node) -> None:
             output.print_rows(("name", "number"), rows)
 
 
-def _tell_of_the_dead(node: Node, db: Database, numbers: dict[str, int]) -> None:
+def _tell_of_the_dead(node: arguments.Node, db: Database, numbers: dict[str, int]) -> None:
     """Says which tables have dead jobs, and how to look at them."""
     if numbers.get("jobs_dead") == 0:
         return  # of a directory beside its writer the sum is not known
-    where = "" if node.to == DAEMON else f" --to {node.to}"
+    where = "" if node.to == arguments.DAEMON else f" --to {node.to}"
     if node.data:
         where = f" --data {node.data}"
     named = 0

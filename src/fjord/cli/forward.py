@@ -5,22 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Annotated
 
-from fjord.cli import output
-from fjord.cli.arguments import (
-    DAEMON,
-    Http,
-    Json,
-    LogForm,
-    LogFormat,
-    Period,
-    To,
-    Verbose,
-    loopback,
-    option,
-    say_ready,
-    seconds,
-    wake_address,
-)
+from fjord.cli import arguments, output
+from fjord.cli.arguments import loopback, option, seconds
 from fjord.cli.output import Bar, usage
 from fjord.client.address import parse_url
 from fjord.client.spool.files import PERIOD_SECONDS
@@ -34,9 +20,9 @@ _POLL_MIN, _POLL_MAX = 0.01, 3600.0
 
 def forward(
     spool: Annotated[str, option("The directory of the spool.")],
-    to: To = DAEMON,
+    to: arguments.To = arguments.DAEMON,
     once: Annotated[bool, option("End when all that is there is sent.", "--once")] = False,
-    period: Period = PERIOD_SECONDS,
+    period: arguments.Period = PERIOD_SECONDS,
     poll: Annotated[
         float,
         option(
@@ -51,10 +37,10 @@ def forward(
             shown="off",
         ),
     ] = "",
-    http: Http = "",
-    log_format: LogForm = LogFormat.text,
-    verbose: Verbose = False,
-    as_json: Json = False,
+    http: arguments.Http = "",
+    log_format: arguments.LogForm = arguments.LogFormat.text,
+    verbose: arguments.Verbose = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Sends what is in a spool to a daemon, until SIGTERM or Ctrl-C.
 
@@ -73,7 +59,7 @@ def forward(
         with usage():
             parse_url(to)
         if wake:
-            wake_address(wake)
+            arguments.wake_address(wake)
         if as_json and not once:
             raise UsageError(
                 "--json shows what --once has done; without it there is --log-format json"
@@ -86,7 +72,7 @@ def forward(
             poll=poll,
             wake=wake,
             http=loopback(http) if http else None,
-            on_ready=lambda at: None if once else say_ready(http=at),
+            on_ready=lambda at: None if once else arguments.say_ready(http=at),
             show=bar.update,
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)

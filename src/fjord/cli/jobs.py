@@ -12,21 +12,7 @@ import typer
 
 from fjord import kinds, limits
 from fjord.cli import arguments, jobs_export, jobs_import, output
-from fjord.cli.arguments import (
-    At,
-    Delay,
-    Domain,
-    Keys,
-    Lease,
-    Node,
-    TableName,
-    Wait,
-    Xids,
-    argument,
-    noun,
-    option,
-    verb,
-)
+from fjord.cli.arguments import At, Delay, Keys, Node, TableName, Xids, argument, noun, option, verb
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.text import type_name, value_text
@@ -56,7 +42,7 @@ def list_(node: Node) -> None:
 
 
 @verb(app)
-def count(node: Node, table: TableName, domain: Domain = "") -> None:
+def count(node: Node, table: TableName, domain: arguments.Domain = "") -> None:
     """Prints how many jobs wait, are taken and are dead, and when the next one is due.
 
     With --domain, only when its next one is due: jobs are not counted by domain. Exit code 1 if
@@ -84,7 +70,7 @@ def _cell(what: object) -> str:
 
 
 @verb(app)
-def peek(node: Node, table: TableName, limit: Limit = 10, domain: Domain = "") -> None:
+def peek(node: Node, table: TableName, limit: Limit = 10, domain: arguments.Domain = "") -> None:
     """Shows jobs that wait, in order of priority and date, and takes none.
 
     Of a table with fairness they come by domain: all of one, then all of the next. Exit code 1 if
@@ -458,9 +444,9 @@ def next_(
     node: Node,
     table: TableName,
     count: Annotated[int, option("At most so many.", min=1, max=limits.NEXT_COUNT_MAX)] = 1,
-    domain: Domain = "",
-    lease: Lease = None,
-    wait: Wait = 0.0,
+    domain: arguments.Domain = "",
+    lease: arguments.Lease = None,
+    wait: arguments.Wait = 0.0,
     done: Annotated[bool, option("They are done at once, and never come again.", "--done")] = False,
 ) -> None:
     """Takes the next jobs that are due, most important first, and prints them.

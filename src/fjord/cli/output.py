@@ -18,15 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from fjord import errors
 from fjord.client.entries import Change, Entry, Key
-from fjord.errors import (
-    CorruptionError,
-    DirectoryError,
-    DirectoryInUseError,
-    DurabilityError,
-    FjordError,
-    UsageError,
-)
+from fjord.errors import FjordError, UsageError
 from fjord.text import escaped, json_value, key_text, type_name, value_text
 
 if TYPE_CHECKING:
@@ -190,17 +184,17 @@ def tell(text: str, *, style: str = "") -> None:
 
 
 def _sentence(error: FjordError, *, repairable: bool) -> str:
-    if isinstance(error, DirectoryInUseError):
+    if isinstance(error, errors.DirectoryInUseError):
         return str(error).replace(READ_ONLY_ADVICE, "")
-    if isinstance(error, CorruptionError) and repairable:
+    if isinstance(error, errors.CorruptionError) and repairable:
         return f"{error} Without one, {_REPAIR_ADVICE}."
     return str(error)
 
 
 def _exit_code(error: FjordError) -> int:
-    if isinstance(error, DurabilityError):
+    if isinstance(error, errors.DurabilityError):
         return EXIT_DISK
-    if isinstance(error, CorruptionError | DirectoryError | UsageError):
+    if isinstance(error, errors.CorruptionError | errors.DirectoryError | UsageError):
         return EXIT_USAGE
     return EXIT_ERROR
 

@@ -8,19 +8,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import (
-    DEFAULT_LEVEL,
-    At,
-    Delay,
-    Given,
-    Level,
-    Node,
-    TableName,
-    Typed,
-    TypeName,
-    argument,
-    option,
-)
+from fjord.cli.arguments import Node, TableName, TypeName, argument, option
 from fjord.cli.lines import Bad, Row
 from fjord.cli.output import Bar, tell
 from fjord.declared import rows as declared_rows
@@ -37,11 +25,11 @@ def push(
     node: Node,
     table: TableName,
     key: Annotated[str | None, argument("KEY", "What it is about.")] = None,
-    value: Given = None,
-    type_: Typed = None,
-    priority: Level = DEFAULT_LEVEL,
-    delay: Delay = None,
-    at: At = "",
+    value: arguments.Given = None,
+    type_: arguments.Typed = None,
+    priority: arguments.Level = arguments.DEFAULT_LEVEL,
+    delay: arguments.Delay = None,
+    at: arguments.At = "",
     expires: Annotated[str, option("The date until which it is of use; then it is gone.")] = "",
     domain: Annotated[str, option("Its domain.", shown="the host of the URI in KEY")] = "",
     row: Annotated[

@@ -6,19 +6,8 @@ import logging
 from typing import Annotated
 
 from fjord import limits
-from fjord.cli.arguments import (
-    BLOCKS_VARIABLE,
-    Awake,
-    Http,
-    LogForm,
-    LogFormat,
-    Verbose,
-    check_directory,
-    loopback,
-    option,
-    say_ready,
-    wake_addresses,
-)
+from fjord.cli import arguments
+from fjord.cli.arguments import loopback, option
 from fjord.cli.output import Bar
 from fjord.errors import UsageError
 
@@ -27,7 +16,7 @@ Blocks = Annotated[
     option(
         "Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
         "--blocks",
-        envvar=BLOCKS_VARIABLE,
+        envvar=arguments.BLOCKS_VARIABLE,
         shown="blocks in the data directory",
     ),
 ]
@@ -39,7 +28,7 @@ def serve(
         str, option("Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
     blocks_: Blocks = "",
-    http: Http = "",
+    http: arguments.Http = "",
     idle_seconds: Annotated[
         float, option("Close connections that ask nothing for so long.", min=0.1)
     ] = limits.IDLE_SECONDS_MAX,
@@ -52,7 +41,7 @@ def serve(
     max_connections: Annotated[
         int, option("Connections at a time; further ones get BUSY.", min=1)
     ] = limits.CONNECTIONS_MAX,
-    awake_us: Awake = None,
+    awake_us: arguments.Awake = None,
     wake: Annotated[
         str,
         option(
@@ -61,8 +50,8 @@ def serve(
             shown="off",
         ),
     ] = "",
-    log_format: LogForm = LogFormat.text,
-    verbose: Verbose = False,
+    log_format: arguments.LogForm = arguments.LogFormat.text,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Serves a data directory until SIGTERM or Ctrl-C.
 
@@ -80,7 +69,7 @@ def serve(
             host=host,
             port=port,
             http=loopback(http) if http else None,
-            wake=wake_addresses(wake),
+            wake=arguments.wake_addresses(wake),
             blocks=blocks_,
             settings=EngineSettings(progress=bar.update),
             bounds=Bounds(
@@ -99,9 +88,9 @@ def serve(
 def _check_data(data: str) -> None:
     if not data:
         raise UsageError("--data needs the name of a directory")
-    check_directory(data)
+    arguments.check_directory(data)
 
 
 def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:
     bar.stop()
-    say_ready(fjord=at, http=http_at)
+    arguments.say_ready(fjord=at, http=http_at)

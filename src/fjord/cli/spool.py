@@ -10,23 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import fjord
 from fjord import values
 from fjord.cli import arguments, output
-from fjord.cli.arguments import (
-    DEFAULT_LEVEL,
-    Delay,
-    Given,
-    Json,
-    Key,
-    Level,
-    Numeric,
-    Period,
-    StreamName,
-    TableName,
-    Typed,
-    argument,
-    noun,
-    option,
-    verb,
-)
+from fjord.cli.arguments import Given, Json, Key, Period, Typed, argument, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, Bar, tell
 from fjord.cli.push import given
 from fjord.client.spool.files import PERIOD_SECONDS
@@ -157,15 +141,15 @@ def retry(directory: Directory, as_json: Json = False) -> None:
 # -- writing --------------------------------------------------------------------------------------
 
 
-@verb(app, cls=Numeric)
+@verb(app, cls=arguments.Numeric)
 def push(
     directory: Directory,
-    table: TableName,
+    table: arguments.TableName,
     key: Key,
     value: Given = None,
     type_: Typed = None,
-    priority: Level = DEFAULT_LEVEL,
-    delay: Delay = None,
+    priority: arguments.Level = arguments.DEFAULT_LEVEL,
+    delay: arguments.Delay = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
     """Writes a job to a spool, which is made if it is not there; returns when it is on disk.
@@ -177,10 +161,10 @@ def push(
         spool.jobs(table).push(key, found, priority=number, delay=delay)
 
 
-@verb(app, cls=Numeric)
+@verb(app, cls=arguments.Numeric)
 def append(
     directory: Directory,
-    table: StreamName,
+    table: arguments.StreamName,
     value: Given = None,
     key: Annotated[str, option("Its key.")] = "",
     type_: Typed = None,
@@ -195,7 +179,7 @@ def append(
         spool.stream(table).append(found, key=key)
 
 
-@verb(app, "set", cls=Numeric)
+@verb(app, "set", cls=arguments.Numeric)
 def set_(
     directory: Directory,
     table: KvName,

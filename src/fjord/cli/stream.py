@@ -11,17 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
-from fjord.cli.arguments import (
-    Node,
-    Numeric,
-    StreamName,
-    TypeName,
-    Wait,
-    argument,
-    noun,
-    option,
-    verb,
-)
+from fjord.cli.arguments import Node, StreamName, TypeName, argument, noun, option, verb
 from fjord.cli.lines import Bad, Row
 from fjord.cli.output import Bar, tell
 from fjord.client.entries import Key
@@ -55,7 +45,7 @@ Follow = Annotated[bool, option("Go on with what comes, until Ctrl-C.", "-f", "-
 # -- appending ------------------------------------------------------------------------------------
 
 
-@verb(app, cls=Numeric)
+@verb(app, cls=arguments.Numeric)
 def append(
     node: Node,
     table: StreamName,
@@ -140,7 +130,7 @@ def read(
     count: Annotated[
         int | None, option("At most so many messages.", "-n", "--count", min=1, shown="all")
     ] = None,
-    wait: Wait = 0.0,
+    wait: arguments.Wait = 0.0,
     follow: Follow = False,
     ack_: Annotated[bool, option("Move the mark of the subscriber.", "--ack/--no-ack")] = True,
 ) -> None:

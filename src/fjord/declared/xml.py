@@ -23,15 +23,7 @@ from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
 
 from fjord.declared import declaration
-from fjord.declared.declaration import (
-    INDEXES_MAX,
-    TABLES_MAX,
-    Declaration,
-    Draft,
-    Location,
-    Problems,
-    shown,
-)
+from fjord.declared.declaration import Declaration, Draft, Location, Problems, shown
 from fjord.declared.schema import COLUMNS_MAX
 from fjord.errors import FjordError
 
@@ -59,7 +51,7 @@ _TABLE: Final = _Element(
     ("name", "model"),
     ("row-key",),
     ("description", "setting", "schema", "secondary-index"),
-    count_max=TABLES_MAX,
+    count_max=declaration.TABLES_MAX,
 )
 _DESCRIPTION: Final = _Element(has_text=True)
 # By the element around it, and its own name.
@@ -74,7 +66,9 @@ _ELEMENTS: Final[dict[tuple[str, str], _Element]] = {
         ("name", "type"), ("required",), ("description",), count_max=COLUMNS_MAX
     ),
     ("column", "description"): _DESCRIPTION,
-    ("table", "secondary-index"): _Element(("name",), inside=("column",), count_max=INDEXES_MAX),
+    ("table", "secondary-index"): _Element(
+        ("name",), inside=("column",), count_max=declaration.INDEXES_MAX
+    ),
     ("secondary-index", "column"): _Element(("name",), count_max=COLUMNS_MAX),
 }
 
