@@ -205,11 +205,7 @@ def list_(
             db.kv(table).entries(span),
             lambda found: output.describe(*found),
             ("key", "type", "value"),
-            lambda found: (
-                found[0],
-                found[1].type.name.lower(),
-                value_text(found[1].value),
-            ),
+            lambda found: (found[0], found[1].type.name.lower(), value_text(found[1].value)),
         )
 
 

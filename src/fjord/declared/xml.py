@@ -15,7 +15,7 @@ that all that is wrong with a file is said at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from xml.sax import SAXParseException
@@ -270,39 +270,25 @@ def _draft(table: _Node) -> Draft:
         key=() if key is None else [name.strip() for name in key.split(",")],
     )
     for node in table.inside:
-        _ADD[node.name](draft, node)
+        name = node.attributes.get("name")
+        if node.name == "description":
+            draft.description = node.value
+        elif node.name == "schema":
+            draft.columns += _columns(node)
+        elif node.name == "setting" and name is not None:
+            draft.settings.append((node.place, name, declaration.scalar(node.value)))
+        elif node.name == "secondary-index" and name is not None:
+            columns = [column.attributes.get("name", "") for column in node.inside]
+            draft.indexes.append((node.place, name, columns))
     return draft
 
 
-def _add_description(draft: Draft, node: _Node) -> None:
-    draft.description = node.value
-
-
-def _add_setting(draft: Draft, node: _Node) -> None:
-    if "name" in node.attributes:
-        draft.settings.append((node.place, node.attributes["name"], declaration.scalar(node.value)))
-
-
-def _add_columns(draft: Draft, node: _Node) -> None:
-    for column in node.inside:
+def _columns(schema: _Node) -> Iterator[tuple[Location, str, str, object]]:
+    for column in schema.inside:
         given = column.attributes
         if {"name", "type"} <= given.keys():
             required = declaration.scalar(given.get("required", "false"))
-            draft.columns.append((column.place, given["name"], given["type"], required))
-
-
-def _add_index(draft: Draft, node: _Node) -> None:
-    columns = [column.attributes.get("name", "") for column in node.inside]
-    if "name" in node.attributes:
-        draft.indexes.append((node.place, node.attributes["name"], columns))
-
-
-_ADD: Final[dict[str, Callable[[Draft, _Node], None]]] = {
-    "description": _add_description,
-    "setting": _add_setting,
-    "schema": _add_columns,
-    "secondary-index": _add_index,
-}
+            yield column.place, given["name"], given["type"], required
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -359,11 +359,7 @@ _STAGING: Final = {
     Kind.JOBS: Staging(_push_op, _push_of, push.decide_staged),
     Kind.KV: Staging(_set_op, _set_of, decide_set),
 }
-_KINDS: Final[dict[type[Command], Kind]] = {
-    Append: Kind.STREAM,
-    Push: Kind.JOBS,
-    Set: Kind.KV,
-}
+_KINDS: Final[dict[type[Command], Kind]] = {Append: Kind.STREAM, Push: Kind.JOBS, Set: Kind.KV}
 
 
 # -- looking stages up ----------------------------------------------------------------------------

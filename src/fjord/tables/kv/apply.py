@@ -82,14 +82,9 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
     contents, items, sizes = values.rows(), [], []
-    for at, key in enumerate(index_keys):
-        row, stamp, type_, held, value = (
-            rows[at],
-            stamps[at],
-            types[at],
-            place.seq + at,
-            contents[at],
-        )
+    moved = zip(index_keys, rows, stamps, types, contents, strict=True)
+    for at, (key, row, stamp, type_, value) in enumerate(moved):
+        held = place.seq + at
         if type_ == ops.TOMBSTONE:
             entry = layout.encode_tombstone(row, stamp, held, created[at])
         elif type_ == ops.ALIAS:
@@ -107,17 +102,19 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_delete(writes: Writes, op: Op, place: Place) -> None:
-    stamps, buried, previous, freed, keys = op.columns
-    _bury(writes, place, (stamps, buried), _index_keys(op, keys))
+    """Leaves tombstones."""
+    stamps, buried, *_, previous, freed, keys = op.columns
+    seqs = range(place.seq, place.seq + op.rows)
+    entries = map(layout.encode_tombstone, seqs, stamps, seqs, buried)
+    writes.put_many(Tree.KV, list(zip(_index_keys(op, keys), entries, strict=True)))
     writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
 
 
 def apply_expire(writes: Writes, op: Op, place: Place) -> None:
-    stamps, buried, expiries, previous, freed, keys = op.columns
-    index_keys = _index_keys(op, keys)
-    _bury(writes, place, (stamps, buried), index_keys)
-    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, index_keys))
-    writes.account(place.seq, _live_bytes(op.rows, keys), previous, freed)
+    """Deletes values, and takes them out of the schedule."""
+    apply_delete(writes, op, place)
+    _, _, expiries, _, _, keys = op.columns
+    writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, _index_keys(op, keys)))
 
 
 def apply_purge(writes: Writes, op: Op, place: Place) -> None:
@@ -151,19 +148,6 @@ def apply_link(writes: Writes, op: Op, place: Place) -> None:
     writes.account(place.seq, _live_bytes(op.rows, keys, targets), previous, freed)
 
 
-def _bury(
-    writes: Writes,
-    place: Place,
-    dates: tuple[Iterable[int], Iterable[int]],
-    index_keys: Sequence[bytes],
-) -> None:
-    """Leaves tombstones."""
-    seqs = range(place.seq, place.seq + len(index_keys))
-    stamps, buried = dates
-    entries = map(layout.encode_tombstone, seqs, stamps, seqs, buried)
-    writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
-
-
 def _note(
     writes: Writes, index_keys: Sequence[bytes], marks: Iterable[tuple[int, int, int, int]]
 ) -> None:
@@ -178,10 +162,7 @@ def _note(
 
 
 def _schedule(
-    writes: Writes,
-    expiries: Iterable[int],
-    index_keys: Sequence[bytes],
-    rows: Iterable[int],
+    writes: Writes, expiries: Iterable[int], index_keys: Sequence[bytes], rows: Iterable[int]
 ) -> None:
     if any(expiries):
         items = [

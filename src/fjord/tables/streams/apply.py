@@ -15,7 +15,7 @@ from typing import Any
 import google_crc32c
 
 from fjord import layouts, ops
-from fjord.columns import aligned
+from fjord.columns import Strings, aligned
 from fjord.history import Block
 from fjord.ops import Op, Place
 from fjord.tables.kv import layout
@@ -47,41 +47,26 @@ def apply_append(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_put(writes: Writes, op: Op, place: Place) -> None:
     types, _, values = op.columns[-3:]
-    contents = values.rows()
-    entries = map(
-        BASE.pack,
-        range(place.seq, place.seq + op.rows),
-        repeat(place.wall_us),
-        repeat(place.segment),
-        map(place.payload.__add__, values.offsets),
-        map(len, contents),
-        map(google_crc32c.value, contents),
-        types,
-    )
+    seqs = range(place.seq, place.seq + op.rows)
+    entries = map(BASE.pack, seqs, repeat(place.wall_us), *_pointers(place, values), types)
     _put(writes, op, place, entries)
 
 
 def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
     """Messages with dates of their own have that of the commit beside it."""
     dates, _, _, _, types, _, values = op.columns
-    contents = values.rows()
     seqs = range(place.seq, place.seq + op.rows)
-    entries = map(
-        FULL.pack,
-        seqs,
-        dates,
-        repeat(place.segment),
-        map(place.payload.__add__, values.offsets),
-        map(len, contents),
-        map(google_crc32c.value, contents),
-        types,
-        seqs,
-        repeat(place.wall_us),
-        repeat(0),
-        repeat(0),
-        seqs,
-    )
+    never = repeat(0)  # messages have no expiry and no TTL
+    further = (seqs, repeat(place.wall_us), never, never, seqs)
+    entries = map(FULL.pack, seqs, dates, *_pointers(place, values), types, *further)
     _put(writes, op, place, entries)
+
+
+def _pointers(place: Place, values: Strings) -> tuple[Iterable[int], ...]:
+    """Returns where values rest, column by column: segments, offsets, sizes and checksums."""
+    contents = values.rows()
+    offsets = map(place.payload.__add__, values.offsets)
+    return repeat(place.segment), offsets, map(len, contents), map(google_crc32c.value, contents)
 
 
 def _put(writes: Writes, op: Op, place: Place, entries: Iterable[bytes]) -> None:

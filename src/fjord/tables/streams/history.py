@@ -339,11 +339,7 @@ def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> 
     if wrong:
         raise RefusedError(Code.BAD_RANGE, f"{wrong}; list the blocks of table {table.name} again")
     replaced = [block._replace(max_us=now_us) for block in old]
-    made = [
-        *gone_ops(old),
-        *block_ops(replaced, Use.REPLACED),
-        *block_ops([new], Use.LIVE),
-    ]
+    made = [*gone_ops(old), *block_ops(replaced, Use.REPLACED), *block_ops([new], Use.LIVE)]
     return catalog.decision(state, made)
 
 

@@ -347,12 +347,11 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
     for block in history.live_blocks(state, table.prefix):
         if block.first <= forgotten and block.max_us >= wall_us:
             return _in_block(table, block, block.first - 1, state.next_seq - 1)
-    look = _latest_moment if table.is_latest else _log_moment
     low, high = (1 if table.is_latest else forgotten + 1), state.next_seq
     # Seqs from `high` on begin too late, or are the ones that are sought.
     while low < high:
         middle = (low + high) // 2
-        found = look(state, table, middle)
+        found = _moment_from(state, table, middle)
         if found is None or found[1] >= wall_us:
             high = middle
         else:
@@ -360,24 +359,18 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
     return low - 1
 
 
-def _log_moment(state: State, table: Table, seq: int) -> tuple[int, int] | None:
-    """Returns the last seq and the moment of the first append with a seq, or behind it."""
-    start = seq_key(table.prefix, seq)
-    items = state.scan(Tree.STREAM_OPS, start, end_of(table.prefix), 1)
+def _moment_from(state: State, table: Table, seq: int) -> tuple[int, int] | None:
+    """Returns the last seq and the moment of the first messages with a seq, or behind it."""
+    tree = Tree.STREAM_SEQS if table.is_latest else Tree.STREAM_OPS
+    items = state.scan(tree, seq_key(table.prefix, seq), end_of(table.prefix), 1)
     if not items:
         return None
-    append = stream_entry.decode_append(*items[0])
-    return append.last, append.wall_us
-
-
-def _latest_moment(state: State, table: Table, seq: int) -> tuple[int, int] | None:
-    start = seq_key(table.prefix, seq)
-    items = state.scan(Tree.STREAM_SEQS, start, end_of(table.prefix), 1)
-    if not items:
-        return None
-    (data,) = state.get_many(Tree.KV, [table.prefix + items[0][1]])
+    key, found = items[0]
+    if not table.is_latest:
+        return stream_entry.seq_of(key), stream_entry.decode_append(key, found).wall_us
+    (data,) = state.get_many(Tree.KV, [table.prefix + found])
     assert data is not None  # both go together
-    return stream_entry.seq_of(items[0][0]), stream_entry.moment_of(layout.decode(data))
+    return stream_entry.seq_of(key), stream_entry.moment_of(layout.decode(data))
 
 
 # -- looking --------------------------------------------------------------------------------------
@@ -407,9 +400,7 @@ def decide_list(command: commands.ListSubscribers, state: State, now_us: int) ->
 def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
     table, known = _known(state, command.table, command.name)
     after = known.seq if command.after < 0 else command.after
-    block = None
-    if not table.is_latest:
-        block = history.block_at(state, table, after + 1)
+    block = None if table.is_latest else history.block_at(state, table, after + 1)
     if block is not None and block.first <= after:
         return Decision(_in_block(table, block, after, state.next_seq - 1))
     messages = _ahead(state, table, after)
