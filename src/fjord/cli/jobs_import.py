@@ -130,10 +130,10 @@ class _Importing:
     def run_live(self, address: Address, sql_table: str) -> None:
         with Live(address, sql_table, self._rules.columns).opened() as found:
             self._note(found.table, found.left_out)
-            first, last = found.extent
 
             def show(number: int) -> None:
-                if first is not None and last is not None:
+                if found.extent is not None:
+                    first, last = found.extent
                     self._bar.update(number - first, last - first)
 
             self._run(found.rows(), "id", show)

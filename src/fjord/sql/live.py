@@ -15,7 +15,7 @@ import contextlib
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from fjord import limits
 from fjord.errors import FjordError, UsageError
@@ -93,13 +93,6 @@ _NO_URL: Final = (
 )
 
 
-class Extent(NamedTuple):
-    """The ids of a table; None if there are none, or they are no numbers."""
-
-    first: int | None
-    last: int | None
-
-
 class Live:
     """The journal table of a database."""
 
@@ -118,7 +111,7 @@ class Live:
         self._connection: Any = None
         self.table = table
         self.left_out: list[str] = []  # columns that are not read
-        self.extent = Extent(None, None)
+        self.extent: tuple[int, int] | None = None  # the first id and the last, if they are numbers
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Live]:
@@ -149,7 +142,7 @@ class Live:
             cursor.execute(f"SELECT MIN(id), MAX(id) FROM {self._name}", ())  # noqa: S608
             found = cursor.fetchone()
             if all(isinstance(one, int) for one in found):
-                self.extent = Extent(*found)
+                self.extent = (found[0], found[1])
 
     def rows(self) -> Iterator[Found]:
         """Yields rows in the order of their ids.

@@ -104,11 +104,7 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.JOB_REPLACE: Meaning(job.apply_replace, due=_JOB_DUE, notes=(Note.ARRIVALS,)),
     Opcode.JOB_MOVE: Meaning(job.apply_move, due=_IMAGE_DUE),
     Opcode.JOB_TAKE: Meaning(
-        job.apply_take,
-        upkeep.keep_lease,
-        due=_LEASE_DUE,
-        puts=Tree.JOBS_TAKEN,
-        notes=(Note.TAKEN,),
+        job.apply_take, upkeep.keep_lease, due=_LEASE_DUE, puts=Tree.JOBS_TAKEN, notes=(Note.TAKEN,)
     ),
     Opcode.JOB_DONE: Meaning(job.apply_done),
     Opcode.JOB_TOUCH: Meaning(

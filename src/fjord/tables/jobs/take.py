@@ -37,7 +37,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     _check_next(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
-        return Decision(_nothing(None))
+        return Decision(_taken(state, []))
     job_rows.check_fairness(command.domain, table)
     settings, taken = jobs.decode_settings(table.settings), state.job_counts(table.id).taken
     if taken >= limits.TAKEN_MAX and not command.done and settings.merge:
@@ -52,7 +52,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
         # Where much has expired there may be more behind it: ask again at once.
         ends_us = keep.next_end_us(state, table, command.domain, now_us)
         moment_us = now_us if found.is_cut else _earlier(found.next_at_us, ends_us)
-        return Decision(_nothing(moment_us), removal)
+        return Decision(_taken(state, [], next_at_us=moment_us or 0), removal)
     try:
         return _hand_out(command, state, table, found.items, removal, now_us)
     except (CorruptionError, OSError):
@@ -211,16 +211,13 @@ class _Round:
 
     def _in_turn(self, found: list[list[Item]], limit: int) -> list[Item]:
         """Returns the jobs one of each lane in turn; the turn after the last one is next."""
-        turns = chain.from_iterable(zip_longest(*map(_numbered, range(len(found)), found)))
+        numbered = [[(number, item) for item in items] for number, items in enumerate(found)]
+        turns = chain.from_iterable(zip_longest(*numbered))
         taken = list(islice((turn for turn in turns if turn is not None), limit))
         taken = taken[: len(_bounded([item for _, item in taken]))]
         for _ in range(taken[-1][0] + 1 if taken else 0):
             self._state.lanes.take(self._table.id, self._now_us, slow=self._slow)
         return [item for _, item in taken]
-
-
-def _numbered(number: int, items: list[Item]) -> list[tuple[int, Item]]:
-    return [(number, item) for item in items]
 
 
 def _bounded(items: list[Item]) -> list[Item]:
@@ -255,7 +252,7 @@ def _hand_out(
     if settings.merge:
         overtaking = _overtake(state, table, items, 0 if command.done else first_xid, lease)
     if command.done:
-        reply = _taken(state, items, 0, 0)
+        reply = _taken(state, items)
         rows = [layout.decode_ready(*item) for item in items]
         op = job_rows.remove_waiting(table.id, rows, How.DONE)[0]
     else:
@@ -317,14 +314,22 @@ def _bury_damaged(
             dead.append(job_rows.waiting(row))
             reasons.append(str(error).encode()[: limits.REASON_BYTES_MAX])
     burial = job_rows.bury(table.id, dead, reasons, died_us=now_us, how=How.FAIL)
-    return Decision(_nothing(now_us), [*removal, *burial])
+    return Decision(_taken(state, [], next_at_us=now_us), [*removal, *burial])
 
 
-def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> commands.Taken:
+# The columns of no jobs.
+_NO_PLACES: Final[tuple[tuple[()], ...]] = ((),) * len(JOB_PLACE.codes)
+_NO_RESTS: Final[tuple[tuple[()], ...]] = ((),) * len(JOB_REST.codes)
+
+
+def _taken(
+    state: State, items: list[Item], first_xid: int = 0, until_us: int = 0, next_at_us: int = 0
+) -> commands.Taken:
     places = [PLACE.unpack_from(key, PREFIX_BYTES) for key, _ in items]
-    _, priorities, dates, rows = zip(*places, strict=True)
+    _, priorities, dates, rows = zip(*places, strict=True) if items else _NO_PLACES
+    rests = [REST.unpack_from(rest) for _, rest in items]
     (inserted, updated, expiries, held, _, _, timeouts, types, domain_bytes, segments, offsets,
-     sizes, crcs) = zip(*[REST.unpack_from(rest) for _, rest in items], strict=True)  # fmt: skip
+     sizes, crcs) = zip(*rests, strict=True) if items else _NO_RESTS  # fmt: skip
     tails = [rest[REST.size :] for _, rest in items]
     if any(domain_bytes):
         keys = [tail[size:] for tail, size in zip(tails, domain_bytes, strict=True)]
@@ -332,11 +337,11 @@ def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> co
     else:
         keys, domains = tails, [b""] * len(tails)
     pointers = list(zip(segments, offsets, sizes, crcs, held, strict=True))
-    values = state.payloads(pointers)
+    values = state.payloads(pointers) if pointers else []
     return commands.Taken(
         first_xid=first_xid,
         until_us=until_us,
-        next_at_us=0,
+        next_at_us=next_at_us,
         rows=rows,
         process_at_us=dates,
         inserted_us=inserted,
@@ -348,26 +353,6 @@ def _taken(state: State, items: list[Item], first_xid: int, until_us: int) -> co
         keys=Strings.of(keys),
         domains=Strings.of(domains),
         values=Strings.of(values),
-    )
-
-
-def _nothing(next_at_us: int | None) -> commands.Taken:
-    none = Strings.of([])
-    return commands.Taken(
-        first_xid=0,
-        until_us=0,
-        next_at_us=next_at_us or 0,
-        rows=(),
-        process_at_us=(),
-        inserted_us=(),
-        updated_us=(),
-        expires_at_us=(),
-        priorities=b"",
-        timeouts=b"",
-        types=b"",
-        keys=none,
-        domains=none,
-        values=none,
     )
 
 

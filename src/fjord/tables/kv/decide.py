@@ -7,11 +7,12 @@ decided column by column.  All others are decided row by row, by what `lookup` s
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fjord import commands, kinds, limits, ops
@@ -33,10 +34,9 @@ _Volatile = dict[bytes, VolatileValue | None]
 @decides(commands.Set)
 def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     _check_set(command, now_us)
-    found = catalog.find_or_create(state, command.table, kinds.Kind.KV)
+    table, creation = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if command.ttl_us and not command.expires_at_us:
         command = replace(command, expires_at_us=now_us + command.ttl_us)
-    table, creation = found
     prefix = table.prefix
     keys = [prefix + key for key in command.keys.rows()]
     stored = state.get_many(Tree.KV, keys)
@@ -110,28 +110,23 @@ def _check_delete(command: commands.Delete, now_us: int) -> None:
     rules.check_timestamps((command.timestamp_us,) if stamps is None else stamps, now_us)
 
 
+@dataclass
 class _Write:
     """A write of keys that were looked up, and which of its rows win."""
 
-    def __init__(
-        self,
-        table: Table,
-        creation: Sequence[Op],
-        lookup: Lookup,
-        timestamps_us: Sequence[int],
-        state: State,
-    ) -> None:
-        self.table = table
-        self.state = state
-        self.lookup = lookup
-        self.keys = lookup.keys
-        self._creation = creation
-        self._timestamps_us = timestamps_us
-        self.winners = self._find_winners()
+    table: Table
+    creation: Sequence[Op]
+    lookup: Lookup
+    timestamps_us: Sequence[int]
+    state: State
 
-    def _find_winners(self) -> Sequence[int]:
-        """Returns the rows to write: newer than what is there, the last one of each key."""
-        keys, timestamps_us = self.keys, self._timestamps_us
+    def __post_init__(self) -> None:
+        self.keys = self.lookup.keys
+
+    @functools.cached_property
+    def winners(self) -> Sequence[int]:
+        """The rows to write: newer than what is there, the last one of each key."""
+        keys, timestamps_us = self.keys, self.timestamps_us
         rows = [
             row
             for row, timestamp_us in enumerate(timestamps_us)
@@ -150,7 +145,7 @@ class _Write:
 
     def delete(self, rows: Sequence[int]) -> list[Op]:
         """Returns the op that leaves a tombstone in each of these rows."""
-        stamps, lease_us = self._timestamps_us, self.state.lease_us
+        stamps, lease_us = self.timestamps_us, self.state.lease_us
         found = [
             (stamps[row], lease_us, *self.lookup.previous(row), self.keys[row][PREFIX_BYTES:])
             for row in rows
@@ -174,15 +169,14 @@ class _Write:
         return {self.keys[row]: None for row in rows if self.keys[row] in self.lookup.volatile}
 
     def decision(self, decided: Sequence[Op], volatile: _Volatile) -> Decision:
-        return catalog.decision(self.state, [*self._creation, *decided], volatile)
+        return catalog.decision(self.state, [*self.creation, *decided], volatile)
 
 
 def _decide_stored(command: commands.Set, write: _Write, now_us: int) -> Decision:
     rows = write.winners
     if not rows:
         return write.decision((), {})
-    linked = link(command, write.table, write.keys[0], write.state, now_us)
-    links, unlinked = linked
+    links, unlinked = link(command, write.table, write.keys[0], write.state, now_us)
     op = _set_op(command, write)
     unscheduled = write.unschedule(rows, command.expires_at_us)
     return write.decision([*unscheduled, op, *links], write.gone(rows) | unlinked)
@@ -495,80 +489,57 @@ def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decisi
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
         raise RefusedError(Code.EXISTS, "the new key is there, overwrite is off")
-    renaming = _Renaming(table, lookup, command.timestamp_us, state.lease_us)
-    if _OLD in lookup.aliases:
-        decided, volatile = renaming.of_alias()
-    elif lookup.in_memory(_OLD) is not None:
-        decided, volatile = renaming.in_memory()
-    else:
-        further = further_keys(state, table, command.key, now_us)
-        decided, volatile = renaming.of_value(further)
-    return catalog.decision(state, decided, volatile)
+    made, volatile = _rename(command, table, lookup, state, now_us)
+    return catalog.decision(state, made, volatile)
 
 
 # The rows of the lookup.
 _OLD, _NEW = 0, 1
 
 
-class _Renaming:
-    """A value that gets another key; what stands under that key goes."""
+def _rename(
+    command: commands.Rename, table: Table, lookup: Lookup, state: State, now_us: int
+) -> tuple[list[Op], _Volatile]:
+    """Gives a value another key; what stands under that key goes."""
+    (old_key, new_key), old, new = lookup.given, lookup.own(_OLD), lookup.own(_NEW)
+    replaces_alias = _NEW in lookup.aliases
+    # Whoever renames wants it done, whatever was said of either key before, and a SET of before
+    # that is sent again must not undo it.
+    stamp_us = max(
+        command.timestamp_us,
+        lookup.timestamp_us(_OLD) + 1,
+        0 if replaces_alias else lookup.timestamp_us(_NEW) + 1,
+        new.timestamp_us + 1 if new else 0,
+    )
 
-    def __init__(self, table: Table, lookup: Lookup, timestamp_us: int, lease_us: int) -> None:
-        self._table = table
-        self._lookup = lookup
-        self._old_key, self._new_key = lookup.given
-        self._old, self._new = lookup.own(_OLD), lookup.own(_NEW)
-        # Whoever renames wants it done, whatever was said of either key before, and a SET of
-        # before that is sent again must not undo it.
-        self._timestamp_us = max(
-            timestamp_us,
-            lookup.timestamp_us(_OLD) + 1,
-            lookup.timestamp_us(_NEW) + 1 if _NEW not in lookup.aliases else 0,
-            self._new.timestamp_us + 1 if self._new else 0,
-        )
-        self._lease_us = lease_us
+    def delete(key: bytes, entry: KvEntry | None) -> list[Op]:
+        row = (stamp_us, state.lease_us, *layout.replaced(key, entry), key[PREFIX_BYTES:])
+        return ops.of_rows(Opcode.KV_DELETE, table.id, [row])
 
-    def of_value(self, further: Mapping[bytes, KvEntry]) -> tuple[list[Op], _Volatile]:
-        """Moves the value; its further keys lead to it as before (FJ-31)."""
-        row, table_id = self._row(), self._table.id
-        written = _set_one(self._table, self._new_key, row, self._new, links=0)
-        due = [(row.expires_at_us, self._old_key), self._due()]
-        deleted = self._delete(self._old_key, self._old)
-        others = {key: entry for key, entry in further.items() if key != self._new_key}
-        linked = _link_op(self._table, others, self._new_key, self._timestamp_us)
-        return [*unschedule(table_id, due), *written, *deleted, *linked], self._gone()
-
-    def of_alias(self) -> tuple[list[Op], _Volatile]:
-        """Moves the alias only; onto the key of its own target, it just goes."""
-        delete, target = self._delete(self._old_key, self._old), self._lookup.keys[_OLD]
-        if target == self._new_key:
-            return delete, {}
-        link = _link_op(self._table, {self._new_key: self._new}, target, self._timestamp_us)
-        return [*unschedule(self._table.id, [self._due()]), *link, *delete], self._gone()
-
-    def in_memory(self) -> tuple[list[Op], _Volatile]:
-        """A stored value under the new key is first deleted durably, and so is an alias."""
-        changes: _Volatile = {self._old_key: None, self._new_key: self._row()}
-        if self._new is None or not (self._new.is_value or _NEW in self._lookup.aliases):
+    due = [(0 if replaces_alias else lookup.stored_expiry(_NEW), new_key)]
+    gone: _Volatile = {new_key: None} if new_key in lookup.volatile else {}
+    if _OLD in lookup.aliases:  # only the alias moves; onto the key of its own target, it just goes
+        target = lookup.keys[_OLD]
+        if target == new_key:
+            return delete(old_key, old), {}
+        linked = _link_op(table, {new_key: new}, target, stamp_us)
+        return [*unschedule(table.id, due), *linked, *delete(old_key, old)], gone
+    row = _written(lookup.known(_OLD), lookup.value(_OLD)[1], stamp_us)
+    if old_key in lookup.volatile:  # what is stored under the new key is first deleted durably
+        changes: _Volatile = {old_key: None, new_key: row}
+        if new is None or not (new.is_value or replaces_alias):
             return [], changes
-        delete = self._delete(self._new_key, self._new)
-        return [*unschedule(self._table.id, [self._due()]), *delete], changes
-
-    def _row(self) -> VolatileValue:
-        _, value = self._lookup.value(_OLD)
-        return _written(self._lookup.known(_OLD), value, self._timestamp_us)
-
-    def _due(self) -> tuple[int, bytes]:
-        """Returns the expiry of what stands under the new key itself, 0 for none."""
-        is_alias = _NEW in self._lookup.aliases
-        return 0 if is_alias else self._lookup.stored_expiry(_NEW), self._new_key
-
-    def _gone(self) -> _Volatile:
-        return {self._new_key: None} if self._new_key in self._lookup.volatile else {}
-
-    def _delete(self, key: bytes, entry: KvEntry | None) -> list[Op]:
-        row = (self._timestamp_us, self._lease_us, *layout.replaced(key, entry))
-        return ops.of_rows(Opcode.KV_DELETE, self._table.id, [(*row, key[PREFIX_BYTES:])])
+        return [*unschedule(table.id, due), *delete(new_key, new)], changes
+    # The further keys of a value lead to it as before (FJ-31).
+    further = further_keys(state, table, command.key, now_us)
+    others = {key: entry for key, entry in further.items() if key != new_key}
+    made = [
+        *unschedule(table.id, [(row.expires_at_us, old_key), *due]),
+        *_set_one(table, new_key, row, new, links=0),
+        *delete(old_key, old),
+        *_link_op(table, others, new_key, stamp_us),
+    ]
+    return made, gone
 
 
 def _written(known: VolatileValue, value: bytes, stamp_us: int) -> VolatileValue:

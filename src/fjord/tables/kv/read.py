@@ -11,7 +11,7 @@ import functools
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
 
@@ -293,12 +293,8 @@ def check_key(key: bytes) -> None:
     rules.check_keys(Strings.of([key]))
 
 
-class _Piece(NamedTuple):
-    """Live entries in order, their sizes, and how the first so many of them are answered."""
-
-    keys: Sequence[bytes]  # of the index
-    sizes: Sequence[int]
-    answer: Callable[[int], Entries]
+# Live entries in order: their index keys, their sizes, and how the first so many are answered.
+_Piece = tuple[Sequence[bytes], Sequence[int], Callable[[int], Entries | None]]
 
 
 class _Pager:
@@ -335,12 +331,15 @@ class _Pager:
         following: bytes | None = self._start
         while following is not None and self._has_room():
             keys, stored, following = self._examine(following)
-            piece = self._plain_piece(keys, stored) or self._any_piece(keys, stored)
-            count = self._fitting(piece)
-            self._parts.append(piece.answer(count))
-            self._keys += piece.keys[:count]
-            if count < len(piece.keys):
-                following = piece.keys[count]
+            live, sizes, answer = self._plain_piece(keys, stored) or self._any_piece(keys, stored)
+            count = self._fitting(live, sizes)
+            if count:
+                part = answer(count)
+                assert part is not None  # a plain piece is made of plain entries only
+                self._parts.append(part)
+            self._keys += live[:count]
+            if count < len(live):
+                following = live[count]
                 break
         return Page(
             keys=Strings.of([key[PREFIX_BYTES:] for key in self._keys]),
@@ -391,18 +390,8 @@ class _Pager:
         if any(len(data) != BASE.size for data in found.values()):
             return None  # perhaps an alias, or it expires
         entries = list(found.values())
-        return _Piece(
-            list(found),
-            [BASE.unpack(data)[4] for data in entries],
-            lambda count: self._plain_entries(entries[:count]),
-        )
-
-    def _plain_entries(self, stored: Sequence[bytes]) -> Entries:
-        if not stored:
-            return no_entries(0)
-        found = plain_entries(stored, self._state)
-        assert found is not None  # the piece was made of such entries only
-        return found
+        sizes = [BASE.unpack(data)[4] for data in entries]
+        return list(found), sizes, lambda count: plain_entries(entries[:count], self._state)
 
     def _any_piece(self, keys: list[bytes], stored: dict[bytes, bytes]) -> _Piece:
         state, command = self._state, self._command
@@ -413,21 +402,21 @@ class _Pager:
             for row in range(len(keys))
             if lookup.is_live(row) and not (command.skip_worked and lookup.is_worked_on(row))
         ]
-        return _Piece(
+        return (
             [keys[row] for row in rows],
             [lookup.size(row) if command.with_data else 0 for row in rows],
             lambda count: entries(lookup, rows[:count], state, with_data=command.with_data),
         )
 
-    def _fitting(self, piece: _Piece) -> int:
+    def _fitting(self, keys: Sequence[bytes], sizes: Sequence[int]) -> int:
         """Returns how many entries of a piece fit the page; the first of a page always does."""
         room = self._wanted - len(self._keys)
-        for count, (key, size) in enumerate(zip(piece.keys, piece.sizes, strict=True)):
+        for count, (key, size) in enumerate(zip(keys, sizes, strict=True)):
             total = self._bytes + len(key) + size
             if count == room or (total > limits.PAGE_BYTES_MAX and self._bytes):
                 return count
             self._bytes = total
-        return len(piece.keys)
+        return len(keys)
 
 
 def _bounds(
@@ -445,8 +434,8 @@ def _bounds(
 
 
 def _joined(parts: Sequence[Entries]) -> Entries:
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) <= 1:
+        return parts[0] if parts else no_entries(0)
     names = Entries.row.columns
     return Entries(**{name: joined([getattr(one, name) for one in parts]) for name in names})
 
