@@ -215,13 +215,11 @@ def _range(low: float, high: float) -> str:
 
 SOME: Final = limits.LEASE_US_MIN / 1_000_000  # the least that is more than nothing
 WAIT_MAX: Final = limits.WAIT_US_MAX / 1_000_000
-DELAY_MAX: Final = limits.PROCESS_AHEAD_US_MAX / 1_000_000
-LEASE_MAX: Final = limits.LEASE_US_MAX / 1_000_000
+read_delay: Final = seconds(high=limits.PROCESS_AHEAD_US_MAX / 1_000_000)
+read_lease: Final = seconds(SOME, limits.LEASE_US_MAX / 1_000_000)
 _PERIOD_MAX: Final = 7 * 24 * 3600
 
-Delay = Annotated[
-    float | None, option("Seconds from now on.", parser=seconds(high=DELAY_MAX), shown=False)
-]
+Delay = Annotated[float | None, option("Seconds from now on.", parser=read_delay, shown=False)]
 At = Annotated[str, option("A date within 366 days, with its zone: 2026-01-31T12:00:00Z.", "--at")]
 Period = Annotated[
     float,
@@ -233,9 +231,7 @@ Period = Annotated[
 Domain = Annotated[str, option("Of this domain only; the table needs fairness.")]
 Lease = Annotated[
     float | None,
-    option(
-        "Seconds that they are yours.", parser=seconds(SOME, LEASE_MAX), shown="as the table says"
-    ),
+    option("Seconds that they are yours.", parser=read_lease, shown="as the table says"),
 ]
 
 

@@ -12,7 +12,7 @@ import typer
 
 from fjord import kinds, limits
 from fjord.cli import arguments, jobs_export, jobs_import, output
-from fjord.cli.arguments import At, Delay, Keys, Node, TableName, Xids, argument, noun, option, verb
+from fjord.cli.arguments import Node, TableName, noun, option, read_delay, read_lease, verb
 from fjord.cli.output import EXIT_ERROR, Bar, tell
 from fjord.errors import Code, NotFoundError, UsageError
 from fjord.text import type_name, value_text
@@ -96,7 +96,9 @@ def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
 
 
 @verb(app)
-def get(node: Node, table: TableName, key: Annotated[str, argument("KEY", "Its key.")]) -> None:
+def get(
+    node: Node, table: TableName, key: Annotated[str, arguments.argument("KEY", "Its key.")]
+) -> None:
     """Shows the job that waits under a key; exit code 1 if there is none.
 
     Example: fjord jobs get pages http://example.com/a --json
@@ -112,7 +114,7 @@ def get(node: Node, table: TableName, key: Annotated[str, argument("KEY", "Its k
 
 
 @verb(app)
-def cancel(node: Node, table: TableName, keys: Keys) -> None:
+def cancel(node: Node, table: TableName, keys: arguments.Keys) -> None:
     """Takes waiting jobs away; exit code 1 if one of the keys had none.
 
     Example: fjord jobs cancel pages http://example.com/a
@@ -126,10 +128,10 @@ def cancel(node: Node, table: TableName, keys: Keys) -> None:
 def reschedule(
     node: Node,
     table: TableName,
-    keys: Keys,
+    keys: arguments.Keys,
     priority: Annotated[str, option("Its new priority: a number or a name.")] = "",
-    delay: Delay = None,
-    at: At = "",
+    delay: arguments.Delay = None,
+    at: arguments.At = "",
 ) -> None:
     """Changes the priority or the date of waiting jobs; exit code 1 if one of the keys had none.
 
@@ -151,7 +153,7 @@ def reschedule(
 
 
 @verb(app)
-def kick(node: Node, table: TableName, keys: Keys) -> None:
+def kick(node: Node, table: TableName, keys: arguments.Keys) -> None:
     """Makes waiting jobs due now; exit code 1 if one of the keys had none.
 
     Example: fjord jobs kick pages http://example.com/a
@@ -161,7 +163,7 @@ def kick(node: Node, table: TableName, keys: Keys) -> None:
 
 
 @verb(app)
-def bury(node: Node, table: TableName, keys: Keys, reason: Reason = "") -> None:
+def bury(node: Node, table: TableName, keys: arguments.Keys, reason: Reason = "") -> None:
     """Sends waiting jobs to the dead letters; exit code 1 if one of the keys had none.
 
     Example: fjord jobs bury pages http://example.com/a --reason "waits for the new parser"
@@ -190,14 +192,10 @@ def _end_of_keys(
 def touch(
     node: Node,
     table: TableName,
-    xids: Xids,
+    xids: arguments.Xids,
     lease: Annotated[
         float | None,
-        option(
-            "Seconds from now on.",
-            parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
-            shown="as long as it was taken for",
-        ),
+        option("Seconds from now on.", parser=read_lease, shown="as long as it was taken for"),
     ] = None,
 ) -> None:
     """Lets leases last longer: a heartbeat; exit code 1 if one was over already.
@@ -213,13 +211,8 @@ def touch(
 def fail(
     node: Node,
     table: TableName,
-    xids: Xids,
-    delay: Annotated[
-        float,
-        option(
-            "Wait at least so many seconds.", parser=arguments.seconds(high=arguments.DELAY_MAX)
-        ),
-    ] = 0.0,
+    xids: arguments.Xids,
+    delay: Annotated[float, option("Wait at least so many seconds.", parser=read_delay)] = 0.0,
     reason: Reason = "",
     count_: Annotated[
         bool, option("Count it as a failure of the job.", "--count/--no-count")
@@ -322,10 +315,7 @@ def redrive(
     rate: Annotated[
         float | None, option("At most so many a second.", min=0.001, shown="as fast as it goes")
     ] = None,
-    delay: Annotated[
-        float,
-        option("Seconds that they wait first.", parser=arguments.seconds(high=arguments.DELAY_MAX)),
-    ] = 0.0,
+    delay: Annotated[float, option("Seconds that they wait first.", parser=read_delay)] = 0.0,
     dry_run: DryRun = False,
     all_: All = False,
 ) -> None:
@@ -470,7 +460,7 @@ def next_(
     raise typer.Exit(EXIT_ERROR)
 
 
-def done(node: Node, table: TableName, xids: Xids) -> None:
+def done(node: Node, table: TableName, xids: arguments.Xids) -> None:
     """Says that jobs are done; they are gone then.
 
     Exit code 1 if the lease of one was over before: somebody else may have it. The others are

@@ -24,7 +24,7 @@ KeptLease = Annotated[
     float,
     option(
         "Seconds after which a job of a worker that died waits again.",
-        parser=arguments.seconds(arguments.SOME, arguments.LEASE_MAX),
+        parser=arguments.read_lease,
     ),
 ]
 Timeout = Annotated[

@@ -88,9 +88,8 @@ class Draft:
     model: Any = None
     key: Any = ()
     description: str = ""
-    columns: list[tuple[Location, Any, Any, Any]] = field(
-        default_factory=list
-    )  # name, type, required
+    # Of columns: name, type and whether it is required.
+    columns: list[tuple[Location, Any, Any, Any]] = field(default_factory=list)
     settings: list[tuple[Location, str, Any]] = field(default_factory=list)
     indexes: list[tuple[Location, str, list[str]]] = field(default_factory=list)
 

@@ -395,10 +395,6 @@ class Dump:
         """The table that was found; empty if there is none."""
         return str(self._table or next(filter(self._fits, self._known), ""))
 
-    @property
-    def line(self) -> int:
-        return self._scanner.line
-
     def rows(self) -> Iterator[Found | Bad]:
         """Yields rows as they come.
 

@@ -131,8 +131,7 @@ class Live:
 
     def _look(self) -> None:
         with self._connection.cursor() as cursor:
-            for statement in _READ_ONLY[self._address.is_postgresql]:
-                cursor.execute(statement)
+            cursor.execute(_READ_ONLY[self._address.is_postgresql])
             cursor.execute(f"SELECT * FROM {self._name} WHERE 1 = 0", ())  # noqa: S608
             names = [str(one[0]).lower() for one in cursor.description]
             missing = shape.missing(names, ("id", *self._columns))
@@ -187,8 +186,8 @@ class Live:
 
 # As of one moment, and nothing can be changed.
 _READ_ONLY: Final = {
-    False: ("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",),
-    True: ("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",),
+    False: "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    True: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
 
 

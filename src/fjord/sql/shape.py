@@ -166,30 +166,31 @@ def left_out(columns: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return [name for name in columns if name not in (*wanted, *UNUSED)]
 
 
-def _number(name: str, cell: Cell) -> int:
-    if isinstance(cell, int):
-        return cell
+def _given(name: str, cell: Cell) -> int | str | bytes:
     if cell is None:
         raise UsageError(f"{name} is NULL")
     if isinstance(cell, Odd):
         raise UsageError(f"{name} is {cell.what}")
-    digits = cell.decode("latin-1") if isinstance(cell, bytes) else cell
+    return cell
+
+
+def _number(name: str, cell: Cell) -> int:
+    found = _given(name, cell)
+    if isinstance(found, int):
+        return found
+    digits = found.decode("latin-1") if isinstance(found, bytes) else found
     if len(digits) <= _DIGITS_MAX and digits.isascii() and digits.removeprefix("-").isdigit():
         return int(digits)
     raise UsageError(f"{name} is no whole number")
 
 
 def _text(name: str, cell: Cell, bytes_max: int, *, is_needed: bool = False) -> bytes:
-    if isinstance(cell, Odd):
-        raise UsageError(f"{name} is {cell.what}")
-    if cell is None:
-        raise UsageError(f"{name} is NULL")
-    if isinstance(cell, int):
+    given = _given(name, cell)
+    if isinstance(given, int):
         raise UsageError(f"{name} is a number, and no text")
     try:
-        found = cell.encode() if isinstance(cell, str) else cell
-        if isinstance(cell, bytes):
-            cell.decode()
+        found = given.encode() if isinstance(given, str) else given
+        found.decode()
     except UnicodeError as error:
         raise UsageError(f"{name} is no UTF-8") from error
     if len(found) > bytes_max:

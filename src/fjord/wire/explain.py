@@ -16,15 +16,8 @@ from fjord.commands import FUNCTIONS, KINDS, Flag, Replies, Row, layout
 from fjord.commands.codec import FLAG_NAMES, NESTED_REPLIES, unknown_flag
 from fjord.commands.layout import Field, Kind
 from fjord.values import Type
-from fjord.wire import seed
-from fjord.wire.fields import (
-    LAST_SEED_FUNCTION,
-    QUERY_BITS,
-    QUERY_CURSOR,
-    SIZE_FLAGS,
-    VALUE_BITS,
-    VERSION,
-)
+from fjord.wire import fields, seed
+from fjord.wire.fields import QUERY_BITS, QUERY_CURSOR, VALUE_BITS
 from fjord.wire.seed import Function
 
 # Of a column, and of a string, this much is written out; the rest is counted.
@@ -35,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # What two bits that are one number of two are called when both of them are set.
 _BOTH_NAMES: Final = {VALUE_BITS: "VALUE_32", QUERY_BITS: "QUERY_CURSOR"}
 _REPLY_FLAGS: Final = (
-    SIZE_FLAGS
+    fields.SIZE_FLAGS
     | Flag.TIMEOUT
     | Flag.OVERWRITE
     | Flag.WORKED_ON
@@ -75,7 +68,7 @@ def function_name(number: int) -> str:
     Raises:
         StoppedError: if there is none with this number.
     """
-    if number <= LAST_SEED_FUNCTION:
+    if number <= fields.LAST_SEED_FUNCTION:
         return Function(number).name
     if number not in FUNCTIONS:
         raise StoppedError(f"function {number} does not exist in this version")
@@ -89,7 +82,7 @@ def _request(walk: Walk, asked: dict[int, int]) -> None:
     _magic(walk, b"FJ")
     function, name = _function(walk, "function")
     identifier = walk.number(2, "identifier")
-    is_seed = function <= LAST_SEED_FUNCTION
+    is_seed = function <= fields.LAST_SEED_FUNCTION
     flags = _flags(walk, seed.ROWS[function].flags if is_seed else FUNCTIONS[function].flags, name)
     walk.time("timestamp")
     asked[identifier] = function
@@ -110,8 +103,8 @@ def _magic(walk: Walk, expected: bytes) -> None:
         raise StoppedError("a message begins with FJ or JR")
     walk.take(2, "magic", "a request or a change" if expected == b"FJ" else "a reply")
     version = walk.number(2, "version")
-    if version != VERSION:
-        raise StoppedError(f"supported versions: {VERSION}")
+    if version != fields.VERSION:
+        raise StoppedError(f"supported versions: {fields.VERSION}")
 
 
 def _function(walk: Walk, field: str) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Any, Final
 
 from fjord import commands, jobs, kinds, limits, ops, streams
@@ -202,14 +203,8 @@ def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
 def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
     table = _find(state, command.table)
     count = min(command.count or limits.BLOCKS_LISTED_MAX, limits.BLOCKS_LISTED_MAX)
-    found: list[Block] = []
-    is_more = False
-    for block in live_blocks(state, table.prefix, command.after + 1):
-        is_more = len(found) == count
-        if is_more:
-            break
-        found.append(block)
-    return Decision(_block_list(state.location, found, is_more=is_more))
+    found = list(islice(live_blocks(state, table.prefix, command.after + 1), count + 1))
+    return Decision(_block_list(state.location, found[:count], is_more=len(found) > count))
 
 
 def _find(state: State, name: str) -> Table:
@@ -364,12 +359,8 @@ def _new_block(table: Table, command: ReplaceBlocks) -> Block | None:
 
 def _blocks_inside(state: State, table: Table, new: Block) -> list[Block]:
     """Returns the blocks in use that end between the edges of another one."""
-    found: list[Block] = []
-    for block in live_blocks(state, table.prefix, new.first):
-        if block.last > new.last or len(found) > limits.BLOCKS_REPLACED_MAX:
-            break
-        found.append(block)
-    return found
+    found = islice(live_blocks(state, table.prefix, new.first), limits.BLOCKS_REPLACED_MAX + 1)
+    return list(takewhile(lambda block: block.last <= new.last, found))
 
 
 def _difference(command: ReplaceBlocks, new: Block, old: Sequence[Block]) -> str:
