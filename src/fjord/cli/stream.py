@@ -77,31 +77,22 @@ def append(
 
     Example: fjord stream append sites --row '{"uri": "http://example.com/a", "depth": 3}'
     """
-    if rows:
-        if values or json_lines:
-            raise UsageError("--row gives the messages; give nothing else")
-        _append_rows(node, table, key, rows)
-        return
-    if not values:
+    if rows and (values or json_lines):
+        raise UsageError("--row gives the messages; give nothing else")
+    if not rows and not values:
         _append_lines(node, table, key, None if json_lines else type_)
         return
     if json_lines:
         raise UsageError("--json-lines reads standard input; give it without values")
-    parsed = [arguments.value(one, type_) for one in values]
+    given: list[Any] = [arguments.value(one, type_) for one in values or ()]
     with node.open() as db:
-        keys = [key] * len(parsed) if key else None
-        seq = db.stream(table).append_many(parsed, keys=keys)
-    node.done(table=table, appended=len(parsed), bad=0, seq=seq)
-
-
-def _append_rows(node: Node, table: str, key: str, texts: list[str]) -> None:
-    with node.open() as db:
-        schema = lines.schema_of(db, table)
-        if key and schema.key:
-            raise UsageError(f"the key of stream {table} is made of columns; give --row alone")
-        rows = [lines.row_of(text, schema) for text in texts]
-        seq = db.stream(table).append_many(rows, keys=[key] * len(rows) if key else None)
-    node.done(table=table, appended=len(rows), bad=0, seq=seq)
+        if rows:
+            schema = lines.schema_of(db, table)
+            if key and schema.key:
+                raise UsageError(f"the key of stream {table} is made of columns; give --row alone")
+            given = [lines.row_of(text, schema) for text in rows]
+        seq = db.stream(table).append_many(given, keys=[key] * len(given) if key else None)
+    node.done(table=table, appended=len(given), bad=0, seq=seq)
 
 
 def _append_lines(node: Node, table: str, key: str, type_: TypeName | None) -> None:

@@ -160,19 +160,9 @@ def _push_op(rows: Push, table: Table, now_us: int) -> Op:
         dates = [now_us + delay_us if delay_us else 0 for delay_us in dates]
     count = len(rows.types)
     none = repeat(0, count)
-    columns: tuple[ops.Column, ...] = (
-        rows.timestamps_us,
-        none,
-        dates,
-        rows.expires_at_us,
-        none,
-        rows.priorities,
-        bytes(count),
-        rows.types,
-        rows.keys,
-        rows.domains,
-        rows.values,
-    )
+    numbers = (rows.timestamps_us, none, dates, rows.expires_at_us, none, rows.priorities)
+    payload = (rows.types, rows.keys, rows.domains, rows.values)
+    columns: Any = (*numbers, bytes(count), *payload)
     return Op(Opcode.JOB_ADD, table.id, count, columns)
 
 

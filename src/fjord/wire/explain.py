@@ -206,11 +206,8 @@ def _request_body(walk: Walk, row: Row, flags: int) -> None:
         return
     for one in row.fields:
         bit = Flag.TIMEOUT if one.kind is layout.DATES else one.bit
-        if (
-            one.kind not in (layout.NAME, layout.STAMP, layout.FLAG)
-            and not one.argument
-            and flags & bit == bit
-        ):
+        is_in_head = one.argument or one.kind in (layout.NAME, layout.STAMP, layout.FLAG)
+        if not is_in_head and flags & bit == bit:
             walk.field(one, rows)
 
 

@@ -258,14 +258,8 @@ def _hand_out(
     else:
         reply = _taken(state, items, first_xid, now_us + lease_us)
         images = Strings.of([key[PREFIX_BYTES:] + rest for key, rest in items])
-        columns = (
-            repeat(lease.deadline_us, count),
-            repeat(lease_us, count),
-            repeat(now_us, count),
-            reply.rows,
-            images,
-        )
-        op = Op(Opcode.JOB_TAKE, table.id, count, columns)
+        dates = (repeat(lease.deadline_us, count), repeat(lease_us, count), repeat(now_us, count))
+        op = Op(Opcode.JOB_TAKE, table.id, count, (*dates, reply.rows, images))
     return Decision(reply, [*removal, op, *overtaking])
 
 

@@ -117,27 +117,14 @@ def _is_past(row: HeldRow, table_id: int, state: State, now_us: int) -> bool:
 
 
 def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
-    return ops.of_rows(
-        Opcode.KV_MOVE,
-        table_id,
-        [
-            (
-                entry.row,
-                entry.timestamp_us,
-                layout.expiry_of(entry, mark),
-                entry.ttl_us,
-                entry.created_us,
-                entry.links,
-                mark.accessed_us,
-                mark.worked_until_us,
-                entry.held,
-                entry.type,
-                key[PREFIX_BYTES:],
-                value,
-            )
-            for key, entry, value, mark in rows
-        ],
-    )
+    found = []
+    for key, entry, value, mark in rows:
+        identity = (entry.row, entry.timestamp_us)
+        dates = (layout.expiry_of(entry, mark), entry.ttl_us, entry.created_us, entry.links)
+        noted = (mark.accessed_us, mark.worked_until_us)
+        payload = (entry.held, entry.type, key[PREFIX_BYTES:], value)
+        found.append((*identity, *dates, *noted, *payload))
+    return ops.of_rows(Opcode.KV_MOVE, table_id, found)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -187,16 +174,10 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
 
 
 def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) -> list[Op]:
+    # A microsecond later than the value: a SET that is sent again loses.
     rows = [
-        (
-            entry.timestamp_us + 1,  # a SET that is sent again loses
-            lease_us,
-            expires_at_us,
-            entry.held,
-            layout.row_bytes(entry, key),
-            key[PREFIX_BYTES:],
-        )
-        for (expires_at_us, key), entry in gone
+        (entry.timestamp_us + 1, lease_us, due, *layout.replaced(key, entry), key[PREFIX_BYTES:])
+        for (due, key), entry in gone
     ]
     return ops.of_rows(Opcode.KV_EXPIRE, table_id, rows)
 

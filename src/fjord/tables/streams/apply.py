@@ -185,17 +185,12 @@ def apply_snapshot_end(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_version(writes: Writes, op: Op, place: Place) -> None:
-    snapshots, trees, keys, images = op.columns
-    heads = map(stream_entry.VERSION_KEY.pack, snapshots, trees)
-    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
+    found, images = stream_entry.version_keys(op), op.columns[-1]
     writes.put_many(Tree.VERSIONS, list(zip(found, images.rows(), strict=True)))
 
 
 def apply_version_drop(writes: Writes, op: Op, place: Place) -> None:
-    snapshots, trees, keys = op.columns
-    heads = map(stream_entry.VERSION_KEY.pack, snapshots, trees)
-    gone = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
-    writes.delete_many(Tree.VERSIONS, gone)
+    writes.delete_many(Tree.VERSIONS, stream_entry.version_keys(op))
 
 
 # -- blocks ---------------------------------------------------------------------------------------

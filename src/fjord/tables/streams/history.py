@@ -176,22 +176,18 @@ def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
     return (block for block, is_retired in all_items(state.scan, prefix, seq) if not is_retired)
 
 
-def all_items(scan: Scan, prefix: bytes = b"", seq: int = 0) -> Iterator[tuple[Block, bool]]:
+def all_items(
+    scan: Scan, prefix: bytes = b"", seq: int = 0, tree: Tree = Tree.BLOCKS
+) -> Iterator[tuple[Block, bool]]:
     """Yields the blocks of one table from a seq on, or all, each with whether it is to go."""
     start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
-    return _items(scan, Tree.BLOCKS, start, stop)
+    for items in pages(scan, tree, start, stop, _PIECE):
+        yield from (layout.decode_block(key, data) for key, data in items)
 
 
 def replaced_blocks(scan: Scan) -> Iterator[Block]:
     """Yields all blocks that were replaced; the latest time of each is when that was."""
-    return (block for block, _ in _items(scan, Tree.REPLACED, b"", None))
-
-
-def _items(
-    scan: Scan, tree: Tree, start: bytes, stop: bytes | None
-) -> Iterator[tuple[Block, bool]]:
-    for items in pages(scan, tree, start, stop, _PIECE):
-        yield from (layout.decode_block(key, data) for key, data in items)
+    return (block for block, _ in all_items(scan, tree=Tree.REPLACED))
 
 
 def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:

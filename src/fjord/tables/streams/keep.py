@@ -19,7 +19,7 @@ from fjord.tables.kv.keep import HeldRow, holding
 from fjord.tables.kv.layout import KvEntry
 from fjord.tables.state import State, Tree
 from fjord.tables.streams import layout as stream_entry
-from fjord.tables.streams.layout import SNAPSHOT_KEY, VERSION_KEY
+from fjord.tables.streams.layout import SNAPSHOT_KEY
 
 _PIECE: Final = 1000
 _NO_MARK: Final = 2**64 - 1  # every seq is before it
@@ -93,10 +93,7 @@ def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
 
 def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     """Says the versions again that are still kept."""
-    heads = map(VERSION_KEY.pack, op.columns[0], op.columns[1])
-    keys = op.column("key")
-    found = [head + key for head, key in zip(heads, keys.rows(), strict=True)]
-    stored = state.get_many(Tree.VERSIONS, found)
+    stored = state.get_many(Tree.VERSIONS, stream_entry.version_keys(op))
     rows = [at for at, image in enumerate(stored) if image is not None]
     return [ops.only(op, rows)] if rows else ()
 

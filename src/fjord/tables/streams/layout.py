@@ -133,6 +133,13 @@ def decode_snapshot(key: bytes, data: bytes) -> tuple[int, Moment]:
     return snapshot, Moment(deadline_us, wall_us, largest, is_pass)
 
 
+def version_keys(op: ops.Op) -> list[bytes]:
+    """Returns where the versions of VERSION or VERSION_DROP are kept."""
+    snapshots, trees, keys, *_ = op.columns
+    heads = map(VERSION_KEY.pack, snapshots, trees)
+    return [head + key for head, key in zip(heads, keys.rows(), strict=True)]
+
+
 def encode_block(block: Block, *, is_retired: bool) -> bytes:
     _, first, _, *numbers, name = block
     return BLOCK.pack(first, *numbers, is_retired) + name.encode()
