@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -142,14 +143,8 @@ def reschedule(
         raise UsageError("give --priority, --delay or --at")
     level = arguments.priority(priority) if priority else None
     with node.open() as db:
-        jobs = db.jobs(table)
-        _end_of_keys(
-            node,
-            "rescheduled",
-            table,
-            keys,
-            lambda key: jobs.reschedule(key, priority=level, **when),
-        )
+        reschedule_one = partial(db.jobs(table).reschedule, priority=level, **when)
+        _end_of_keys(node, "rescheduled", table, keys, reschedule_one)
 
 
 @verb(app)
@@ -169,8 +164,7 @@ def bury(node: Node, table: TableName, keys: arguments.Keys, reason: Reason = ""
     Example: fjord jobs bury pages http://example.com/a --reason "waits for the new parser"
     """
     with node.open() as db:
-        jobs = db.jobs(table)
-        _end_of_keys(node, "buried", table, keys, lambda key: jobs.bury(key, reason=reason))
+        _end_of_keys(node, "buried", table, keys, partial(db.jobs(table).bury, reason=reason))
 
 
 def _end_of_keys(

@@ -99,7 +99,7 @@ def explain(
 @verb(app)
 def repair(
     data: Directory,
-    yes: Annotated[bool, option("Do it; else only say what it would do.", "--yes")] = (False),
+    yes: Annotated[bool, option("Do it; else only say what it would do.", "--yes")] = False,
     as_json: Json = False,
 ) -> None:
     """Moves damaged segments to quarantine and puts in their place what of them can be read.

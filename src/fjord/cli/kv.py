@@ -10,7 +10,6 @@ from fjord.cli import arguments, output
 from fjord.cli.arguments import Key, Keys, Node, Numeric, TypeName, argument, noun, option, verb
 from fjord.cli.output import tell
 from fjord.client.blocking.database import Database
-from fjord.client.entries import Entry
 from fjord.client.pages import Span
 from fjord.commands import DEFAULT_TABLE
 from fjord.errors import Code, NotFoundError
@@ -69,8 +68,7 @@ def get(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
     Example: fjord kv get retries --table settings --json
     """
     with node.open(read_only=True) as db:
-        entry = _entry(db, table, key)
-        node.print_value(entry.value, output.describe(key, entry))
+        _print_entry(node, db, table, key)
 
 
 @verb(app)
@@ -171,8 +169,7 @@ def touch(
     until = arguments.moment(expires_at)
     with node.open() as db, _named(table, key):
         db.kv(table).touch(key, ttl=ttl, expires_at=until)
-        entry = _entry(db, table, key)
-        node.print_value(entry.value, output.describe(key, entry))
+        _print_entry(node, db, table, key)
 
 
 @verb(app, "list")
@@ -227,11 +224,11 @@ def watch(node: Node, keys: Keys, table: Table = DEFAULT_TABLE) -> None:
             output.print_one(output.describe_change(change), *cells, as_json=node.as_json)
 
 
-def _entry(db: Database, table: str, key: str) -> Entry:
+def _print_entry(node: Node, db: Database, table: str, key: str) -> None:
     entry = db.kv(table).entry(key)
     if entry is None:
         raise _not_found(table, key)
-    return entry
+    node.print_value(entry.value, output.describe(key, entry))
 
 
 @contextlib.contextmanager

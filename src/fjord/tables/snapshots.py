@@ -89,11 +89,8 @@ def decide_close(command: commands.CloseSnapshot, state: State, now_us: int) -> 
 
 @decides(EndSnapshots)
 def decide_end(command: EndSnapshots, state: State, now_us: int) -> Decision:
-    over = [
-        snapshot
-        for snapshot, moment in state.snapshots.items()
-        if moment.deadline_us <= state.lease_us
-    ]
+    open_ = state.snapshots.items()
+    over = [one for one, moment in open_ if moment.deadline_us <= state.lease_us]
     return catalog.decision(state, close_ops(state, over[: command.limit]))
 
 

@@ -535,13 +535,11 @@ def apply_stage(writes: Writes, op: Op, place: Place) -> None:
 
 def apply_decided(writes: Writes, op: Op, place: Place) -> None:
     prefix, pack = layouts.prefix_of(op.table), STAGE.pack
-    writes.put_many(
-        Tree.STAGES,
-        [
-            (seq_key(prefix, seq), pack(*where, at_us, StageState.DECIDED))
-            for seq, at_us, *where in zip(*op.columns, strict=True)
-        ],
-    )
+    items = [
+        (seq_key(prefix, seq), pack(*where, at_us, StageState.DECIDED))
+        for seq, at_us, *where in zip(*op.columns, strict=True)
+    ]
+    writes.put_many(Tree.STAGES, items)
 
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:
@@ -567,13 +565,11 @@ def apply_commit(writes: Writes, op: Op, place: Place) -> None:
 def apply_writer(writes: Writes, op: Op, place: Place) -> None:
     batches, moments, names, stages = op.columns
     prefix, pack = layouts.prefix_of(op.table), WRITER.pack
-    writes.put_many(
-        Tree.WRITERS,
-        [
-            (prefix + name, pack(batches[at], moments[at], place.seq + at) + stages[at])
-            for at, name in enumerate(names.rows())
-        ],
-    )
+    items = [
+        (prefix + name, pack(batches[at], moments[at], place.seq + at) + stages[at])
+        for at, name in enumerate(names.rows())
+    ]
+    writes.put_many(Tree.WRITERS, items)
 
 
 def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:

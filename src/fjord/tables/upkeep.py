@@ -127,13 +127,9 @@ def _turned(state: State, table: Table, now_us: int) -> list[Op]:
     listed = state.generations.get(table.id, ())
     if not listed:  # they were lost to damage
         return [catalog.next_generation(state, table, now_us, ops_before=0)]
-    made: list[Op] = []
-    rows = 0
     drained = generations.drained(listed, state.job_counts)
-    if drained:
-        made.append(generations.end(table.id, drained))
-        rows = len(drained)
+    made = [generations.end(table.id, drained)] if drained else []
     is_over = generations.is_over(settings.period, listed[-1].began_us, now_us)
     if is_over and generations.may_turn(listed, state.job_counts):
-        made.append(catalog.next_generation(state, table, now_us, ops_before=rows))
+        made.append(catalog.next_generation(state, table, now_us, ops_before=len(drained)))
     return made

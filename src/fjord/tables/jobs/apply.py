@@ -153,13 +153,11 @@ def apply_touch(writes: Writes, op: Op, place: Place) -> None:
     prefix = layouts.prefix_of(op.table)
     _forget_notes(writes, op.table, xids, leases)
     heads = map(LEASE.pack, deadlines, lengths, started, repeat(1))
-    writes.put_many(
-        Tree.JOBS_TAKEN,
-        [
-            (prefix + XID.pack(xid), head + image)
-            for xid, head, image in zip(xids, heads, images.rows(), strict=True)
-        ],
-    )
+    items = [
+        (prefix + XID.pack(xid), head + image)
+        for xid, head, image in zip(xids, heads, images.rows(), strict=True)
+    ]
+    writes.put_many(Tree.JOBS_TAKEN, items)
     notes = map(layout.LEASE_KEY.pack, deadlines, repeat(op.table), xids)
     writes.put_many(Tree.JOBS_LEASES, [(note, _ONE) for note in notes])
 
@@ -183,13 +181,11 @@ def apply_bury(writes: Writes, op: Op, place: Place) -> None:
     taken = [number for state, number in zip(states, at, strict=True) if state == _TAKEN]
     writes.delete_many(Tree.JOBS_TAKEN, [prefix + XID.pack(number) for number in taken])
     deaths = map(layout.Death, died, hows, reasons.rows())
-    writes.put_many(
-        Tree.JOBS_DEAD,
-        [
-            (prefix + image[layout.ROW_AT], layout.encode_death(death) + image)
-            for death, image in zip(deaths, rows, strict=True)
-        ],
-    )
+    items = [
+        (prefix + image[layout.ROW_AT], layout.encode_death(death) + image)
+        for death, image in zip(deaths, rows, strict=True)
+    ]
+    writes.put_many(Tree.JOBS_DEAD, items)
     for state, held in _by_state(states, map(layout.held_of, rows)):
         writes.tally(op.table, state, _DEAD, held)
 

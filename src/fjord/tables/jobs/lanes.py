@@ -59,15 +59,17 @@ class _Side:
             if self.dates.get(lane) == date_us and lane not in self.ready:
                 self.ready[lane] = None
 
-    def first(self) -> tuple[int, int] | None:
+    def first(self, now_us: int) -> tuple[int, int] | None:
         """Returns date and lane of what is ready first, or will be."""
+        self.settle(now_us)
         if self.ready:
             lane = next(iter(self.ready))
             return self.dates[lane], lane
-        return self.later()
+        return self.later(now_us)
 
-    def later(self) -> tuple[int, int] | None:
+    def later(self, now_us: int) -> tuple[int, int] | None:
         """Returns the first date of the lanes that are not ready, and its lane."""
+        self.settle(now_us)
         later = self._later
         while later:
             date_us, lane = later[0]
@@ -132,9 +134,7 @@ class Lanes:
 
     def first(self, table: int, now_us: int) -> tuple[Lane, int] | None:
         """Returns the lane whose turn it is, or else the one with the first date; and its date."""
-        for side in self._tables[table]:
-            side.settle(now_us)
-        found = [(side.first(), slow) for slow, side in enumerate(self._tables[table])]
+        found = [(side.first(now_us), slow) for slow, side in enumerate(self._tables[table])]
         dated = [(*first, bool(slow)) for first, slow in found if first is not None]
         if not dated:
             return None
@@ -143,10 +143,7 @@ class Lanes:
 
     def later_us(self, table: int, now_us: int) -> int | None:
         """Returns when the next lane has something due that has nothing due now."""
-        found = []
-        for side in self._tables[table]:
-            side.settle(now_us)
-            found.append(side.later())
+        found = [side.later(now_us) for side in self._tables[table]]
         return min((first[0] for first in found if first is not None), default=None)
 
     def lanes(self, table: int) -> int:

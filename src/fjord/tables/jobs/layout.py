@@ -180,16 +180,6 @@ def decode_ready(index_key: bytes, rest: bytes) -> JobRow:
     return _new(JobRow, (*numbers, rest[REST.size : key_at], rest[key_at:]))
 
 
-def decode_taken(data: bytes) -> tuple[Lease, JobRow]:
-    return Lease._make(LEASE.unpack_from(data)), decode(data[LEASE.size :])
-
-
-def decode_dead(data: bytes) -> tuple[Death, JobRow]:
-    died_us, how, size = DEATH.unpack_from(data)
-    end = DEATH.size + size
-    return Death(died_us, how, data[DEATH.size : end]), decode(data[end:])
-
-
 def encode_death(death: Death) -> bytes:
     return DEATH.pack(death.died_us, death.how, len(death.reason)) + death.reason
 

@@ -12,7 +12,7 @@ from fjord.jobs import State as JobState
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables.jobs import layout
-from fjord.tables.jobs.layout import OVERTAKEN_US, XID, Death, JobRow, Lease
+from fjord.tables.jobs.layout import DEATH, LEASE, OVERTAKEN_US, XID, Death, JobRow, Lease
 from fjord.tables.state import Table, Tree
 
 DOMAIN_TOO_LONG: Final = f"a domain has at most {limits.DOMAIN_BYTES_MAX} bytes"
@@ -46,13 +46,15 @@ def held_in(tree: Tree, key: bytes, data: bytes) -> Held:
 
 
 def taken(xid: int, data: bytes) -> Held:
-    lease, row = layout.decode_taken(data)
-    return Held(JobState.TAKEN, xid, row, lease)
+    lease = Lease._make(LEASE.unpack_from(data))
+    return Held(JobState.TAKEN, xid, layout.decode(data[LEASE.size :]), lease)
 
 
 def dead(number: int, data: bytes) -> Held:
-    death, row = layout.decode_dead(data)
-    return Held(JobState.DEAD, number, row, death=death)
+    died_us, how, size = DEATH.unpack_from(data)
+    end = DEATH.size + size
+    death = Death(died_us, how, data[DEATH.size : end])
+    return Held(JobState.DEAD, number, layout.decode(data[end:]), death=death)
 
 
 def waiting(row: JobRow) -> Held:

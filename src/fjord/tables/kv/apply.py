@@ -42,13 +42,11 @@ def apply_insert(writes: Writes, op: Op, place: Place) -> None:
         values.rows(),
         strict=False,  # one offset more than rows
     )
-    writes.put_many(
-        Tree.KV,
-        [
-            (prefix + key, pack(seq, ts, segment, payload + at, len(value), crc(value), type_))
-            for seq, ts, type_, key, at, value in rows
-        ],
-    )
+    items = [
+        (prefix + key, pack(seq, ts, segment, payload + at, len(value), crc(value), type_))
+        for seq, ts, type_, key, at, value in rows
+    ]
+    writes.put_many(Tree.KV, items)
     writes.account(place.seq, _live_bytes(op.rows, keys, values))
 
 

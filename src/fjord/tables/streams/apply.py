@@ -84,13 +84,11 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
     buried, was, previous, freed, keys = op.columns
     prefix, wall_us = layouts.prefix_of(op.table), place.wall_us
     seqs = range(place.seq, place.seq + op.rows)
-    writes.put_many(
-        Tree.KV,
-        [
-            (prefix + key, layout.encode_tombstone(seq, wall_us, seq, date_us))
-            for seq, key, date_us in zip(seqs, keys.rows(), buried, strict=True)
-        ],
-    )
+    items = [
+        (prefix + key, layout.encode_tombstone(seq, wall_us, seq, date_us))
+        for seq, key, date_us in zip(seqs, keys.rows(), buried, strict=True)
+    ]
+    writes.put_many(Tree.KV, items)
     _follow(writes, prefix, seqs, keys.rows(), was)
     writes.account(place.seq, _ROW_BYTES * op.rows + len(keys.data), previous, freed)
 
@@ -147,13 +145,11 @@ def _follow(writes: Writes, prefix: bytes, seqs: Any, keys: list[bytes], was: An
 def apply_subscriber(writes: Writes, op: Op, place: Place) -> None:
     positions, epochs, moved, asleep, names = op.columns
     prefix, pack = layouts.prefix_of(op.table), stream_entry.SUBSCRIBER.pack
-    writes.put_many(
-        Tree.SUBSCRIBERS,
-        [
-            (prefix + name, pack(positions[at], epochs[at], moved[at], place.seq + at, asleep[at]))
-            for at, name in enumerate(names.rows())
-        ],
-    )
+    items = [
+        (prefix + name, pack(positions[at], epochs[at], moved[at], place.seq + at, asleep[at]))
+        for at, name in enumerate(names.rows())
+    ]
+    writes.put_many(Tree.SUBSCRIBERS, items)
 
 
 def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
@@ -168,15 +164,13 @@ def apply_unsubscribe(writes: Writes, op: Op, place: Place) -> None:
 def apply_snapshot(writes: Writes, op: Op, place: Place) -> None:
     key, data = stream_entry.SNAPSHOT_KEY.pack, stream_entry.SNAPSHOT.pack
     rows = zip(*op.columns, strict=True)
-    writes.put_many(
-        Tree.SNAPSHOTS,
-        [
-            (key(deadline_us, snapshot or seq), data(wall_us, seq, largest, bool(is_pass)))
-            for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(
-                rows, start=place.seq
-            )
-        ],
-    )
+    items = [
+        (key(deadline_us, snapshot or seq), data(wall_us, seq, largest, bool(is_pass)))
+        for seq, (snapshot, deadline_us, wall_us, largest, is_pass) in enumerate(
+            rows, start=place.seq
+        )
+    ]
+    writes.put_many(Tree.SNAPSHOTS, items)
 
 
 def apply_snapshot_end(writes: Writes, op: Op, place: Place) -> None:
