@@ -144,9 +144,8 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
         blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
     if not blocks:
         what = f"{table} has" if table else "these tables have"
-        raise NotFoundError(
-            Code.NOT_FOUND, f"{what} no blocks yet; `fjord blocks seal` writes some"
-        )
+        text = f"{what} no blocks yet; `fjord blocks seal` writes some"
+        raise NotFoundError(Code.NOT_FOUND, text)
     if not blocks[0].location:
         raise FjordError("this node does not say where its blocks are; give --location")
     return catalog_at(blocks[0].location), [one.name for one in blocks]

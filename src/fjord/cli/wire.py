@@ -105,9 +105,8 @@ def _print_table(lines: list[Line]) -> None:
     table.add_column("meaning", overflow="fold")
     for line in lines:
         style = "red" if line.is_problem else ""
-        shown = line.data[:_BYTES_SHOWN].hex(" ") + (
-            " ..." if len(line.data) > _BYTES_SHOWN else ""
-        )
+        more = " ..." if len(line.data) > _BYTES_SHOWN else ""
+        shown = line.data[:_BYTES_SHOWN].hex(" ") + more
         cells = (str(line.offset), shown, line.field, line.meaning)
         table.add_row(*(Text(escaped(cell), style=style) for cell in cells))
     Console().print(table)

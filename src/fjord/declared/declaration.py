@@ -200,9 +200,8 @@ def _checked(draft: Draft, problems: Problems) -> Declaration | None:
 def _columns(draft: Draft, problems: Problems) -> tuple[Column, ...]:
     if draft.columns and not MODELS[draft.model].columns:
         those = ", ".join(name for name, model in MODELS.items() if model.columns)
-        problems.add(
-            draft.columns[0][0], f"a table of model {draft.model} has no columns; {those} have"
-        )
+        text = f"a table of model {draft.model} has no columns; {those} have"
+        problems.add(draft.columns[0][0], text)
         return ()
     if len(draft.columns) > COLUMNS_MAX:
         at = draft.columns[COLUMNS_MAX][0]
@@ -229,9 +228,8 @@ def _key(draft: Draft, columns: Sequence[Column], problems: Problems) -> tuple[s
         return ()
     if key and not MODELS[draft.model].key:
         those = " and ".join(name for name, model in MODELS.items() if model.key)
-        problems.add(
-            draft.place, f"a table of model {draft.model} has no key columns; {those} have"
-        )
+        text = f"a table of model {draft.model} has no key columns; {those} have"
+        problems.add(draft.place, text)
         return ()
     good = {column.name for column in columns}
     bad = {name for _, name, _, _ in draft.columns if isinstance(name, str)} - good

@@ -215,9 +215,8 @@ class _Reader(ContentHandler):
                 if count == allowed.count_max + 1:
                     self.fail(f"{around.name} has more than {allowed.count_max:,} of {name}")
                 return None
-        return _Node(
-            name, self._place(self._locator), self._attributes(name, allowed, attrs), allowed
-        )
+        attributes = self._attributes(name, allowed, attrs)
+        return _Node(name, self._place(self._locator), attributes, allowed)
 
     def _attributes(self, name: str, allowed: _Element, attrs: AttributesImpl) -> dict[str, str]:
         given = dict(attrs.items())

@@ -157,10 +157,9 @@ def _frame(located: Located, salt: bytes, at: int) -> Iterator[Field]:
             data = located.body[position:]
             yield Field(base + position, len(data), f"no op: {error}", _hex(data))
             return
-        yield from _fields(
-            _OP, located.body[position : position + ops.HEADER.size], base + position
-        )
-        yield from _columns(op, base + position + ops.HEADER.size, at)
+        columns_at = position + ops.HEADER.size
+        yield from _fields(_OP, located.body[position:columns_at], base + position)
+        yield from _columns(op, base + columns_at, at)
         position = end
 
 

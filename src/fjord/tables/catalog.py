@@ -325,10 +325,8 @@ def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
 
 def apply_takeover(writes: Writes, op: Op, place: Place) -> None:
     seqs, masters = op.columns
-    items = [
-        (_TAKEOVER + _SEQ.pack(seq), master) for seq, master in zip(seqs, masters, strict=True)
-    ]
-    writes.put_many(Tree.META, items)
+    keys = (_TAKEOVER + _SEQ.pack(seq) for seq in seqs)
+    writes.put_many(Tree.META, list(zip(keys, masters.rows(), strict=True)))
 
 
 def apply_create_table(writes: Writes, op: Op, place: Place) -> None:

@@ -109,11 +109,8 @@ def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence
 
 def apply_generation(writes: Writes, op: Op, place: Place) -> None:
     ids, *numbers = op.columns
-    items = [
-        (_KEY + _IDS.pack(op.table, id_), _NUMBERS.pack(*row))
-        for id_, *row in zip(ids, *numbers, strict=True)
-    ]
-    writes.put_many(Tree.META, items)
+    keys = (_KEY + _IDS.pack(op.table, id_) for id_ in ids)
+    writes.put_many(Tree.META, list(zip(keys, map(_NUMBERS.pack, *numbers), strict=True)))
 
 
 def apply_gone(writes: Writes, op: Op, place: Place) -> None:

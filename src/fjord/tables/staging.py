@@ -392,9 +392,8 @@ def first_seqs(scan: layouts.Scan) -> list[int]:
 @decides(DropStages)
 def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
     """Drops those of some stages that nobody has committed meanwhile."""
-    return catalog.decision(
-        state, _drop(command.table, _pending(state, prefix_of(command.table), command.stages))
-    )
+    pending = _pending(state, prefix_of(command.table), command.stages)
+    return catalog.decision(state, _drop(command.table, pending))
 
 
 @decides(RunStage)

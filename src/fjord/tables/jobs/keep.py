@@ -82,9 +82,8 @@ def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
         if layout.held_of(image) < command.before_seq:
             found.setdefault(table_of(key), []).append((key, head, image))
     kind = layout.STATES[command.tree]
-    return catalog.decision(
-        state, [_move(state, table_id, kind, rows) for table_id, rows in found.items()]
-    )
+    made = [_move(state, table_id, kind, rows) for table_id, rows in found.items()]
+    return catalog.decision(state, made)
 
 
 def parts(tree: int, key: bytes, data: bytes) -> tuple[bytes, bytes]:

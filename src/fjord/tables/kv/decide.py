@@ -551,11 +551,10 @@ def _set_one(
     table: Table, key: bytes, row: VolatileValue, replaced: KvEntry | None, *, links: int
 ) -> list[Op]:
     """Returns the op that writes one row under an index key."""
-    dates = (row.timestamp_us, row.expires_at_us, row.ttl_us, row.created_us, links)
+    dates = (row.timestamp_us, row.expires_at_us, row.ttl_us, row.created_us)
+    numbers = (*dates, links, *layout.replaced(key, replaced))
     payload = (row.type, key[PREFIX_BYTES:], row.value)
-    return ops.of_rows(
-        Opcode.KV_SET, table.id, [(*dates, *layout.replaced(key, replaced), *payload)]
-    )
+    return ops.of_rows(Opcode.KV_SET, table.id, [(*numbers, *payload)])
 
 
 # -- one value under several keys (FJ-31): linking further keys to the key of a value -------------
