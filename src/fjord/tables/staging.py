@@ -339,17 +339,18 @@ def _set_of(table: str, op: Op, now_us: int) -> Set | None:
 class Staging(NamedTuple):
     """How rows of a table are staged: the op that they are kept as, and back."""
 
+    command: type[Command]  # that has them
     encode: Callable[[Any, Table, int], Op]
     decode: Callable[[str, Op, int], Append | Push | Set | None]  # None: nothing of it is left
     run: Callable[[Any, State, int], Decision]
 
 
 _STAGING: Final = {
-    Kind.STREAM: Staging(_append_op, _append_of, decide_append),
-    Kind.JOBS: Staging(_push_op, _push_of, push.decide_staged),
-    Kind.KV: Staging(_set_op, _set_of, decide_set),
+    Kind.STREAM: Staging(Append, _append_op, _append_of, decide_append),
+    Kind.JOBS: Staging(Push, _push_op, _push_of, push.decide_staged),
+    Kind.KV: Staging(Set, _set_op, _set_of, decide_set),
 }
-_KINDS: Final[dict[type[Command], Kind]] = {Append: Kind.STREAM, Push: Kind.JOBS, Set: Kind.KV}
+_KINDS: Final = {staging.command: kind for kind, staging in _STAGING.items()}
 
 
 # -- looking stages up ----------------------------------------------------------------------------
