@@ -381,7 +381,7 @@ class Forwarder:
             elif source.set_aside:
                 source.erase_again()
                 file.sync()  # what was sent must not be back there after a power cut
-                file.rename(files.aside_name(source.identity))
+                file.rename(files.aside_name(source.header.identity))
                 _log.warning("%s has records that were set aside", file.path)
             else:
                 file.remove()
@@ -398,7 +398,7 @@ class Forwarder:
         """Finds out how far the daemon is in a file."""
         known = await self._ask(source)
         # A power cut may have shortened it, and then all of it has arrived.
-        is_short = known > source.file.size() and source.is_of_this_boot
+        is_short = known > source.file.size() and source.header.is_of_this_boot
         if is_short or source.is_cut():
             _log.error(
                 "%s was cut, or put back to what it was: all that is in it is sent, also what has "
@@ -446,7 +446,7 @@ class Forwarder:
         now_us = self._clock.wall_us()
         self._watched_us = self._clock.monotonic_us() + WATCH_US
         watched = self._sources.watched()
-        found = survey.find(watched, survey.place(self.directory), now_us)
+        found = survey.find(watched, self.directory, os.stat(self.directory), now_us)
         before = {(alert.rule, alert.name) for alert in self.progress.alerts}
         for alert in found:
             if (alert.rule, alert.name) not in before:

@@ -97,7 +97,7 @@ def _erase_early() -> None:
 def _forget_the_name() -> None:
     """Every forwarder calls a file by another name, so that the daemon cannot know it."""
     other = os.getpid()
-    FileReader.writer = property(lambda self: f"spool:{self.identity.hex()}-{other}")  # type: ignore[method-assign,assignment]
+    FileReader.writer = property(lambda self: f"spool:{self.header.identity.hex()}-{other}")  # type: ignore[method-assign,assignment]
 
 
 # Bugs that a search must find.

@@ -273,7 +273,7 @@ def _report_json(report: survey.FileReport) -> dict[str, object]:
         "size": report.size,
         "half_bytes": report.half,
         "created_at": _moment(report.created_us),
-        "modified_at": _moment(watched.modified_us),
+        "modified_at": _moment(watched.status.st_mtime_ns // 1000),
         "damaged": report.is_damaged,
     }
 

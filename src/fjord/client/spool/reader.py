@@ -51,7 +51,7 @@ class FileReader:
     def __init__(self, file: SpoolFile) -> None:
         assert file.header is not None
         self.file = file
-        self._header = file.header
+        self.header = file.header
         self.known: int | None = None  # the number that the daemon has; None = not asked yet
         self.sent = UNKNOWN  # the number that it has when all that is under way is there
         self.done = _skip_erased(file)  # all before is confirmed, erased or set aside
@@ -67,21 +67,9 @@ class FileReader:
         self._seen = 0  # how long the file was when it was last read
 
     @property
-    def identity(self) -> bytes:
-        return self._header.identity
-
-    @property
-    def created_us(self) -> int:
-        return self._header.created_us
-
-    @property
-    def is_of_this_boot(self) -> bool:
-        return self._header.is_of_this_boot
-
-    @property
     def writer(self) -> str:
         """Its name for the daemon."""
-        return f"spool:{self.identity.hex()}"
+        return f"spool:{self.header.identity.hex()}"
 
     def is_cut(self) -> bool:
         """Says whether the file is shorter than it was: somebody has cut it."""
@@ -89,7 +77,7 @@ class FileReader:
 
     def renew(self, now_us: int) -> None:
         """Makes it a file that the daemon does not know."""
-        self._header = renew(self.file, now_us)
+        self.header = renew(self.file, now_us)
         self.done = files.HEADER_BYTES
         self._largest = 0
 
@@ -152,9 +140,8 @@ class FileReader:
         return max(0, self.file.size() - self.done)
 
     def watched(self) -> WatchedFile:
-        """Returns what the rules look at."""
-        waiting, set_aside = self.waiting_bytes(), self.set_aside.total()
-        return survey.watched(self.file.name, self.file.stat(), waiting, set_aside)
+        file, set_aside = self.file, self.set_aside.total()
+        return WatchedFile(file.name, file.stat(), self.waiting_bytes(), set_aside)
 
     def _hand_out(self, part: slice, batch: Gathering) -> Load:
         found = self._lines
@@ -365,7 +352,7 @@ class OpenFiles:
 
     def in_order(self) -> list[FileReader]:
         """Returns those that are open, the oldest first."""
-        return sorted(self._open.values(), key=lambda source: source.created_us)
+        return sorted(self._open.values(), key=lambda source: source.header.created_us)
 
     def has_more(self) -> bool:
         """Says whether there is anything that was not looked at yet."""
@@ -436,7 +423,7 @@ class OpenFiles:
             if not source.has_more() and source.known is not None:
                 name, size = source.file.name, source.file.size()
                 self.drop(source)
-                self._closed[name], self._resting[name] = source.created_us, size
+                self._closed[name], self._resting[name] = source.header.created_us, size
                 return True
         return False
 
@@ -470,7 +457,7 @@ class OpenFiles:
             self._tell(name, error)
 
     def _tell(self, name: str, error: OSError) -> None:
-        why = error.strerror or str(error)
+        why = survey.reason_of(error)
         if self.unopened.get(name) != why:
             self.unopened[name] = why
             _log.error("%s cannot be opened or read: %s", name, why)

@@ -63,7 +63,7 @@ def _report(file: SpoolFile) -> FileReport:
     half = max(0, status.st_size - stop)
     waiting_bytes = 0 if files.is_aside(file.name) else waiting_bytes + half
     return FileReport(
-        watched=watched(file.name, status, waiting_bytes, fates.total()),
+        watched=WatchedFile(file.name, status, waiting_bytes, fates.total()),
         size=status.st_size,
         created_us=file.header.created_us if file.header else None,
         waiting=waiting,
@@ -104,12 +104,6 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
     return Fate.TORN if is_torn else Fate.DAMAGED
 
 
-def place(directory: str) -> WatchedDirectory:
-    """Returns what can be said of the directory itself."""
-    status = os.stat(directory)
-    return WatchedDirectory(path=directory, owner=status.st_uid, mode=status.st_mode)
-
-
 def outside(directory: str, name: str) -> WatchedFile | None:
     """Returns what can be said of a file without a look inside; None if it is gone.
 
@@ -121,19 +115,7 @@ def outside(directory: str, name: str) -> WatchedFile | None:
         return None  # it is sent, or has another name by now
     is_aside = files.is_aside(name)
     waiting_bytes = 0 if is_aside else max(0, status.st_size - HEADER_BYTES)
-    return watched(name, status, waiting_bytes, int(is_aside))
-
-
-def watched(name: str, status: os.stat_result, waiting_bytes: int, set_aside: int) -> WatchedFile:
-    """Returns what the rules look at, of one file."""
-    return WatchedFile(
-        name=name,
-        waiting_bytes=waiting_bytes,
-        owner=status.st_uid,
-        mode=status.st_mode,
-        modified_us=status.st_mtime_ns // 1000,
-        set_aside=set_aside,
-    )
+    return WatchedFile(name, status, waiting_bytes, int(is_aside))
 
 
 def aside_files(directory: str) -> list[WatchedFile]:
@@ -159,25 +141,14 @@ UNCHANGED_US_MAX: Final = 24 * 3600 * 1_000_000
 _NAMES_SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WatchedFile:
-    """What the rules look at, of one file."""
+    """A file, as the rules see it."""
 
     name: str
+    status: os.stat_result
     waiting_bytes: int  # not yet sent
-    owner: int  # user id
-    mode: int
-    modified_us: int
-    set_aside: int = 0  # records that are never sent, as far as that was counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedDirectory:
-    """What the rules look at, of the directory of a spool."""
-
-    path: str
-    owner: int  # user id: whose the files should be
-    mode: int
+    set_aside: int = 0  # records that are never sent, as far as they were counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,24 +161,22 @@ class Alert:
     text: str
 
 
-def find(found_files: Iterable[WatchedFile], place: WatchedDirectory, now_us: int) -> list[Alert]:
-    """Returns all alerts, the most severe first.
+def find(
+    seen: Sequence[WatchedFile], directory: str, status: os.stat_result, now_us: int
+) -> list[Alert]:
+    """Returns the alerts for the files of a spool and for its directory, the most severe first.
 
-    Both the forwarder and who looks from outside tell them: no text may ask whether it runs.
-
-    Args:
-        found_files: those of a spool.
-        place: its directory.
-        now_us: wall time.
+    Both the forwarder and `fjord spool status` show them, so no text may ask whether the forwarder
+    runs.
     """
-    seen = list(found_files)
-    found = [alert for file in seen for alert in _of_file(file, place, now_us)]
+    owner, path = status.st_uid, shlex.quote(directory)
+    found = [alert for file in seen for alert in _of_file(file, path, owner, now_us)]
     waiting = sorted(file.name for file in seen if file.waiting_bytes)
     if len(waiting) > FILES_MAX:
         text = f"{len(waiting)} files wait ({_some(waiting)}): what is written is not sent, or late"
         found.append(Alert(90, "files", "", text))
-    if place.mode & stat.S_IWOTH:
-        text = f"everybody can write to the directory; `chmod o-w {shlex.quote(place.path)}`"
+    if status.st_mode & stat.S_IWOTH:
+        text = f"everybody can write to the directory; `chmod o-w {path}`"
         found.append(Alert(60, "writable", "", text))
     return sorted(found, key=lambda alert: (-alert.severity, alert.name))
 
@@ -217,17 +186,17 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _of_file(file: WatchedFile, place: WatchedDirectory, now_us: int) -> Iterator[Alert]:
-    name, owner = file.name, place.owner
+def _of_file(file: WatchedFile, path: str, owner: int, now_us: int) -> Iterator[Alert]:
+    name, status = file.name, file.status
     if file.set_aside:
-        see = f"`fjord spool dump {shlex.quote(place.path)} --aside`"
+        see = f"`fjord spool dump {path} --aside`"
         yield Alert(80, "aside", name, f"{name}: has records that were set aside; see {see}")
-    if file.waiting_bytes and file.modified_us + UNCHANGED_US_MAX < now_us:
+    if file.waiting_bytes and status.st_mtime_ns // 1000 + UNCHANGED_US_MAX < now_us:
         yield Alert(76, "unchanged", name, f"{name}: waits, and was not touched for 24 hours")
-    if file.owner != owner:
-        text = f"{name}: belongs to user {file.owner}, and the spool to {owner}"
+    if status.st_uid != owner:
+        text = f"{name}: belongs to user {status.st_uid}, and the spool to {owner}"
         yield Alert(73, "owner", name, text)
-    if stat.S_ISREG(file.mode) and file.mode & stat.S_IWOTH:  # of a link it says nothing
+    if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:  # a link's mode is moot
         yield Alert(60, "writable", name, f"{name}: everybody can write to it; chmod o-w")
     if file.waiting_bytes > WAITING_BYTES_MAX:
         size = file.waiting_bytes / 1_000_000
@@ -294,15 +263,21 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
 
 def _retry(file: SpoolFile, now_us: int) -> Retried:
     name, header = file.name, file.header
+    waiting = aside = pieces = 0
     try:
-        waiting, aside, left = _look(file)
+        for found in walk(file):
+            waiting += len(found.records)
+            pieces += len(found.pieces)
+            aside += len(_whole(file, found))
     except OSError as error:
         return unreadable(name, error)
+    left = pieces - aside
     if header is None or files.aside_name(header.identity) == name:
         if not waiting and not aside:
             return Retried(name=name, left=left, why=NOTHING_WHOLE)
-        for piece in _whole(file):
-            file.put_status(piece.start, WAITING)
+        for found in walk(file):  # once more, since a file may hold millions
+            for piece in _whole(file, found):
+                file.put_status(piece.start, WAITING)
         waiting += aside
         file.sync()
         header = files.new_header(now_us)
@@ -312,31 +287,9 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     return Retried(name=name, new_name=file.name, records=waiting, left=left)
 
 
-def _look(file: SpoolFile) -> tuple[int, int, int]:
-    """Looks at all lines of a file.
-
-    Returns:
-        How many can be sent as they are, how many could if they were not set aside, and how many
-        pieces are no lines.
-    """
-    waiting = pieces = 0
-    for found in walk(file):
-        waiting += len(found.records)
-        pieces += len(found.pieces)
-    aside = sum(1 for _ in _whole(file))
-    return waiting, aside, pieces - aside
-
-
-def _whole(file: SpoolFile) -> Iterator[Piece]:
-    """Yields what was set aside and is whole.
-
-    It is looked for each time anew, since a file may hold millions; a piece may be changed when it
-    is yielded, and all behind it is still found.
-    """
-    for found in walk(file):
-        for piece in found.pieces:
-            if not isinstance(record_of(file, piece), Fate):
-                yield piece
+def _whole(file: SpoolFile, found: Lines) -> list[Piece]:
+    """Returns the lines that were set aside and are whole."""
+    return [piece for piece in found.pieces if not isinstance(record_of(file, piece), Fate)]
 
 
 def still_open(directory: str) -> Iterator[Retried]:
@@ -345,20 +298,15 @@ def still_open(directory: str) -> Iterator[Retried]:
     Raises:
         DirectoryError: if there is no such directory.
     """
-    failed: list[Retried] = []
 
-    def note(name: str, error: OSError) -> None:
-        if not files.is_aside(name):  # else it is met again
-            failed.append(unreadable(name, error))
+    def failed(name: str, error: OSError) -> list[Retried]:
+        return [] if files.is_aside(name) else [unreadable(name, error)]  # else `retry` reports it
 
-    yield from _in_files(directory, _still_open, note)
-    yield from failed
+    return _in_files(directory, _still_open, failed)
 
 
 def _still_open(file: SpoolFile) -> Iterator[Retried]:
-    if files.is_aside(file.name):
-        return
-    left = sum(len(found.pieces) for found in walk(file))
+    left = 0 if files.is_aside(file.name) else sum(len(found.pieces) for found in walk(file))
     if left:
         why = "a writer still has it open"
         if file.try_lock():
@@ -431,7 +379,7 @@ def status(directory: str, now_us: int, progress: Progress) -> SpoolStatus:
         is_forwarded=files.is_forwarded(directory),
         reports=reports,
         unreadable=unreadable,
-        alerts=find(seen, place(directory), now_us),
+        alerts=find(seen, directory, os.stat(directory), now_us),
         now_us=now_us,
     )
 
@@ -451,17 +399,14 @@ def names_of(directory: str) -> list[str]:
 def _in_files(
     directory: str,
     look: Callable[[SpoolFile], Iterable[Seen]],
-    failed: Callable[[str, OSError], None],
+    failed: Callable[[str, OSError], Iterable[Seen]],
 ) -> Iterator[Seen]:
-    """Yields what is found in each file of a spool; one that cannot be read does not end it.
-
-    Args:
-        look: looks into one file.
-        failed: told of each file that cannot be read.
+    """Yields what `look` finds in each file of a spool, then what `failed` says of unreadable ones.
 
     Raises:
         DirectoryError: if there is no such directory.
     """
+    last: list[Seen] = []
     for name in names_of(directory):
         try:
             with closing(SpoolFile(directory, name, is_writable=False)) as file:
@@ -469,7 +414,8 @@ def _in_files(
         except FileNotFoundError:
             continue  # it was sent meanwhile
         except OSError as error:
-            failed(name, error)
+            last.extend(failed(name, error))
+    yield from last
 
 
 def reason_of(error: OSError) -> str:
@@ -496,13 +442,19 @@ def dump(
     """Yields what waits in a spool, or what was set aside, row by row.
 
     Args:
-        is_aside: what was set aside.
-        failed: told of each file that cannot be read.
+        directory: the spool.
+        is_aside: yield what was set aside.
+        failed: called for each file that cannot be read.
 
     Raises:
         DirectoryError: if there is no such directory.
     """
-    return _in_files(directory, lambda file: _dump_file(file, is_aside=is_aside), failed)
+
+    def note(name: str, error: OSError) -> Iterable[DumpedRow]:
+        failed(name, error)
+        return ()
+
+    return _in_files(directory, lambda file: _dump_file(file, is_aside=is_aside), note)
 
 
 def _dump_file(file: SpoolFile, *, is_aside: bool) -> Iterator[DumpedRow]:
@@ -534,7 +486,7 @@ def _dumped(name: str, offset: int, record: bytes) -> Iterator[DumpedRow]:
 # -- line by line ----------------------------------------------------------------------------------
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
     """What was found in one file."""
 
@@ -560,7 +512,6 @@ def verify(directory: str, progress: Progress) -> Iterator[FileCheck]:
         DirectoryError: if there is no such directory.
     """
     before = 0
-    failed: list[FileCheck] = []
 
     def look(file: SpoolFile) -> Iterator[FileCheck]:
         nonlocal before
@@ -568,43 +519,39 @@ def verify(directory: str, progress: Progress) -> Iterator[FileCheck]:
         before += checked.size
         yield checked
 
-    def note(name: str, error: OSError) -> None:
-        failed.append(FileCheck(file=name, size=0, problem=reason_of(error)))
+    def failed(name: str, error: OSError) -> list[FileCheck]:
+        return [FileCheck(file=name, size=0, problem=reason_of(error))]
 
-    yield from _in_files(directory, look, note)
-    yield from failed
+    return _in_files(directory, look, failed)
 
 
 def _verify(file: SpoolFile, show: Callable[[int], None]) -> FileCheck:
-    checked = FileCheck(file=file.name, size=file.size(), damaged=int(file.header is None))
-    stop = min(files.HEADER_BYTES, checked.size)
+    counts = Counter(damaged=int(file.header is None))
+    size = file.size()
+    stop = min(files.HEADER_BYTES, size)
     for found in walk(file):
-        for record in found.records:
-            _count(checked, record, is_aside=False)
-        for piece in found.pieces:
-            _count(checked, record_of(file, piece), is_aside=True)
+        counts.update(_verdict(record, "waiting") for record in found.records)
+        counts.update(_verdict(record_of(file, piece), "set_aside") for piece in found.pieces)
         stop = found.stop
         show(stop)
-    checked.half_bytes = max(0, checked.size - stop)
-    return checked
+    return FileCheck(
+        file=file.name,
+        size=size,
+        waiting=counts["waiting"],
+        set_aside=counts["set_aside"],
+        torn=counts["torn"],
+        damaged=counts["damaged"],
+        unknown=counts["unknown"],
+        half_bytes=max(0, size - stop),
+    )
 
 
-def _count(checked: FileCheck, what: bytes | Fate, *, is_aside: bool) -> None:
-    if what is Fate.TORN:
-        checked.torn += 1
-    elif isinstance(what, Fate):
-        checked.damaged += 1
-    elif not _is_known(what):
-        checked.unknown += 1
-    elif is_aside:
-        checked.set_aside += 1
-    else:
-        checked.waiting += 1
-
-
-def _is_known(record: bytes) -> bool:
+def _verdict(found: bytes | Fate, whole: str) -> str:
+    """Returns the field of `FileCheck` that counts a record: `whole` if it can be read."""
+    if isinstance(found, Fate):
+        return str(found.value)
     try:
-        rows_of(record)
+        rows_of(found)
     except ValueError:
-        return False
-    return True
+        return "unknown"
+    return whole

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from fjord.client.spool import survey
-from fjord.client.spool.survey import Alert, WatchedDirectory, WatchedFile
+from fjord.client.spool.survey import Alert, WatchedFile
 
 NOW = 1_700_000_000_000_000
 OWNER = 1000
-PLACE = WatchedDirectory(path="/var/spool/my fjord", owner=OWNER, mode=0o40700)
-FINE = WatchedFile(name="07.spool", waiting_bytes=500, owner=OWNER, mode=0o100600, modified_us=NOW)
 HOURS_24 = 24 * 3600 * 1_000_000
 
 
+def status(*, owner: int = OWNER, mode: int = 0o100600, modified_us: int = NOW) -> os.stat_result:
+    fields = (mode, 0, 0, 1, owner, OWNER, 0, 0, 0, 0)
+    return os.stat_result(fields, {"st_mtime_ns": modified_us * 1000})
+
+
+FINE = WatchedFile("07.spool", status(), 500)
+
+
+def find(files: Sequence[WatchedFile], *, mode: int = 0o40700) -> list[Alert]:
+    return survey.find(files, "/var/spool/my fjord", status(mode=mode), NOW)
+
+
 def rules(*files: WatchedFile) -> list[tuple[int, str, str]]:
-    found = survey.find(files, PLACE, NOW)
+    found = find(files)
     return [(alert.severity, alert.rule, alert.name) for alert in found]
 
 
@@ -30,24 +42,24 @@ def test_a_spool_that_is_well_says_nothing() -> None:
 def test_more_than_two_files_that_wait_are_too_many() -> None:
     files = [replace(FINE, name=f"0{n}.spool") for n in (9, 7, 8)]
     assert rules(*files) == [(90, "files", "")]
-    (alert,) = survey.find(files, PLACE, NOW)
+    (alert,) = find(files)
     assert "3 files wait (07.spool, 08.spool, 09.spool):" in alert.text
     assert "fjord forward" not in alert.text  # it is in the log of that, too
 
 
 def test_of_many_files_some_are_named() -> None:
-    (alert,) = survey.find([replace(FINE, name=f"{n:02}.spool") for n in range(24)], PLACE, NOW)
+    (alert,) = find([replace(FINE, name=f"{n:02}.spool") for n in range(24)])
     assert "24 files wait (00.spool, 01.spool, 02.spool and 21 more):" in alert.text
 
 
 def test_a_directory_that_everybody_can_write_to_is_told_of() -> None:
-    (alert,) = survey.find([FINE], replace(PLACE, mode=0o40702), NOW)
+    (alert,) = find([FINE], mode=0o40702)
     assert (alert.severity, alert.rule, alert.name) == (60, "writable", "")
     assert "`chmod o-w '/var/spool/my fjord'`" in alert.text
 
 
 def test_what_to_do_can_be_typed_as_it_is_printed() -> None:
-    (alert,) = survey.find([replace(FINE, set_aside=1)], PLACE, NOW)
+    (alert,) = find([replace(FINE, set_aside=1)])
     assert alert.text.endswith("see `fjord spool dump '/var/spool/my fjord' --aside`")
 
 
@@ -61,20 +73,20 @@ def test_a_file_of_which_all_is_sent_does_not_count() -> None:
     ("file", "expected"),
     [
         (replace(FINE, set_aside=1), (80, "aside")),
-        (replace(FINE, modified_us=NOW - HOURS_24 - 1), (76, "unchanged")),
-        (replace(FINE, modified_us=NOW - HOURS_24), None),
-        (replace(FINE, modified_us=NOW - 2 * HOURS_24, waiting_bytes=0), None),
-        (replace(FINE, owner=0), (73, "owner")),
-        (replace(FINE, mode=0o100602), (60, "writable")),
-        (replace(FINE, mode=0o100660), None),
-        (replace(FINE, mode=0o120777), None),  # a link: all of them are so
+        (replace(FINE, status=status(modified_us=NOW - HOURS_24 - 1)), (76, "unchanged")),
+        (replace(FINE, status=status(modified_us=NOW - HOURS_24)), None),
+        (replace(FINE, status=status(modified_us=NOW - 2 * HOURS_24), waiting_bytes=0), None),
+        (replace(FINE, status=status(owner=0)), (73, "owner")),
+        (replace(FINE, status=status(mode=0o100602)), (60, "writable")),
+        (replace(FINE, status=status(mode=0o100660)), None),
+        (replace(FINE, status=status(mode=0o120777)), None),  # a link: all of them are so
         (replace(FINE, waiting_bytes=12_000_001), (60, "size")),
         (replace(FINE, waiting_bytes=12_000_000), None),
     ],
 )
 def test_each_rule_tells_of_its_file(file: WatchedFile, expected: tuple[int, str] | None) -> None:
     assert rules(file) == ([(*expected, "07.spool")] if expected else [])
-    for alert in survey.find([file], PLACE, NOW):
+    for alert in find([file]):
         assert alert.text.startswith("07.spool: ")
 
 
@@ -82,9 +94,7 @@ def test_the_most_severe_come_first() -> None:
     bad = replace(
         FINE,
         set_aside=3,
-        modified_us=0,
-        owner=0,
-        mode=0o100666,
+        status=status(modified_us=0, owner=0, mode=0o100666),
         waiting_bytes=10**9,
     )
     found = rules(*(replace(bad, name=f"0{n}.spool") for n in range(3)))
@@ -97,5 +107,5 @@ def test_the_most_severe_come_first() -> None:
 
 def test_an_alert_is_the_same_as_long_as_nothing_changes() -> None:
     file = replace(FINE, set_aside=1)
-    first, second = (survey.find([replace(file, set_aside=n)], PLACE, NOW) for n in (1, 2))
+    first, second = (find([replace(file, set_aside=n)]) for n in (1, 2))
     assert first == second == [Alert(80, "aside", "07.spool", first[0].text)]

@@ -55,7 +55,7 @@ def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
 def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
     assert source.writer == f"spool:{IDENTITY.hex()}"
-    assert source.created_us == NOW
+    assert source.header.created_us == NOW
     assert source.known is None
     assert source.next_load(NOW) is None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,7 @@ def test_what_waits_is_counted_with_its_dates(tmp_path: Path) -> None:
     assert not found.is_damaged
     status = os.stat(tmp_path / NAME)
     assert found.watched.name == NAME
-    assert found.watched.owner == status.st_uid
-    assert found.watched.mode == status.st_mode
-    assert found.watched.modified_us == status.st_mtime_ns // 1000
+    assert found.watched.status == status
 
 
 def test_a_file_with_nothing_says_so(tmp_path: Path) -> None:
@@ -158,11 +155,10 @@ def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: P
     file.close()
 
 
-def test_something_can_be_said_of_the_directory(tmp_path: Path) -> None:
+def test_a_directory_that_everybody_can_write_to_is_an_alert(tmp_path: Path) -> None:
     tmp_path.chmod(0o702)
-    place = survey.place(str(tmp_path))
-    assert (place.path, place.owner) == (str(tmp_path), os.geteuid())
-    assert stat.S_IMODE(place.mode) == 0o702
+    (alert,) = survey.status(str(tmp_path), NOW, lambda done, total: None).alerts
+    assert alert.rule == "writable"
 
 
 def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
