@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Unpack
 
 from fjord import commands, limits
 from fjord.client.address import shown_at
@@ -42,7 +42,8 @@ class Transaction:
         self._name = name  # of the database
         self._schemas_of = schemas_of
         self._calls: list[Call[object]] = []
-        self._later: dict[int, _Later] = {}  # writes that cannot be built yet, by their places
+        # Writes of rows whose columns are still to be asked for, by their places.
+        self._later: dict[int, tuple[Schemas, partial[Any]]] = {}
         self._schemas: set[Schemas] = set()  # of the tables that rows are written to
         self._subscribers: list[SubscriberCalls] = []  # for which something is acknowledged
         #: What each write returned, in their order; filled when the transaction is done.
@@ -53,7 +54,7 @@ class Transaction:
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> TransactionKv:
         """Returns a key/value table to write to."""
-        return TransactionKv(self.add, KvCalls(table, self._stamps))
+        return TransactionKv(self, KvCalls(table, self._stamps))
 
     def jobs(self, table: str) -> TransactionJobs:
         """Returns a jobs table to push to, and to say of jobs what became of them."""
@@ -84,8 +85,8 @@ class Transaction:
         Raises:
             StaleSchemaError: if the columns of a table were changed meanwhile.
         """
-        for place, later in self._later.items():
-            self._calls[place] = yield from later.schemas.building(later.build)
+        for place, (schemas, build) in self._later.items():
+            self._calls[place] = yield from schemas.building(build)
         try:
             found: Sequence[Any] = yield self.call()
         except StaleSchemaError:
@@ -114,9 +115,9 @@ class Transaction:
             self.add(build())
         except UnknownSchemaError:
             arguments, options = copy.deepcopy((build.args, build.keywords))
-            later = _Later(schemas, partial(build.func, *arguments, **options))
             self.add(_UNKNOWN)
-            self._later[len(self._calls) - 1] = later
+            later = partial(build.func, *arguments, **options)
+            self._later[len(self._calls) - 1] = schemas, later
         except (LocalProtocolError, TypeError):
             schemas.forget()  # it may have other columns by now
             raise
@@ -130,13 +131,6 @@ class Transaction:
                 Code.BAD_BATCH, f"a transaction has at most {limits.BATCH_COMMANDS_MAX} writes"
             )
         self._calls.append(call)
-
-
-class _Later(NamedTuple):
-    """A write of rows whose columns are still to be asked for."""
-
-    schemas: Schemas
-    build: Callable[[], Call[object]]
 
 
 # Stands for a write that is built when the server was asked.
@@ -157,11 +151,18 @@ _WRITES_ONLY: Final = (
 )
 
 
-class _Writes:
-    """The writes of a table; what else the table can do is refused."""
+AnyCalls = TypeVar("AnyCalls", bound=KvCalls | JobCalls | StreamCalls)
+
+
+class _Writes(Generic[AnyCalls]):
+    """The writes of a table; whatever else the table can do is refused."""
 
     _table: type  # what it is like
     _why: str  # it only writes
+
+    def __init__(self, transaction: Transaction, calls: AnyCalls) -> None:
+        self._add, self._write = transaction.add, transaction.write
+        self._calls = calls
 
     if not TYPE_CHECKING:  # for a type checker they are not there at all
 
@@ -170,14 +171,10 @@ class _Writes:
             raise AttributeError(self._why if known else f"a transaction has no {name}")
 
 
-class TransactionKv(_Writes):
+class TransactionKv(_Writes[KvCalls]):
     """The writes of a key/value table, for a transaction; like those of `fjord.Kv`."""
 
     _table, _why = Kv, _WRITES_ONLY
-
-    def __init__(self, add: Callable[[Call[object]], None], calls: KvCalls) -> None:
-        self._add = add
-        self._calls = calls
 
     def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
         self._add(self._calls.set(key, value, **options))
@@ -218,7 +215,7 @@ class TransactionKv(_Writes):
             raise TypeError(_WRITES_ONLY)
 
 
-class TransactionJobs(_Writes):
+class TransactionJobs(_Writes[JobCalls]):
     """The writes of a jobs table, for a transaction; like those of `fjord.Jobs`.
 
     Where a job is to be done whose lease was over, the whole transaction is refused with a
@@ -227,21 +224,16 @@ class TransactionJobs(_Writes):
 
     _table, _why = Jobs, _NO_TAKING
 
-    def __init__(self, transaction: Transaction, calls: JobCalls) -> None:
-        self._write = partial(transaction.write, calls.schemas)
-        self._add = transaction.add
-        self._calls = calls
-
     def push(
         self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
     ) -> None:
-        self._write(partial(self._calls.push, key, value, **options))
+        self._write(self._calls.schemas, partial(self._calls.push, key, value, **options))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
-        self._write(partial(self._calls.push_many, listed, **columns))
+        self._write(self._calls.schemas, partial(self._calls.push_many, listed, **columns))
 
     def done_many(self, jobs: Iterable[TakenJob | int]) -> None:
         self._add(self._calls.done_many(jobs, strict=True))
@@ -284,7 +276,7 @@ class TransactionJobs(_Writes):
             super().__getattr__(name)
 
 
-class TransactionStream(_Writes):
+class TransactionStream(_Writes[StreamCalls]):
     """The writes of a stream, for a transaction; like those of `fjord.Stream`.
 
     All of `append_many` is one commit, and has at most 100,000 messages and 8 MiB.
@@ -292,18 +284,13 @@ class TransactionStream(_Writes):
 
     _table, _why = Stream, _NO_READING
 
-    def __init__(self, transaction: Transaction, calls: StreamCalls) -> None:
-        self._write = partial(transaction.write, calls.schemas)
-        self._add = transaction.add
-        self._calls = calls
-
     def append(self, value: Value | Row, key: Key = "") -> None:
-        self._write(partial(self._calls.append, value, key))
+        self._write(self._calls.schemas, partial(self._calls.append, value, key))
 
     def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> None:
         given = values if isinstance(values, Mapping) else listed("values", values)
         named = None if keys is None else listed("keys", keys)
-        self._write(partial(self._calls.append_many, given, named))
+        self._write(self._calls.schemas, partial(self._calls.append_many, given, named))
 
     def delete(self, key: Key) -> None:
         self._add(self._calls.delete(key))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, TypedDict, TypeVar
 
@@ -70,11 +70,9 @@ def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
     check_names("redrive", options, RedriveOptions.__optional_keys__)
     delay = options.get("delay")
     delay_us(delay)  # what cannot be meant is refused before anything is asked
-    sweep = _Sweep(calls.table, options)
-    found = yield from sweep.run(lambda rows: calls.revive(rows, delay))
-    return Redriven(
-        matched=len(sweep.rows), revived=found.done, dropped=found.dropped, rows=sweep.rows
-    )
+    rows = array("Q")
+    found = yield from _sweep(calls.table, options, rows, lambda rows: calls.revive(rows, delay))
+    return Redriven(matched=len(rows), revived=found.done, dropped=found.dropped, rows=rows)
 
 
 def discard(calls: JobCalls, options: DiscardOptions) -> Plan[Discarded]:
@@ -83,9 +81,9 @@ def discard(calls: JobCalls, options: DiscardOptions) -> Plan[Discarded]:
     if not (options.get("all") or options.get("dry_run") or _narrows(options)):
         names = ", ".join([*DeadFilters.__annotations__, "rows"])
         raise ValueError(f"discard needs one of {names}; or all=True to throw all dead jobs away")
-    sweep = _Sweep(calls.table, options)
-    found = yield from sweep.run(calls.discard)
-    return Discarded(matched=len(sweep.rows), discarded=found.done, rows=sweep.rows)
+    rows = array("Q")
+    found = yield from _sweep(calls.table, options, rows, calls.discard)
+    return Discarded(matched=len(rows), discarded=found.done, rows=rows)
 
 
 def _narrows(options: DeadOptions) -> bool:
@@ -109,44 +107,36 @@ def _walk(
     )
 
 
-class _Sweep:
-    """Does something to dead jobs, a chunk at a time."""
-
-    def __init__(self, table: str, options: DeadOptions) -> None:
-        self._rate = _rate(options.get("rate"))
-        rate = _CHUNK_ROWS if self._rate is None else int(self._rate)
-        self._chunk_rows = max(1, min(rate, _CHUNK_ROWS))  # at most what a second may see
-        self._is_dry = options.get("dry_run", False)
-        self._progress = options.get("progress")
-        self._given = _given_rows(options)
-        self._walk = _walk(table, options, _row_numbers)
-        self.rows = array("Q")  # of those that matched
-
-    def run(self, act: Callable[[Sequence[int]], Call[DeadCounts]]) -> Plan[DeadCounts]:
-        """Acts on what matches; returns for how many that was done."""
-        done = dropped = 0
-        pause = 0.0  # so that the next chunk does not come too early
-        for step in self._pages():
-            rows = step if isinstance(step, list) else (yield step)
-            self.rows.extend(rows)
-            for start in range(0, 0 if self._is_dry else len(rows), self._chunk_rows):
-                if pause:
-                    yield pause
-                chunk = rows[start : start + self._chunk_rows]
-                found: DeadCounts = yield act(chunk)
-                done, dropped = done + found.done, dropped + found.dropped
-                pause = len(chunk) / self._rate if self._rate else 0.0
-                if self._progress is not None:
-                    self._progress(done)
-        return DeadCounts(done, dropped)
-
-    def _pages(self) -> Generator[Call[list[int]] | list[int], None, None]:
-        """Yields the rows that were given; else the calls that find some."""
-        if self._given is not None:
-            yield self._given
-            return
-        while (call := self._walk.next_call()) is not None:
-            yield call
+def _sweep(
+    table: str,
+    options: DeadOptions,
+    matched: array[int],
+    act: Callable[[Sequence[int]], Call[DeadCounts]],
+) -> Plan[DeadCounts]:
+    """Acts on dead jobs, a chunk at a time, and adds their rows to `matched`."""
+    rate = _rate(options.get("rate"))
+    # At most what a second may see.
+    chunk_rows = _CHUNK_ROWS if rate is None else max(1, min(int(rate), _CHUNK_ROWS))
+    progress = options.get("progress")
+    given = _given_rows(options)
+    walk = _walk(table, options, _row_numbers)
+    pages: Iterator[Call[list[int]] | list[int]]
+    pages = iter(walk.next_call, None) if given is None else iter([given])
+    done = dropped = 0
+    pause = 0.0  # so that the next chunk does not come too early
+    for page in pages:
+        rows = page if isinstance(page, list) else (yield page)
+        matched.extend(rows)
+        for start in range(0, 0 if options.get("dry_run") else len(rows), chunk_rows):
+            if pause:
+                yield pause
+            chunk = rows[start : start + chunk_rows]
+            found: DeadCounts = yield act(chunk)
+            done, dropped = done + found.done, dropped + found.dropped
+            pause = len(chunk) / rate if rate else 0.0
+            if progress is not None:
+                progress(done)
+    return DeadCounts(done, dropped)
 
 
 def _rate(rate: float | None) -> float | None:

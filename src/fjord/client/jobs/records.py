@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -239,9 +240,6 @@ class JobBatch(Sequence[AnyJob]):
         self._outcome: How | None = None
         self._outcomes: dict[int, How | None] = {}
         self._make = make
-        self._keys: list[bytes] | None = None
-        self._values: list[bytes] | None = None
-        self._read: list[Any] | None = None
 
     def __repr__(self) -> str:
         if self:
@@ -259,19 +257,19 @@ class JobBatch(Sequence[AnyJob]):
         first_xid = self.taken.first_xid
         return range(first_xid, first_xid + len(self) if first_xid else 0)
 
-    @property
+    @cached_property
     def keys(self) -> list[bytes]:
         """The column of keys, as they were pushed."""
-        if self._keys is None:
-            self._keys = self.taken.keys.rows()
-        return self._keys
+        return self.taken.keys.rows()
 
-    @property
+    @cached_property
     def values(self) -> list[bytes]:
-        """The column of values; `taken.types` says of which types they are."""
-        if self._values is None:
-            self._values = self.taken.values.rows()
-        return self._values
+        """The column of values; `taken.types` has their types."""
+        return self.taken.values.rows()
+
+    @cached_property
+    def _decoded(self) -> list[Any]:
+        return self.schemas.decode_all(self.taken.types, self.values)
 
     @property
     def lacks_columns(self) -> bool:
@@ -281,11 +279,7 @@ class JobBatch(Sequence[AnyJob]):
     def value_of(self, place: int) -> Any:
         """Returns the value of a job; rows are all read together."""
         type_ = self.taken.types[place]
-        if type_ != ROW:
-            return decode_value(type_, self.values[place])
-        if self._read is None:
-            self._read = self.schemas.decode_all(self.taken.types, self.values)
-        return self._read[place]
+        return self._decoded[place] if type_ == ROW else decode_value(type_, self.values[place])
 
     def __len__(self) -> int:
         return len(self.taken.types)
