@@ -24,6 +24,7 @@ from fjord.client.blocking.snapshots import Snapshot
 from fjord.client.blocking.streams import Stream
 from fjord.client.blocking.subscribers import Reader, Subscriber
 from fjord.client.connection import connect
+from fjord.client.declared_tables import TableInfo
 from fjord.client.entries import Change, Entry
 from fjord.client.history import BlockInfo, SpanInfo
 from fjord.client.jobs.records import (
@@ -42,7 +43,6 @@ from fjord.client.pages import Span
 from fjord.client.spool.writer import Spool
 from fjord.client.spool.writer import open_spool as spool
 from fjord.client.subscribers import SubscriberInfo
-from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.client.waker import Waker
 from fjord.errors import (

@@ -12,9 +12,8 @@ from fjord.cli import output
 from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, tell
 from fjord.client.blocking.database import Database
-from fjord.client.declared_tables import check, declaration_of, read_file
+from fjord.client.declared_tables import TableInfo, check, declaration_of, read_file
 from fjord.client.jobs.records import Generation
-from fjord.client.tables import TableInfo
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Location, Problems
 from fjord.errors import DeclarationError, FjordError, UsageError

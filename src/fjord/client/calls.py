@@ -151,17 +151,37 @@ def missing_rows(reply: Reply, rows: int) -> Sequence[int]:
     return missing
 
 
+def stats_call() -> Call[dict[str, int]]:
+    return Call(commands.Stats(), read_numbers)
+
+
+def read_numbers(reply: Reply) -> dict[str, int]:
+    """Returns the numbers of a reply, by name.
+
+    Raises:
+        RemoteProtocolError: if a name is not UTF-8.
+    """
+    found = expect(reply, commands.Numbers)
+    return dict(zip(map(read_name, found.names.rows()), found.values, strict=True))
+
+
 def read_number(reply: Reply, name: str) -> int:
     """Returns one of the numbers of a reply.
 
     Raises:
         RemoteProtocolError: if it is not among them.
     """
-    found = expect(reply, commands.Numbers)
-    numbers = dict(zip(found.names.rows(), found.values, strict=True))
-    if name.encode() not in numbers:
+    numbers = read_numbers(reply)
+    if name not in numbers:
         raise RemoteProtocolError(Code.BAD_BATCH, f"numbers without {name}")
-    return numbers[name.encode()]
+    return numbers[name]
+
+
+def read_name(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(Code.BAD_NAME, f"a name that is not UTF-8: {error}") from error
 
 
 # -- requests in flight ---------------------------------------------------------------------------

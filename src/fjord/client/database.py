@@ -8,12 +8,11 @@ from typing import Any, Self, Unpack
 
 from fjord import commands, limits
 from fjord.client import declared_tables, history, schemas, snapshots
-from fjord.client import tables as tables_
 from fjord.client.address import shown_at
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_listening import AsyncExecutor
-from fjord.client.calls import Call, done
-from fjord.client.declared_tables import Made
+from fjord.client.calls import Call, done, stats_call
+from fjord.client.declared_tables import JobSettings, Made, StreamSettings, TableInfo
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
 from fjord.client.jobs.calls import JobCalls
@@ -23,8 +22,6 @@ from fjord.client.runner import AsyncRunner, AsyncSnapshotRunner
 from fjord.client.snapshots import AsyncSnapshot
 from fjord.client.staging import AsyncStaging
 from fjord.client.streams import AsyncStream, StreamCalls
-from fjord.client.table_settings import JobSettings, StreamSettings
-from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Scanned
@@ -205,7 +202,7 @@ class AsyncDatabase:
 
     async def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
-        return await self._run(tables_.tables_call())
+        return await self._run(declared_tables.tables_call())
 
     async def table(self, name: str) -> TableInfo:
         """Returns one table.
@@ -213,7 +210,7 @@ class AsyncDatabase:
         Raises:
             NotFoundError: if there is no such table.
         """
-        return await self._run(tables_.table_call(name))
+        return await self._run(declared_tables.table_call(name))
 
     async def drop(self, name: str) -> None:
         """Takes a table away with all that is in it.
@@ -225,7 +222,7 @@ class AsyncDatabase:
 
     async def stats(self) -> dict[str, int]:
         """Returns the numbers by which a node is watched."""
-        return await self._run(tables_.stats_call())
+        return await self._run(stats_call())
 
     async def ping(self) -> float:
         """Asks for an answer; returns how many seconds it took."""

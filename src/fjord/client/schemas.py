@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from fjord import jobs, streams, values
 from fjord.client.calls import Call, Result, Steps, not_a
+from fjord.client.declared_tables import TableInfo, table_call
 from fjord.client.entries import Encoded, decode_value
-from fjord.client.tables import TableInfo, table_call
 from fjord.declared import rows as declared_rows
 from fjord.declared.rows import Rows
 from fjord.declared.schema import Schema

@@ -5,30 +5,22 @@ Pure, and shared by all shells.  What belongs to one subscriber is in `subscribe
 
 from __future__ import annotations
 
+import bisect
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
 
-from fjord import commands, kinds
-from fjord.client import history, subscribers
-from fjord.client.calls import (
-    Call,
-    Steps,
-    ask,
-    check_name,
-    done,
-    expect,
-    missing_rows,
-    nothing_to_do,
-)
-from fjord.client.declared_tables import ExpectedTable
-from fjord.client.entries import AnyKey, Entry, Key, Seconds, encode_keys, several_keys
+from fjord import commands, kinds, limits, values
+from fjord.client import calls, entries, history, subscribers
+from fjord.client.calls import Call, Steps, ask, done, expect, missing_rows
+from fjord.client.declared_tables import ExpectedTable, StreamSettings, encode_stream_settings
+from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import AsyncItems, KvCalls
 from fjord.client.messages import MessageBatch
 from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
-from fjord.client.stream_append import append_all, append_one, append_parts, listed
 from fjord.client.subscribers import (
     COUNT,
     AsyncReader,
@@ -37,10 +29,8 @@ from fjord.client.subscribers import (
     Starting,
     SubscriberInfo,
 )
-from fjord.client.table_settings import StreamSettings, encode_stream_settings
-from fjord.client.tables import stats_call
 from fjord.columns import Strings
-from fjord.commands import Reply
+from fjord.commands import Append, Reply
 from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
 from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
@@ -57,7 +47,7 @@ class StreamCalls:
     """Builds the calls of one stream."""
 
     def __init__(self, table: str, schemas_of: SchemasOf = Schemas) -> None:
-        self.table = check_name(table)
+        self.table = calls.check_name(table)
         self.schemas = schemas_of(table, decode_settings)
 
     def create(self, settings: StreamSettings) -> Call[None]:
@@ -80,7 +70,7 @@ class StreamCalls:
     def append_many(self, values: Given, keys: Iterable[Key] | None) -> Call[int]:
         """Returns the call that appends messages in one commit."""
         command = append_all(self.table, *self._encoded(values, keys))
-        return nothing_to_do(0) if command is None else Call(command, _seq)
+        return calls.nothing_to_do(0) if command is None else Call(command, _seq)
 
     def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
         """Returns the calls that append messages in as few commits as can be."""
@@ -129,9 +119,9 @@ class StreamCalls:
         return Call(self._erase([key]), lambda reply: not missing_rows(reply, 1))
 
     def delete_many(self, keys: Iterable[AnyKey]) -> Call[list[AnyKey]]:
-        wanted = several_keys(keys)
+        wanted = entries.several_keys(keys)
         if not wanted:
-            return nothing_to_do([])
+            return calls.nothing_to_do([])
 
         def read(reply: Reply) -> list[AnyKey]:
             return [wanted[place] for place in sorted(set(missing_rows(reply, len(wanted))))]
@@ -139,7 +129,7 @@ class StreamCalls:
         return Call(self._erase(wanted), read)
 
     def _erase(self, keys: Iterable[Key]) -> commands.Erase:
-        return commands.Erase(table=self.table, keys=Strings.of(encode_keys(keys)))
+        return commands.Erase(table=self.table, keys=Strings.of(entries.encode_keys(keys)))
 
     # -- reads ------------------------------------------------------------------------------------
 
@@ -160,7 +150,7 @@ class StreamCalls:
         """Finds out where a reader without a name begins."""
         where, at = subscribers.start_of(start)
         if where is Start.END:
-            numbers: dict[str, int] = yield stats_call()
+            numbers: dict[str, int] = yield calls.stats_call()
             after = numbers["applied_seq"]
         elif where is Start.TIME:
             after = yield from self._locate(at)
@@ -190,6 +180,106 @@ class StreamCalls:
             if page.next_name <= start:
                 raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
             start = page.next_name
+
+
+# -- building appends: messages as columns, with no step of Python for each where that can be -----
+#
+# Most appends have values of one type and no keys; then the work is a join and a sum.  What is
+# more than one commit may have is split into several, each of them as large as can be.
+
+
+_SINGLE: Final = (str, bytes, bytearray, memoryview)
+
+
+def append_one(table: str, value: Value, key: Key) -> Append:
+    """Returns the command that appends one message."""
+    type_, data = values.encode(value)
+    name = entries.encode_key(key) if key else b""
+    return Append(
+        table=table,
+        types=bytes((type_,)),
+        keys=Strings((0, len(name)), name),
+        values=Strings((0, len(data)), data),
+    )
+
+
+def append_all(table: str, given: Iterable[Value], keys: Iterable[Key] | None) -> Append | None:
+    """Returns the command that appends messages in one commit; None if there are none.
+
+    Raises:
+        ValueError: if there are not as many keys as values.
+        LocalProtocolError: if a key or a value is nothing that can be sent.
+    """
+    types, data, named = _columns(given, keys)
+    return _append(table, types, data, named) if types else None
+
+
+def append_parts(
+    table: str, given: Iterable[Value], keys: Iterable[Key] | None
+) -> Iterator[Append]:
+    """Yields the commands that append messages in order, each as large as one may be.
+
+    What cannot be sent is found before the first one is made.
+    """
+    types, data, named = _columns(given, keys)
+    rows = len(types)
+    if rows <= limits.BATCH_ROWS_MAX:
+        whole = _append(table, types, data, named)
+        if len(whole.values.data) + len(whole.keys.data) <= limits.BATCH_BYTES_MAX:
+            return iter((whole,)) if rows else iter(())
+    return _parts(table, types, data, named)
+
+
+def _parts(
+    table: str, types: bytes, data: list[bytes], keys: list[bytes] | None
+) -> Iterator[Append]:
+    sizes = list(accumulate(map(len, data), initial=0))
+    if keys is not None:
+        named = accumulate(map(len, keys), initial=0)
+        sizes = [size + other for size, other in zip(sizes, named, strict=True)]
+    start = 0
+    while start < len(types):
+        most = min(len(types), start + limits.BATCH_ROWS_MAX)
+        bound = sizes[start] + limits.BATCH_BYTES_MAX
+        # A message that is too large by itself goes alone, and is refused by the server.
+        end = max(start + 1, bisect.bisect_right(sizes, bound, start, most + 1) - 1)
+        part = slice(start, end)
+        yield _append(table, types[part], data[part], None if keys is None else keys[part])
+        start = end
+
+
+def _append(table: str, types: bytes, data: list[bytes], keys: list[bytes] | None) -> Append:
+    return Append(
+        table=table,
+        types=types,
+        keys=entries.blank_column(len(types)) if keys is None else Strings.of(keys),
+        values=Strings.of(data),
+    )
+
+
+def _columns(
+    given: Iterable[Any], keys: Iterable[Key] | None
+) -> tuple[bytes, list[bytes], list[bytes] | None]:
+    """Returns types, values and keys, as bytes; None for keys that are all empty."""
+    messages = listed("values", given)
+    named = None if keys is None else listed("keys", keys)
+    if named is not None and len(named) != len(messages):
+        raise ValueError(f"keys: {len(named)} for {len(messages)} values")
+    types, data = entries.value_column(messages)
+    return types, data, None if named is None else entries.key_column(named)
+
+
+def listed(name: str, given: Iterable[Any]) -> list[Any]:
+    """Returns messages or keys as a list.
+
+    Raises:
+        TypeError: if it is a single one, which would be taken for one of each letter.
+    """
+    if isinstance(given, list):
+        return given  # perhaps `Encoded` rows, which it stays
+    if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
+    return list(given)
 
 
 # -- what replies say -----------------------------------------------------------------------------

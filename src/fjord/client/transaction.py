@@ -21,8 +21,7 @@ from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import TakenJob
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.schemas import Row, Schemas, SchemasOf, UnknownSchemaError
-from fjord.client.stream_append import listed
-from fjord.client.streams import Given, StreamCalls
+from fjord.client.streams import Given, StreamCalls, listed
 from fjord.client.subscribers import AsyncSubscriber, Processed, SubscriberCalls
 from fjord.clock import Stamps
 from fjord.commands import Batch, Nop, Replies, Reply, Stats

@@ -41,10 +41,10 @@ from fjord.client.async_connection import AsyncConnection
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
+from fjord.client.declared_tables import table_call
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.staging import commit_steps
 from fjord.client.streams import StreamCalls
-from fjord.client.tables import table_call
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
 from fjord.disk import LocalDisk

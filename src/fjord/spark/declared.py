@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, types
 
 from fjord import kinds
-from fjord.client.tables import TableInfo
+from fjord.client.declared_tables import TableInfo
 from fjord.declared.schema import Schema
 from fjord.errors import FjordError
 from fjord.spark.options import Location, Typed

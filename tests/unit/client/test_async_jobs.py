@@ -12,8 +12,8 @@ import pytest
 
 from fjord import commands
 from fjord.client.blocking.jobs import Job, Jobs
+from fjord.client.declared_tables import JobSettings
 from fjord.client.jobs.table import AsyncJob, AsyncJobs
-from fjord.client.table_settings import JobSettings
 from fjord.commands import CreateTable, Extend, Fail, Finish, Push
 from fjord.errors import StaleError, UnavailableError
 from fjord.jobs import How

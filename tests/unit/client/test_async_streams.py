@@ -12,9 +12,9 @@ import pytest
 from fjord import limits
 from fjord.client.blocking.streams import Stream
 from fjord.client.blocking.subscribers import Reader, Subscriber
+from fjord.client.declared_tables import StreamSettings
 from fjord.client.streams import AsyncStream
 from fjord.client.subscribers import AsyncReader, AsyncSubscriber
-from fjord.client.table_settings import StreamSettings
 from fjord.commands import Append, Stats, Subscribe
 from fjord.errors import RefusedError
 from fjord.streams import Start

@@ -9,8 +9,8 @@ import pytest
 
 from fjord import commands
 from fjord.client.blocking.database import Database
+from fjord.client.declared_tables import TableInfo
 from fjord.client.listening import Listening
-from fjord.client.tables import TableInfo
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import (

@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 import fjord
 from fjord import limits
 from fjord.client import declared_tables
-from fjord.client.declared_tables import Made, declaration_of
-from fjord.client.table_settings import JobSettings, StreamSettings
-from fjord.client.tables import TableInfo
+from fjord.client.declared_tables import (
+    JobSettings,
+    Made,
+    StreamSettings,
+    TableInfo,
+    declaration_of,
+)
 from fjord.columns import Strings
 from fjord.commands import Command, Done, Reply, TableList
 from fjord.declared.declaration import MODELS, Declaration, Index, Location

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fjord import jobs
-from fjord.client.table_settings import JobSettings, encode_job_settings
+from fjord.client.declared_tables import JobSettings, encode_job_settings
 
 
 def test_settings_arrive_as_they_were_given() -> None:

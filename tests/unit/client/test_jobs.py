@@ -10,9 +10,9 @@ import pytest
 from fjord import commands
 from fjord.client.blocking import jobs as jobs_module
 from fjord.client.blocking.jobs import Job, Jobs
+from fjord.client.declared_tables import JobSettings
 from fjord.client.jobs.records import Moment
 from fjord.client.listening import Listening
-from fjord.client.table_settings import JobSettings
 from fjord.commands import CountJobs, Fail, Finish, Next, Push, Refusal, Reply, Welcome
 from fjord.errors import (
     Code,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client import tables as node_calls
-from fjord.client.calls import Call
-from fjord.client.tables import TableInfo
+from fjord.client import declared_tables
+from fjord.client.calls import Call, stats_call
+from fjord.client.declared_tables import TableInfo
 from fjord.columns import Strings
 from fjord.commands import ListTables, Numbers, Stats, TableList
 from fjord.errors import RemoteProtocolError
@@ -25,7 +25,7 @@ def tables(*names: bytes) -> TableList:
 
 
 def test_tables_are_named_with_kind_and_number() -> None:
-    call = node_calls.tables_call()
+    call = declared_tables.tables_call()
     assert call.command == ListTables()
     reply = TableList(
         names=Strings.of([b"a", b"b", b"c", b"d"]),
@@ -42,7 +42,7 @@ def test_tables_are_named_with_kind_and_number() -> None:
 
 
 def test_one_table_is_asked_for_by_its_name() -> None:
-    call = node_calls.table_call("a")
+    call = declared_tables.table_call("a")
     assert call.command == ListTables(name="a")
     assert call.result(tables(b"a")) == TableInfo(name="a", kind="kv", id=0)
     for wrong in (tables(), tables(b"a", b"b")):
@@ -53,9 +53,9 @@ def test_one_table_is_asked_for_by_its_name() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        node_calls.tables_call(),
-        node_calls.table_call("a"),
-        node_calls.stats_call(),
+        declared_tables.tables_call(),
+        declared_tables.table_call("a"),
+        stats_call(),
     ],
 )
 def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
@@ -65,9 +65,9 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> Non
 
 def test_names_that_are_no_text_are_the_peers_mistake() -> None:
     with pytest.raises(RemoteProtocolError, match="not UTF-8"):
-        node_calls.tables_call().result(tables(b"\xff"))
+        declared_tables.tables_call().result(tables(b"\xff"))
     with pytest.raises(RemoteProtocolError, match="not UTF-8"):
-        node_calls.stats_call().result(Numbers(names=Strings.of([b"\xff"]), values=[1]))
+        stats_call().result(Numbers(names=Strings.of([b"\xff"]), values=[1]))
 
 
 def test_a_kind_is_told_by_its_name_or_by_its_number_if_it_is_a_later_one() -> None:
@@ -75,13 +75,13 @@ def test_a_kind_is_told_by_its_name_or_by_its_number_if_it_is_a_later_one() -> N
     found = TableList(
         ids=[1] * 4, kinds=numbers, names=Strings.of([b"t"] * 4), settings=Strings.of([b""] * 4)
     )
-    infos = node_calls.tables_call().result(found)
+    infos = declared_tables.tables_call().result(found)
     assert [info.kind for info in infos] == ["kv", "jobs", "stream", "200"]
     assert {type(info.kind) for info in infos} == {str}
 
 
 def test_stats_are_numbers_by_name() -> None:
-    call = node_calls.stats_call()
+    call = stats_call()
     assert call.command == Stats()
     reply = Numbers(names=Strings.of([b"a", b"b"]), values=[1, 2])
     assert call.result(reply) == {"a": 1, "b": 2}

@@ -9,10 +9,9 @@ import pytest
 
 from fjord import jobs, values
 from fjord.client.calls import Call, done
+from fjord.client.declared_tables import TableInfo, encode_job_settings
 from fjord.client.entries import Encoded, decode_value
 from fjord.client.schemas import NO_COLUMNS, NoSchemas, Schemas, UnknownSchemaError, shared
-from fjord.client.table_settings import encode_job_settings
-from fjord.client.tables import TableInfo
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
 from fjord.errors import (

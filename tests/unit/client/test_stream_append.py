@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.stream_append import append_all, append_one, append_parts
+from fjord.client.streams import append_all, append_one, append_parts
 from fjord.columns import Strings
 from fjord.errors import Code, LocalProtocolError
 from tests.unit.client.stream_samples import append_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fjord.client.table_settings import encode_stream_settings
+from fjord.client.declared_tables import encode_stream_settings
 from fjord.streams import Mode, Settings, decode_settings
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from fjord import limits
 from fjord.client.blocking.streams import Stream
+from fjord.client.declared_tables import StreamSettings
 from fjord.client.streams import StreamCalls
-from fjord.client.table_settings import StreamSettings
 from fjord.commands import Append, Refusal, Reply, Stats, Subscribe, Welcome
 from fjord.errors import Code, DiskFullError, RefusedError, RemoteProtocolError
 from fjord.streams import Start

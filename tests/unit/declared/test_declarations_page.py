@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fjord.client import declared_tables
-from fjord.client.table_settings import JobSettings, StreamSettings
+from fjord.client.declared_tables import JobSettings, StreamSettings
 from fjord.declared import declaration, rows, xml
 from fjord.declared.declaration import MODELS, Declaration
 from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, TYPES, Schema

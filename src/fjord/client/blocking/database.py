@@ -11,7 +11,6 @@ from typing import Any, Self, Unpack
 
 from fjord import commands
 from fjord.client import declared_tables, history, schemas, snapshots
-from fjord.client import tables as tables_
 from fjord.client.address import shown_at
 from fjord.client.blocking.jobs import Jobs
 from fjord.client.blocking.kv import Kv
@@ -19,16 +18,14 @@ from fjord.client.blocking.runner import Runner, SnapshotRunner
 from fjord.client.blocking.snapshots import Snapshot
 from fjord.client.blocking.staging import Staging
 from fjord.client.blocking.streams import Stream
-from fjord.client.calls import Call, done
-from fjord.client.declared_tables import Made
+from fjord.client.calls import Call, done, stats_call
+from fjord.client.declared_tables import JobSettings, Made, StreamSettings, TableInfo
 from fjord.client.entries import Key, Seconds
 from fjord.client.history import BlockInfo, Kinds, Piece, ScanWalk, SpanBounds, SpanInfo, scan_of
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.kv import KvCalls
 from fjord.client.listening import Executor
 from fjord.client.streams import StreamCalls
-from fjord.client.table_settings import JobSettings, StreamSettings
-from fjord.client.tables import TableInfo
 from fjord.client.transaction import Transaction
 from fjord.clock import Stamps, SystemClock
 from fjord.commands import Scanned
@@ -192,7 +189,7 @@ class Database:
 
     def tables(self) -> list[TableInfo]:
         """Returns the tables that there are, by name."""
-        return self._run(tables_.tables_call())
+        return self._run(declared_tables.tables_call())
 
     def table(self, name: str) -> TableInfo:
         """Returns one table.
@@ -200,7 +197,7 @@ class Database:
         Raises:
             NotFoundError: if there is no such table.
         """
-        return self._run(tables_.table_call(name))
+        return self._run(declared_tables.table_call(name))
 
     def drop(self, name: str) -> None:
         """Takes a table away with all that is in it.
@@ -212,7 +209,7 @@ class Database:
 
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a node is watched."""
-        return self._run(tables_.stats_call())
+        return self._run(stats_call())
 
     def ping(self) -> float:
         """Asks for an answer; returns how many seconds it took."""

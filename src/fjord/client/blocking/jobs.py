@@ -14,6 +14,7 @@ from typing import Any, Unpack
 from fjord.client.address import shown_at
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, Result
+from fjord.client.declared_tables import JobSettings
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
@@ -23,7 +24,6 @@ from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
 from fjord.client.schemas import Row
-from fjord.client.table_settings import JobSettings
 from fjord.client.waker import Waker, call_handler, pause
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import PLAIN_TYPES, Value

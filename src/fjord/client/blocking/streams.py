@@ -12,6 +12,7 @@ from fjord.client import history, subscribers
 from fjord.client.blocking.kv import Items
 from fjord.client.blocking.runner import Runner
 from fjord.client.blocking.subscribers import Reader, Subscriber
+from fjord.client.declared_tables import StreamSettings
 from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
@@ -19,7 +20,6 @@ from fjord.client.messages import MessageBatch
 from fjord.client.schemas import Row
 from fjord.client.streams import Given, StreamCalls
 from fjord.client.subscribers import COUNT, Starting, SubscriberInfo
-from fjord.client.table_settings import StreamSettings
 from fjord.values import PLAIN_TYPES, Value
 
 

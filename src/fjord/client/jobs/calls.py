@@ -13,13 +13,12 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 from fjord import commands, kinds, limits, values
 from fjord.client import calls, entries
 from fjord.client.calls import Call, done, expect, missing_rows, nothing_to_do
-from fjord.client.declared_tables import ExpectedTable
+from fjord.client.declared_tables import ExpectedTable, JobSettings, encode_job_settings
 from fjord.client.entries import BLANK, AnyKey, Key, Seconds
 from fjord.client.jobs import push, records
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import AnyJob, Counts, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.schemas import Row, Schemas, SchemasOf
-from fjord.client.table_settings import JobSettings, encode_job_settings
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Command, Reply

@@ -12,6 +12,7 @@ from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.async_waker import AsyncWaker, call_handler, pause
 from fjord.client.calls import Call, Result
+from fjord.client.declared_tables import JobSettings
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
@@ -21,7 +22,6 @@ from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.runner import AsyncRunner
 from fjord.client.schemas import Row
-from fjord.client.table_settings import JobSettings
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import PLAIN_TYPES, Value
 
