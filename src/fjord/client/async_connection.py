@@ -81,8 +81,7 @@ class AsyncConnection:
         try:
             if self._closed or self._untold is not None or not self._places.free:
                 self._check_usable(deadline)
-            request = InFlight(self._client, command)
-            pending = Pending(request, self._loop.create_future(), deadline)
+            pending = Pending(self._client, command, self._loop.create_future(), deadline)
             if wait_seconds:
                 pending.waits = True
                 self._shorten_wait(pending)
@@ -95,13 +94,12 @@ class AsyncConnection:
         if self._watch is None:
             self._watch = self._loop.call_later(self._watch_seconds(), self._check_deadlines)
         try:
-            reply = await pending.future
+            return await pending.future
         except asyncio.CancelledError:
             future = pending.future
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._undo(pending, future.result())  # it came just before
             raise
-        return reply
 
     def close(self) -> None:
         self._closed = True
@@ -150,8 +148,8 @@ class AsyncConnection:
 
     def answered(self, pending: Pending, reply: Reply) -> None:
         self._pauses = None
-        if not pending.request.can_repeat:
-            self._locks.note(pending.request.command, reply)
+        if not pending.can_repeat:
+            self._locks.note(pending.command, reply)
         if type(reply) is Refusal and reply.code is Code.BUSY and self._rest(pending):
             return
         self._give_back(pending)
@@ -162,7 +160,7 @@ class AsyncConnection:
 
     def _undo(self, pending: Pending, reply: Reply) -> None:
         """Nobody waits for this reply any more: jobs that it hands out are given back."""
-        command = calls.undoing(pending.request.command, reply)
+        command = calls.undoing(pending.command, reply)
         if command is not None:
             task = self._loop.create_task(self.execute(command))
             self._undoing.add(task)
@@ -175,7 +173,7 @@ class AsyncConnection:
 
     def _rest(self, pending: Pending) -> bool:
         """Sends a request again after a pause, if there is time for that."""
-        pause = pending.request.pause_seconds()
+        pause = pending.pause_seconds()
         if pending.future.done() or self._loop.time() + pause > pending.deadline:
             return False
         self._resting.add(pending)
@@ -185,13 +183,13 @@ class AsyncConnection:
     def _wake(self, pending: Pending) -> None:
         if pending in self._resting:
             self._resting.discard(pending)
-            pending.request.was_busy()
+            pending.was_busy()
             self._shorten_wait(pending)
             self._send(pending)
 
     def _shorten_wait(self, pending: Pending) -> None:
         if pending.waits:
-            pending.request.wait_at_most(pending.deadline - self.timeout - self._loop.time())
+            pending.wait_at_most(pending.deadline - self.timeout - self._loop.time())
 
     def _fail(self, pending: Pending, error: FjordError) -> None:
         self._give_back(pending)
@@ -214,10 +212,10 @@ class AsyncConnection:
                 self._give_back(pending)
             elif isinstance(error, FjordError) and calls.is_final(error):
                 self._fail(pending, error)
-            elif locks_lost or not pending.request.can_repeat:
+            elif locks_lost or not pending.can_repeat:
                 self._fail(pending, calls.broken(self.name, error, locks_lost=locks_lost))
             else:
-                pending.request.is_unsure = True
+                pending.is_unsure = True
                 self._queue.append(pending)
         if self._queue and self._task is None and not self._closed:
             self._task = self._loop.create_task(self._reconnect())
@@ -310,16 +308,17 @@ class AsyncConnection:
             self._fail(pending, error)
 
 
-class Pending:
+class Pending(InFlight):
     """A request that somebody waits for."""
 
-    __slots__ = ("deadline", "future", "request", "waits")
+    waits = False  # it lets the server wait
 
-    def __init__(self, request: InFlight, future: asyncio.Future[Reply], deadline: float) -> None:
-        self.request = request
+    def __init__(
+        self, client: Client, command: Command, future: asyncio.Future[Reply], deadline: float
+    ) -> None:
+        super().__init__(client, command)
         self.future = future
         self.deadline = deadline  # of the loop's time
-        self.waits = False  # it lets the server wait
 
     def fail(self, error: FjordError) -> None:
         if not self.future.done():
@@ -362,7 +361,7 @@ class Channel(asyncio.Protocol):
         self.end(error or ConnectionResetError("the server closed it"))
 
     def send(self, pending: Pending) -> None:
-        identifier, message = self._link.send(pending.request.command, pending.request.number)
+        identifier, message = self._link.send(pending.command, pending.number)
         self.waiting[identifier] = pending
         if self._transport is not None:  # else it is ending, and its owner will hear of it
             self._transport.write(message)
