@@ -12,7 +12,7 @@ from fjord.cli import output
 from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, tell
 from fjord.client.blocking.database import Database
-from fjord.client.declared_tables import TableInfo, check, declaration_of, read_file
+from fjord.client.declared_tables import TableInfo, creations, declaration_of, read_file
 from fjord.client.jobs.records import Generation
 from fjord.declared import declaration
 from fjord.declared.declaration import Declaration, Draft, Location, Problems
@@ -116,7 +116,7 @@ def _declared(
         else:
             problems.add(place, "a setting is NAME=VALUE")
     found = declaration.checked([draft], problems)
-    check(found, problems)
+    creations(found, problems)
     return found
 
 

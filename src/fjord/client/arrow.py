@@ -17,7 +17,8 @@ def messages_table(found: Messages) -> Any:
     Raises:
         FjordError: if pyarrow is not installed.
     """
-    return _rows().messages_to_arrow(found)
+    _, rows = _libraries()
+    return rows.messages_to_arrow(found)
 
 
 def scanned_table(
@@ -27,29 +28,19 @@ def scanned_table(
 
     A server makes the rows itself; those of a directory are made here.
     """
+    ipc, rows = _libraries()
     if isinstance(found, Scanned):
-        rows = _rows()
         data = rows.to_ipc(found, start_seq, found.end_seq, columns=columns, key_prefix=key_prefix)
     else:
         data = found.stream
-    return _read(data)
-
-
-def _read(data: bytes) -> Any:
-    try:
-        from pyarrow import ipc
-    except ModuleNotFoundError as error:
-        raise _missing(error) from error
     return ipc.open_stream(data).read_all()
 
 
-def _rows() -> Any:
+def _libraries() -> tuple[Any, Any]:
     try:
+        from pyarrow import ipc
+
         from fjord.blocks import rows
     except ModuleNotFoundError as error:
-        raise _missing(error) from error
-    return rows
-
-
-def _missing(error: ModuleNotFoundError) -> FjordError:
-    return FjordError(f"Arrow needs {error.name}: pip install pyarrow")
+        raise FjordError(f"Arrow needs {error.name}: pip install pyarrow") from error
+    return ipc, rows

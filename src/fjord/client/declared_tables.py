@@ -192,23 +192,23 @@ def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
         DeclarationError: if something is wrong, with settings too; the text has all of it.
         FjordError: if defusedxml is not installed.
     """
-    problems = Problems()
-    found = _read(path, problems)
-    if not found and not problems:
-        problems.add(Location(os.fspath(path)), _NO_TABLES)
-    check(found, problems)
-    return found
+    return [declared for declared, _ in creations(path)]
 
 
-def check(tables: Iterable[Declaration], problems: Problems) -> None:
-    """Looks at the settings of tables, too, and tells all that is wrong.
+def creations(
+    tables: Tables, problems: Problems | None = None
+) -> list[tuple[Declaration, CreateTable]]:
+    """Returns the commands that make tables, checked as far as that can be done here.
 
     Raises:
-        DeclarationError: if something is; the text has all of it.
+        DeclarationError: if a setting is unknown or cannot be meant, or there are problems
+            already; the text has all of them.
     """
-    for one in tables:
-        _creation(one, problems)
+    problems = Problems() if problems is None else problems
+    declarations = _read(tables, problems) if isinstance(tables, str | os.PathLike) else tables
+    found = [(one, _creation(one, problems)) for one in declarations]
     problems.check()
+    return found
 
 
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
@@ -224,19 +224,9 @@ def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]
         raise DeclarationError(f"{source}: {error.strerror or error}") from error
     from fjord.declared import xml
 
-    return xml.read(data, source, problems)
-
-
-def creations(tables: Tables) -> list[tuple[Declaration, CreateTable]]:
-    """Returns the commands that make tables, checked as far as that can be done here.
-
-    Raises:
-        DeclarationError: if a setting is unknown or cannot be meant; the text has all of it.
-    """
-    declarations = read_file(tables) if isinstance(tables, str | os.PathLike) else list(tables)
-    problems = Problems()
-    found = [(one, _creation(one, problems)) for one in declarations]
-    problems.check()
+    found = xml.read(data, source, problems)
+    if not found and not problems:
+        problems.add(Location(source), _NO_TABLES)
     return found
 
 

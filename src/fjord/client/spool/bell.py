@@ -71,8 +71,9 @@ class Bell:
         # file events too, and it looks for itself now and then.
         with contextlib.suppress(OSError):
             self._flag = Flag(directory)
-        #: Says whether to ring; is asked after every write.
-        self.is_wanted = self._always if self._flag is None else self._flag.is_set
+        #: Says whether to ring; is asked after every write.  Without a flag it is not known who
+        #: sleeps, and only a wake-up gets through.
+        self.is_wanted = self._flag.is_set if self._flag else lambda: wake is not None
 
     def renew(self) -> None:
         """Draws another number for itself: a process that was forked counts by itself."""
@@ -93,10 +94,6 @@ class Bell:
             # It has enough of them, or is of another user, or there is no descriptor left.
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED) and self._flag is not None:
                 self._flag.put(is_set=False)  # it is gone, and looks at all files when it is back
-
-    def _always(self) -> bool:
-        """Without a flag it is not known who sleeps, and only a wake-up gets through."""
-        return self._wake is not None
 
     def _send_wakeup(self, address: Address) -> None:
         found = Wakeup(What.WRITTEN, wakeups.SPOOL, self._identity, next(self._numbers))

@@ -18,7 +18,6 @@ import re
 import stat
 import struct
 import uuid
-import zlib
 from binascii import Error, a2b_base64, b2a_base64, hexlify, unhexlify
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -109,14 +108,14 @@ def retry_name(identity: bytes) -> str:
 def encode_header(header: Header) -> bytes:
     identity, boot = header.identity.hex(), header.boot.hex()
     text = f"{_MAGIC}{identity} {header.created_us:016x} {boot} ".encode()
-    line = text + b"%08x" % zlib.crc32(text)
+    line = text + b"%08x" % crc32(text)
     return line.ljust(HEADER_BYTES - 1) + b"\n"
 
 
 def decode_header(data: bytes) -> Header | None:
     """Returns the header of a file; None if it is damaged."""
     match = _HEADER.fullmatch(data)
-    if match is None or int(match[4], 16) != zlib.crc32(data[: match.start(4)]):
+    if match is None or int(match[4], 16) != crc32(data[: match.start(4)]):
         return None
     return Header(unhexlify(match[1]), int(match[2], 16), unhexlify(match[3]))
 
@@ -151,11 +150,6 @@ def status_of(directory: str, name: str) -> os.stat_result:
     return os.stat(os.path.join(directory, name), follow_symlinks=False)
 
 
-def owner_of(path: str) -> int:
-    """Returns the user that a directory belongs to."""
-    return os.stat(path).st_uid
-
-
 def check_owner(path: str) -> None:
     """Ensures that files which this process makes in a spool can be used by who writes to it.
 
@@ -163,7 +157,7 @@ def check_owner(path: str) -> None:
         DirectoryError: if the directory is not there, or belongs to somebody else.
     """
     try:
-        owner = owner_of(path)
+        owner = os.stat(path).st_uid
     except OSError as error:
         raise DirectoryError(f"{path} cannot be used as a spool: {error.strerror}") from error
     if owner != os.geteuid():

@@ -387,12 +387,10 @@ class OpenFiles:
     def watched(self) -> list[WatchedFile]:
         """Returns what the rules look at, of all files."""
         closed = [name for name in self._closed if name not in self._resting]
-        outside = (survey.outside(self._directory, name) for name in (*closed, *self.unopened))
-        return [
-            *(source.watched() for source in self._open.values()),
-            *(one for one in outside if one is not None),
-            *survey.aside_files(self._directory),
-        ]
+        names = (*closed, *self.unopened, *files.aside_names(self._directory))
+        outside = (survey.outside(self._directory, name) for name in names)
+        opened = [source.watched() for source in self._open.values()]
+        return opened + [one for one in outside if one is not None]
 
     def oldest_us(self) -> int:
         """Returns when the oldest record was written that waits; 0 if none does."""

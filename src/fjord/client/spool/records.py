@@ -146,32 +146,33 @@ def _of_command(record: bytes) -> Iterator[RecordRow]:
     command = to_command(record)
     if isinstance(command, Refusal):
         raise ValueError(command.text)
-    what = type(command).__name__.lower()
-    rows = [
-        RecordRow(stamp_us=stamp_of(record), what=what, table=command.table, key=key)
-        for key in command.keys.rows()
-    ]
-    if isinstance(command, Delete):
-        yield from rows
-        return
-    entries = zip(rows, command.types, command.values.rows(), strict=True)
-    for at, (row, type_, value) in enumerate(entries):
-        if isinstance(command, Push):
-            yield replace(
-                row,
-                stamp_us=command.timestamps_us[at],
-                type=type_,
-                value=value,
-                domain=command.domains[at],
-                priority=command.priorities[at],
-                due_us=command.process_at_us[at],
-                expires_us=command.expires_at_us[at],
-            )
-        else:
-            expires_us = command.expires_at_us if isinstance(command, Set) else 0
-            yield replace(row, type=type_, value=value, expires_us=expires_us)
+    columns = {name: getattr(command, column) for name, column in _COLUMNS[type(command)].items()}
+    for at, key in enumerate(command.keys.rows()):
+        row = RecordRow(
+            stamp_us=stamp_of(record),
+            what=type(command).__name__.lower(),
+            table=command.table,
+            key=key,
+            expires_us=command.expires_at_us if isinstance(command, Set) else 0,
+        )
+        yield replace(row, **{name: column[at] for name, column in columns.items()})
 
 
+_VALUES: Final = {"type": "types", "value": "values"}
+# The fields of a row that a command has a column for.
+_COLUMNS: Final[dict[type[Write], dict[str, str]]] = {
+    Push: _VALUES
+    | {
+        "stamp_us": "timestamps_us",
+        "domain": "domains",
+        "priority": "priorities",
+        "due_us": "process_at_us",
+        "expires_us": "expires_at_us",
+    },
+    Append: _VALUES,
+    Set: _VALUES,
+    Delete: {},
+}
 _COMMAND_BYTE: Final = bytes((RecordKind.COMMAND,))
 
 
@@ -331,7 +332,7 @@ class Gathering:
         """
         heads = b"".join([record[:_HEAD_BYTES] for record in records[:ROWS_MAX]])
         if len(heads) % _HEAD_BYTES or len(heads) < _HEAD_BYTES * min(len(records), ROWS_MAX):
-            records = list(takewhile(_has_head, records))
+            records = list(takewhile(lambda record: len(record) >= _HEAD_BYTES, records))
             heads = b"".join([record[:_HEAD_BYTES] for record in records[:ROWS_MAX]])
         added = 0
         for record, head in zip(records, HEAD.iter_unpack(heads), strict=False):
@@ -419,10 +420,6 @@ def stamps_of(command: Command) -> Sequence[int]:
     if not isinstance(command, Delete):
         return ()
     return (command.timestamp_us,) if command.timestamps_us is None else command.timestamps_us
-
-
-def _has_head(record: bytes) -> bool:
-    return len(record) >= _HEAD_BYTES
 
 
 # -- what has expired -----------------------------------------------------------------------------

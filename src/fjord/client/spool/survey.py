@@ -118,12 +118,6 @@ def outside(directory: str, name: str) -> WatchedFile | None:
     return WatchedFile(name, status, waiting_bytes, int(is_aside))
 
 
-def aside_files(directory: str) -> list[WatchedFile]:
-    """Returns the files with nothing but records that were set aside, without a look inside."""
-    found = (outside(directory, name) for name in files.aside_names(directory))
-    return [one for one in found if one is not None]
-
-
 # -------------------------------------------------------------------------------------------------
 #
 # What somebody has to look at in a spool: the rules of Snap's watchdog, and what was set aside.

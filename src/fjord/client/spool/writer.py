@@ -192,8 +192,7 @@ class Spool:
                     appender.sync()
                     self._synced = self._written
             except OSError as error:
-                self._fail(error)  # those who wait for this sync are told, too
-                raise self._lost() from error
+                raise self._fail(error) from error  # those who wait for this sync are told, too
             finally:
                 appender.close()
 
@@ -208,14 +207,14 @@ class Spool:
                     raise self._lost()  # also where the sync of another thread has failed
                 self._appender.sync()
             except OSError as error:
-                self._fail(error)
-                raise self._lost() from error
+                raise self._fail(error) from error
             self._synced = written
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError) -> errors.DurabilityError:
         """What failed once is not asked again: the next answer would mean nothing."""
         self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
         self._checked_us = 0
+        return self._lost()
 
     def _lost(self) -> errors.DurabilityError:
         return errors.DurabilityError(f"{self._problem}; the record may or may not be kept")
@@ -358,8 +357,6 @@ def _locked(directory: str) -> Iterator[None]:
 Write = Callable[[bytes, int], None]  # a record, and when it was written
 
 _SET_OPTIONS: Final = SetOneOptions.__optional_keys__ | SetOptions.__optional_keys__
-_EMPTY: Final = "a key has at least one byte"
-_VALUE: Final = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
 _pack = HEAD.pack
 _PRIORITY: Final = int(Priority.DEFAULT)
 # An expiry that comes from a TTL ends such a stretch, so that many values expire together and the
@@ -404,7 +401,7 @@ class SpoolJobs(_Table):
         except errors.LocalProtocolError as error:
             raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
-            raise _too_large(name, data, limits.JOB_KEY_BYTES_MAX)
+            raise _bad_size(len(name), len(data), limits.JOB_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         if not options:
             priority, due, expires_us, domain = _PRIORITY, 0, 0, b""
@@ -445,7 +442,7 @@ class SpoolStream(_Table):
         except errors.LocalProtocolError as error:
             raise (no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
-            raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
+            raise _bad_size(len(name), len(data), limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         table = self._table
         head = _pack(APPEND, type_, 0, len(table), len(name), 0, stamp_us, 0, 0)
@@ -481,7 +478,7 @@ class SpoolKv(_Table):
         type_, data = values.encode(value)
         name = entries.encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
-            raise _too_large(name, data, limits.KV_KEY_BYTES_MAX)
+            raise _bad_size(len(name), len(data), limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         ttl_us, expires_us = _life(options, stamp_us) if options else (0, 0)
         table = self._table
@@ -497,7 +494,7 @@ class SpoolKv(_Table):
         """Takes the value of `key` away; see `Kv.delete`."""
         name = entries.encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX:
-            raise _too_large(name, b"", limits.KV_KEY_BYTES_MAX)
+            raise _bad_size(len(name), 0, limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
         table = self._table
         head = _pack(DELETE, 0, 0, len(table), len(name), 0, stamp_us, 0, 0)
@@ -528,21 +525,17 @@ def _is_row(*given: object) -> bool:
 
 def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us: int) -> None:
     """Writes a command of many rows; what the daemon would refuse for its size is refused here."""
-    keys = command.keys
-    size = len(keys.data)
+    keys, size = command.keys, len(command.keys.data)
     is_push = type(command) is Push
     key_bytes_max = limits.JOB_KEY_BYTES_MAX if is_push else limits.KV_KEY_BYTES_MAX
-    lengths = keys.lengths()
-    if isinstance(command, Set | Delete) and not min(lengths):
-        raise errors.LocalProtocolError(errors.Code.EMPTY_KEY, _EMPTY)
-    if max(lengths) > key_bytes_max:
-        raise errors.LocalProtocolError(
-            errors.Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes"
-        )
+    key_bytes, value_bytes = keys.lengths(), 0
+    if isinstance(command, Set | Delete) and not min(key_bytes):
+        raise _bad_size(0, 0, key_bytes_max)
     if not isinstance(command, Delete):
         size += len(command.values.data)
-        if max(command.values.lengths()) > limits.VALUE_BYTES_MAX:
-            raise errors.LocalProtocolError(errors.Code.VALUE_TOO_LARGE, _VALUE)
+        value_bytes = max(command.values.lengths())
+    if max(key_bytes) > key_bytes_max or value_bytes > limits.VALUE_BYTES_MAX:
+        raise _bad_size(max(key_bytes), value_bytes, key_bytes_max)
     if isinstance(command, Push):
         size += len(command.domains.data)
     elif isinstance(command, Set) and command.also is not None:
@@ -596,11 +589,11 @@ def _check_options(options: Mapping[str, Any]) -> None:
         raise ValueError("what is in a spool is kept on disk: persist is True")
 
 
-def _too_large(key: bytes, value: bytes, key_bytes_max: int) -> errors.LocalProtocolError:
-    if len(value) > limits.VALUE_BYTES_MAX:
-        return errors.LocalProtocolError(errors.Code.VALUE_TOO_LARGE, _VALUE)
-    if len(key) > key_bytes_max:
-        return errors.LocalProtocolError(
-            errors.Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes"
-        )
-    return errors.LocalProtocolError(errors.Code.EMPTY_KEY, _EMPTY)
+def _bad_size(key_bytes: int, value_bytes: int, key_bytes_max: int) -> errors.LocalProtocolError:
+    code, text = errors.Code.EMPTY_KEY, "a key has at least one byte"
+    if value_bytes > limits.VALUE_BYTES_MAX:
+        code = errors.Code.VALUE_TOO_LARGE
+        text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
+    elif key_bytes > key_bytes_max:
+        code, text = errors.Code.KEY_TOO_LONG, f"a key has at most {key_bytes_max} bytes"
+    return errors.LocalProtocolError(code, text)
