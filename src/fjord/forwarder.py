@@ -21,7 +21,6 @@ import socket
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,11 +28,8 @@ import fjord
 from fjord import limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_waker import AsyncWaker
-from fjord.client.spool import files, reader, records, survey
-from fjord.client.spool.bell import Doorbell
-from fjord.client.spool.files import Fate
-from fjord.client.spool.reader import UNKNOWN, FileReader, Load, OpenFiles
-from fjord.client.spool.survey import Alert
+from fjord.client.calls import pauses
+from fjord.client.spool import bell, files, reader, records, survey
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.errors import Code, DurabilityError, FjordError, RemoteProtocolError, UnavailableError
@@ -80,14 +76,14 @@ class Progress:
     bytes: int = 0  # of spool files
     retries: int = 0  # pauses because the daemon was away, or could not take a batch
     files_deleted: int = 0
-    set_aside: Counter[Fate] = field(default_factory=Counter)  # torn and damaged
+    set_aside: Counter[files.Fate] = field(default_factory=Counter)  # torn and damaged
     refused: Counter[Code] = field(default_factory=Counter)  # set aside, by why
     waiting_bytes: int = 0  # when it last looked
     waiting_files: int = 0
     oldest_us: int = 0  # when the first record that waits was written; 0 = none does
     unopened: list[str] = field(default_factory=list)  # files that cannot be opened
     problem: str = ""  # why nothing is sent at the moment
-    alerts: list[Alert] = field(default_factory=list)
+    alerts: list[survey.Alert] = field(default_factory=list)
 
 
 class _PassingError(FjordError):
@@ -114,11 +110,11 @@ class Forwarder:
         self._poll = poll
         self._wake = wake
         self._clock = clock or SystemClock()
-        self._sources = OpenFiles(directory, self._clock)
+        self._sources = reader.OpenFiles(directory, self._clock)
         self._connection: AsyncConnection | None = None
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._pauses = _pauses()
+        self._pauses = pauses(PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX)
         self._watched_us = 0  # when the rules are looked at next
 
     def stop(self) -> None:
@@ -142,7 +138,10 @@ class Forwarder:
         lock = files.lock_for_forwarder(self.directory)
         try:
             files.remove_leftovers(self.directory)
-            with contextlib.closing(Doorbell(self.directory)) as doorbell, self._listen() as waker:
+            with (
+                contextlib.closing(bell.Doorbell(self.directory)) as doorbell,
+                self._listen() as waker,
+            ):
                 on_ready()
                 await self._run(doorbell, waker, until_empty=until_empty)
         finally:
@@ -151,13 +150,13 @@ class Forwarder:
             self._sources.close()
             lock.release()
 
-    def _listen(self) -> AbstractContextManager[AsyncWaker | None]:
+    def _listen(self) -> contextlib.AbstractContextManager[AsyncWaker | None]:
         if self._wake is None:
             return contextlib.nullcontext()
         return AsyncWaker(self._wake, tables=[wakeups.SPOOL])
 
     async def _run(
-        self, doorbell: Doorbell, waker: AsyncWaker | None, *, until_empty: bool
+        self, doorbell: bell.Doorbell, waker: AsyncWaker | None, *, until_empty: bool
     ) -> None:
         while not self._stopping.is_set():
             doorbell.wake()
@@ -171,7 +170,7 @@ class Forwarder:
             if not self._sources.has_more():
                 await self._sleep(doorbell, waker)
 
-    async def _sleep(self, doorbell: Doorbell, waker: AsyncWaker | None) -> None:
+    async def _sleep(self, doorbell: bell.Doorbell, waker: AsyncWaker | None) -> None:
         """Waits until somebody rings, or for as long as it may go without a look at the files."""
         # Only now: while it works, or waits for the daemon, each write and each of its own erasures
         # is an event that nobody takes, and the loop would turn round and round.
@@ -208,7 +207,7 @@ class Forwarder:
             self._watch()
             await self._pause(next(self._pauses))
             return True
-        self._pauses = _pauses()
+        self._pauses = pauses(PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX)
         if self.progress.problem:
             _log.info("records are sent again")
             self.progress.problem = ""
@@ -242,7 +241,7 @@ class Forwarder:
 
     # -- one file ---------------------------------------------------------------------------------
 
-    async def _forward(self, source: FileReader) -> None:
+    async def _forward(self, source: reader.FileReader) -> None:
         """Sends all that a file has at the moment."""
         if not source.has_more():
             return
@@ -254,9 +253,9 @@ class Forwarder:
             source.rest()
         self._note_set_aside(source)
 
-    async def _send_all(self, source: FileReader) -> bool:
+    async def _send_all(self, source: reader.FileReader) -> bool:
         """Sends loads until there are no more; True if that was not the end of it."""
-        flight: deque[tuple[Load, asyncio.Task[Reply]]] = deque()
+        flight: deque[tuple[reader.Load, asyncio.Task[Reply]]] = deque()
         try:
             while True:
                 self._fill(source, flight)
@@ -274,20 +273,22 @@ class Forwarder:
         await self._settle(source, load, reply)
         return True
 
-    def _fill(self, source: FileReader, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
+    def _fill(
+        self, source: reader.FileReader, flight: deque[tuple[reader.Load, asyncio.Task[Reply]]]
+    ) -> None:
         while len(flight) < IN_FLIGHT and not self._stopping.is_set():
             load = source.next_load(self._clock.wall_us())
             if load is None:
                 return
             flight.append((load, asyncio.create_task(self._send(source, load))))
 
-    def _send(self, source: FileReader, load: Load) -> Coroutine[Any, Any, Reply]:
+    def _send(self, source: reader.FileReader, load: reader.Load) -> Coroutine[Any, Any, Reply]:
         """Returns what sends a load, once all before it are there."""
         advance = Advance(writer=source.writer, expected=source.sent, batch=load.end)
         source.sent = load.end
         return self._execute(Batch(commands=[advance, *load.commands]))
 
-    def _confirm(self, source: FileReader, load: Load) -> None:
+    def _confirm(self, source: reader.FileReader, load: reader.Load) -> None:
         source.confirm(load)
         self.progress.batches += 1
         self.progress.records += len(load.records)
@@ -295,13 +296,15 @@ class Forwarder:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    async def _settle(self, source: FileReader, load: Load, refusal: Refusal) -> None:
+    async def _settle(self, source: reader.FileReader, load: reader.Load, refusal: Refusal) -> None:
         """Settles a load that was refused, from what is confirmed on; nothing is under way."""
         source.rewind()
         await self._refused(source, load, refusal)
         source.rewind()
 
-    async def _refused(self, source: FileReader, load: Load, refusal: Refusal) -> None:
+    async def _refused(
+        self, source: reader.FileReader, load: reader.Load, refusal: Refusal
+    ) -> None:
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
             return
@@ -327,14 +330,16 @@ class Forwarder:
         source.refuse(load)
         self._tell_refused(source, 1, load.start, refusal)
 
-    def _tell_refused(self, source: FileReader, count: int, start: int, refusal: Refusal) -> None:
+    def _tell_refused(
+        self, source: reader.FileReader, count: int, start: int, refusal: Refusal
+    ) -> None:
         self.progress.refused[refusal.code] += count
         what = f"the record at byte {start} is refused and was"
         if count > 1:
             what = f"{count} records from byte {start} on are refused and were"
         _log.error("%s: %s set aside: %s: %s", source.file.name, what, refusal.code, refusal.text)
 
-    def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
+    def _is_clock_ahead(self, refusal: Refusal, load: reader.Load) -> bool:
         """Says whether the clocks of the two machines differ: then waiting helps, or setting one.
 
         A record that is ahead of the clock here was written while that was wrong, and may be for
@@ -347,7 +352,7 @@ class Forwarder:
             for stamp_us in records.stamps_of(command)
         )
 
-    async def _send_alone(self, source: FileReader, load: Load) -> bool:
+    async def _send_alone(self, source: reader.FileReader, load: reader.Load) -> bool:
         """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
         reply = await self._send(source, load)
         if not isinstance(reply, Refusal):
@@ -358,7 +363,7 @@ class Forwarder:
 
     # -- the end of a file ------------------------------------------------------------------------
 
-    async def _retire(self, source: FileReader) -> None:
+    async def _retire(self, source: reader.FileReader) -> None:
         """Removes a file that is sent whole, whose period is over, and that nobody has open."""
         file = source.file
         slot = files.slot_of(self._clock.wall_us(), self._period_us)
@@ -388,13 +393,13 @@ class Forwarder:
                 self.progress.files_deleted += 1
         finally:
             self._sources.drop(source)
-        if is_named and source.known is not None and source.known != UNKNOWN:
+        if is_named and source.known is not None and source.known != reader.UNKNOWN:
             # Nobody will send it again; so the daemon need not know it for long.
             await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
 
     # -- the daemon -------------------------------------------------------------------------------
 
-    async def _align(self, source: FileReader) -> None:
+    async def _align(self, source: reader.FileReader) -> None:
         """Finds out how far the daemon is in a file."""
         known = await self._ask(source)
         # A power cut may have shortened it, and then all of it has arrived.
@@ -405,10 +410,10 @@ class Forwarder:
                 "arrived before", source.file.path,
             )  # fmt: skip
             source.renew(self._clock.wall_us())
-            known = UNKNOWN
+            known = reader.UNKNOWN
         source.align(known)
 
-    async def _ask(self, source: FileReader) -> int:
+    async def _ask(self, source: reader.FileReader) -> int:
         """Returns the number that the daemon has of a file."""
         reply = await self._execute(AskWriter(table="", writer=source.writer))
         if isinstance(reply, Refusal):
@@ -426,11 +431,11 @@ class Forwarder:
 
     # -- what others are told ---------------------------------------------------------------------
 
-    def _note_set_aside(self, source: FileReader) -> None:
+    def _note_set_aside(self, source: reader.FileReader) -> None:
         """Tells of what was found torn or damaged in a file."""
         new = source.set_aside - source.told
         source.told = source.set_aside.copy()
-        for fate in (Fate.TORN, Fate.DAMAGED):
+        for fate in (files.Fate.TORN, files.Fate.DAMAGED):
             if new[fate]:
                 self.progress.set_aside[fate] += new[fate]
                 were = "record was" if new[fate] == 1 else "records were"
@@ -458,21 +463,13 @@ class Forwarder:
         self.progress.waiting_files = sum(file.waiting_bytes > 0 for file in watched)
 
 
-def _refused_for_its_table(refusal: Refusal, load: Load) -> Command | None:
+def _refused_for_its_table(refusal: Refusal, load: reader.Load) -> Command | None:
     """Returns the command that is refused whatever its rows are; None if one is the reason."""
     found = _REFUSED_COMMAND.match(refusal.text)
     if refusal.code not in _OF_THE_TABLE or found is None:
         return None
     number = int(found[1]) - 2  # the first one is the Advance
     return load.commands[number] if 0 <= number < len(load.commands) else None
-
-
-def _pauses() -> Iterator[float]:
-    """Yields how many seconds to wait before each further try."""
-    seconds = PAUSE_SECONDS_FIRST
-    while True:
-        yield seconds
-        seconds = min(2 * seconds, PAUSE_SECONDS_MAX)
 
 
 # -- the forwarder as a service: signals, systemd, the log, and pages over HTTP -------------------

@@ -23,7 +23,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -89,7 +88,7 @@ class Worker:
         self,
         options: WorkOptions,
         waiting: Database,
-        own: Callable[[], AbstractContextManager[Database]] | None,
+        own: Callable[[], contextlib.AbstractContextManager[Database]] | None,
     ) -> None:
         """Makes it.
 
@@ -177,7 +176,7 @@ class Worker:
             self._end()  # one that cannot go on ends all
             raise
 
-    def _listen(self) -> AbstractContextManager[Waker | None]:
+    def _listen(self) -> contextlib.AbstractContextManager[Waker | None]:
         if not self._options.wake:
             return contextlib.nullcontext()
         return Waker(self._options.wake, tables=[self._options.table])
@@ -191,10 +190,7 @@ class Worker:
             self._options.on_unavailable(f"{error}; trying again")
             return True
         for job in found:
-            if self._stop.is_set():
-                self._give_back(jobs, job)
-            else:
-                self._settle(jobs, job)
+            self._settle(jobs, job)
         if waits and waker is not None and not found:
             waker.wait(self._options.poll, stop=self._ended)
         return waits or len(found) > 0
@@ -219,20 +215,14 @@ class Worker:
     def _next(self, jobs: Jobs, wait: float | None = None) -> Sequence[Job]:
         return jobs.next(domain=self._options.domain, lease=self._options.lease, wait=wait)
 
-    def _give_back(self, jobs: Jobs, job: Job) -> None:
-        """Gives back a job that came when it was too late to begin with it."""
-        result, reason = Result.GIVEN_BACK, "the worker was stopped"
-        try:
-            if jobs.fail_many([job], count=False):
-                result, reason = Result.LOST, "its lease was over before"
-        except (ClosedError, UnavailableError) as error:
-            result, reason = Result.UNKNOWN, str(error)
-        self._report(job, result, reason, 0.0)
-
     def _settle(self, jobs: Jobs, job: Job) -> None:
-        """Works on a job, and says what came of it."""
+        """Works on a job, unless it came too late to begin, and says what came of it."""
         elapsed = self._stopwatch()
-        result, reason = self._run_command(jobs, job)
+        is_stopped = self._stop.is_set()
+        if is_stopped:
+            result, reason = Result.GIVEN_BACK, "the worker was stopped"
+        else:
+            result, reason = self._run_command(jobs, job)
         late: list[Job] = []
         try:
             if result is Result.DONE:
@@ -240,9 +230,9 @@ class Worker:
             elif result is Result.FAILED:
                 late = jobs.fail_many([job], delay=self._backoff(job), reason=reason)
             elif result is Result.GIVEN_BACK:
-                delay = 0 if self.was_cut else self._backoff(job)
+                delay = 0 if is_stopped or self.was_cut else self._backoff(job)
                 late = jobs.fail_many([job], delay=delay, count=False)
-        except UnavailableError as error:
+        except (ClosedError, UnavailableError) as error:
             result, reason = Result.UNKNOWN, str(error)
         if late:
             result, reason = Result.LOST, "its lease was over before"

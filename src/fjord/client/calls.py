@@ -315,12 +315,14 @@ def undoing(command: Command, reply: Reply) -> Command | None:
     return commands.Fail(table=command.table, xids=xids, counts=False)
 
 
-def pauses() -> Iterator[float]:
+def pauses(
+    first: float = limits.RECONNECT_SECONDS_FIRST, most: float = limits.RECONNECT_SECONDS_MAX
+) -> Iterator[float]:
     """Yields how many seconds to wait before each further try."""
-    seconds = limits.RECONNECT_SECONDS_FIRST
+    seconds = first
     while True:
         yield seconds
-        seconds = min(2 * seconds, limits.RECONNECT_SECONDS_MAX)
+        seconds = min(2 * seconds, most)
 
 
 def check_welcome(reply: Reply) -> None:

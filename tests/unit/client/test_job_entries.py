@@ -113,9 +113,9 @@ def test_jobs_that_are_done_have_no_lease() -> None:
 def test_a_lease_is_as_long_as_it_was() -> None:
     (job,) = taken_batch(b"k")
     assert job.lease_us == 60_000_000
-    job.extend(NOW_US, 5)
+    job.note(5, NOW_US)
     assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=5))
-    job.extend(NOW_US + 7, 0)
+    job.note(0, NOW_US + 7)
     assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=12))
 
 
@@ -172,20 +172,20 @@ def test_jobs_are_the_same_by_table_and_xid() -> None:
 def test_what_became_of_a_batch_is_kept_without_objects() -> None:
     batch = taken_batch(b"a", b"b", b"c")
     batch[1].outcome = How.FAIL
-    batch.settle_all(How.DONE, [1, 2])
+    batch.note_all(How.DONE, [1, 2], NOW_US)
     assert [job.outcome for job in batch] == [How.DONE, How.FAIL, How.TIMEOUT]
 
 
 def test_leases_of_a_batch_are_longer_but_for_those_that_were_lost() -> None:
     batch = taken_batch(b"a", b"b", b"c")
-    batch[1].extend(NOW_US, 7)
-    batch.extend_all(NOW_US + 1, 0, [2])
+    batch[1].note(7, NOW_US)
+    batch.note_all(0, [2], NOW_US + 1)
     assert [job.lease_us for job in batch] == [60_000_000, 7, 60_000_000]
     microsecond = timedelta(microseconds=1)
     until = [NOW + MINUTE + microsecond, NOW + 8 * microsecond, NOW + MINUTE]
     assert [job.lease_until for job in batch] == until
     assert [job.outcome for job in batch] == [None, None, How.TIMEOUT]
-    batch.extend_all(NOW_US, 9, [2])
+    batch.note_all(9, [2], NOW_US)
     assert [job.lease_us for job in batch] == [9, 9, 60_000_000]
 
 

@@ -32,15 +32,6 @@ Given = TypeVar("Given", bound=TakenJob | int)  # a job, or the xid of one
 _Settling = commands.Finish | commands.Extend | commands.Fail
 
 
-class NextOptions(TypedDict, total=False):
-    """Which jobs are taken, and how."""
-
-    domain: Key | None
-    lease: Seconds | None
-    wait: Seconds | None
-    done: bool
-
-
 class FailOptions(TypedDict, total=False):
     """What becomes of jobs that failed."""
 
@@ -167,17 +158,21 @@ class JobCalls:
         self,
         make: Callable[[JobBatch[AnyJob], int], AnyJob],
         count: int,
-        **options: Unpack[NextOptions],
+        *,
+        domain: Key | None = None,
+        lease: Seconds | None = None,
+        wait: Seconds | None = None,
+        done: bool = False,
     ) -> Call[JobBatch[AnyJob]]:
         if calls.check_whole("count", count) < 1:
             raise ValueError(f"count is 1 or more, not {count}")
         command = commands.Next(
             table=self.table,
             count=count,
-            domain=entries.encode_domain(options.get("domain")),
-            lease_us=entries.lease_us(options.get("lease")),
-            wait_us=entries.wait_us(options.get("wait")),
-            done=options.get("done", False),
+            domain=entries.encode_domain(domain),
+            lease_us=entries.lease_us(lease),
+            wait_us=entries.wait_us(wait),
+            done=done,
         )
 
         def read(reply: Reply) -> JobBatch[AnyJob]:
@@ -250,10 +245,10 @@ class JobCalls:
 
         def read(reply: Reply) -> list[Given]:
             late = [xids[place] for place in missing_rows(reply, len(xids))]
-            lost = set(late)
+            lost, now_us = set(late), self._stamps.next_us()
             for job in given:
                 if isinstance(job, TakenJob):
-                    self._note(job, None if job.xid in lost else outcome)
+                    job.note(None if job.xid in lost else outcome, now_us)
             return [firsts[xid] for xid in late]
 
         return Call(replace(command, xids=xids), read)
@@ -267,22 +262,10 @@ class JobCalls:
 
         def read(reply: Reply) -> list[Any]:
             late = missing_rows(reply, len(batch))
-            if isinstance(outcome, How):
-                batch.settle_all(outcome, late)
-            else:
-                batch.extend_all(self._stamps.next_us(), outcome, late)
+            batch.note_all(outcome, late, self._stamps.next_us())
             return [batch[place] for place in late]
 
         return Call(replace(command, xids=self._checked({batch.table}, batch.xids)), read)
-
-    def _note(self, job: TakenJob, outcome: How | int | None) -> None:
-        """Lets a job know what became of it; None: it was too late, and is with others by now."""
-        if outcome is None:
-            job.lose()
-        elif isinstance(outcome, How):
-            job.outcome = outcome
-        else:
-            job.extend(self._stamps.next_us(), outcome)
 
     def _checked(self, tables: set[str], found: Sequence[int]) -> Sequence[int]:
         """Returns xids that can be those of this table's leases."""
@@ -304,7 +287,7 @@ class JobCalls:
     def _one(self, job: TakenJob, command: Command, outcome: How | int) -> Call[None]:
         def read(reply: Reply) -> None:
             is_late = bool(missing_rows(reply, 1))
-            self._note(job, None if is_late else outcome)
+            job.note(None if is_late else outcome, self._stamps.next_us())
             if is_late:
                 text = (
                     f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "

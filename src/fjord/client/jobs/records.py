@@ -125,7 +125,7 @@ class TakenJob:
 
     @outcome.setter
     def outcome(self, how: How) -> None:
-        self._batch.settle([self._place], how)
+        self._batch.note([self._place], how, 0)
 
     @property
     def is_settled(self) -> bool:
@@ -196,13 +196,9 @@ class TakenJob:
         """How long it was taken or touched for the last time, as far as this client can tell."""
         return self._batch.lease_of(self._place).length_us
 
-    def lose(self) -> None:
-        """Takes notice that its lease was over; what was said of it before still holds."""
-        self._batch.lose([self._place])
-
-    def extend(self, now_us: int, length_us: int) -> None:
-        """Takes notice of a longer lease; 0: it is as long as the last time."""
-        self._batch.extend([self._place], now_us, length_us)
+    def note(self, outcome: How | int | None, now_us: int) -> None:
+        """Notes what became of it, see `JobBatch.note`."""
+        self._batch.note([self._place], outcome, now_us)
 
 
 class JobBatch(Sequence[AnyJob]):
@@ -307,35 +303,36 @@ class JobBatch(Sequence[AnyJob]):
         """Returns the lease of a job, as far as this client can tell."""
         return self._leases.get(place, self._lease)
 
-    def settle(self, places: Iterable[int], how: How) -> None:
-        """Takes notice of what was said of some jobs."""
-        self._outcomes.update(dict.fromkeys(places, how))
+    def note(self, places: Iterable[int], outcome: How | int | None, now_us: int) -> None:
+        """Notes what became of some jobs.
 
-    def settle_all(self, how: How, late: Iterable[int]) -> None:
-        """Takes notice of what was said of all jobs but those that came too late."""
-        self.lose(late)
-        self._outcomes = {place: self._outcomes[place] for place in late}
-        self._outcome = how
-
-    def lose(self, late: Iterable[int]) -> None:
-        """Takes notice of leases that were over; what was said of a job before still holds."""
-        for place in late:
-            self._outcomes[place] = self.outcome_of(place) or How.TIMEOUT
-
-    def extend(self, places: Iterable[int], now_us: int, length_us: int) -> None:
-        """Takes notice of longer leases; with 0 each is as long as the last time."""
+        Args:
+            places: those of the jobs.
+            outcome: done or failed; or the length of a lease that begins now, 0 for that of the
+                last one; None: it was too late, and what was said of a job before still holds.
+            now_us: this client's clock, for a lease.
+        """
         for place in places:
-            length = length_us or self.lease_of(place).length_us
-            self._leases[place] = Lease(now_us + length, length)
+            if outcome is None:
+                self._outcomes[place] = self.outcome_of(place) or How.TIMEOUT
+            elif isinstance(outcome, How):
+                self._outcomes[place] = outcome
+            else:
+                length_us = outcome or self.lease_of(place).length_us
+                self._leases[place] = Lease(now_us + length_us, length_us)
 
-    def extend_all(self, now_us: int, length_us: int, late: Iterable[int]) -> None:
-        """Takes notice of longer leases of all jobs but those that came too late."""
-        self.lose(late)
+    def note_all(self, outcome: How | int, late: Iterable[int], now_us: int) -> None:
+        """Notes what became of all jobs but those that came too late."""
+        self.note(late, None, now_us)
+        if isinstance(outcome, How):
+            self._outcomes = {place: self._outcomes[place] for place in late}
+            self._outcome = outcome
+            return
         lost = {place: self.lease_of(place) for place in late}
-        self._leases = {} if length_us else self._leases
-        self.extend(self._leases, now_us, length_us)
-        length = length_us or self._lease.length_us
-        self._lease = Lease(now_us + length, length)
+        self._leases = {} if outcome else self._leases
+        self.note(self._leases, outcome, now_us)
+        length_us = outcome or self._lease.length_us
+        self._lease = Lease(now_us + length_us, length_us)
         self._leases.update(lost)
 
 
