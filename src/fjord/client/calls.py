@@ -46,6 +46,8 @@ class Call(Generic[Result_co]):
 # What takes several calls: it yields each of them, is sent its result or its error, and returns
 # the result of all.  Every shell follows the same steps.
 Steps = Generator[Call[Any], Any, Result]
+# The same with pauses: a number that it yields is a pause in seconds.
+PacedSteps = Generator[Call[Any] | float, Any, Result]
 
 
 def expect(reply: Reply, kind: type[Kind]) -> Kind:

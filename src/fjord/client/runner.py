@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fjord.client.async_listening import AsyncChanges, AsyncExecutor
-from fjord.client.calls import Call, Result, Steps
+from fjord.client.async_waker import pause
+from fjord.client.calls import Call, PacedSteps, Result, Steps
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Told
 from fjord.client.snapshots import as_of
@@ -26,17 +28,21 @@ class AsyncRunner:
             raise reply.error()
         return call.read(reply)
 
-    async def follow(self, steps: Steps[Result]) -> Result:
+    async def follow(self, steps: Steps[Result] | PacedSteps[Result]) -> Result:
         """Runs the calls of some steps one after the other; returns what they come to."""
+        found: Any = None
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    found = await self.run(call)
+                    if isinstance(step, Call):
+                        found = await self.run(step)
+                    else:
+                        await pause(step)
                 except FjordError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(found)
+                    step = steps.send(found)
         except StopIteration as end:
             result: Result = end.value
             return result

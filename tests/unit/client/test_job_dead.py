@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fjord.client.calls import Call
+from fjord.client.calls import Call, PacedSteps, Result
 from fjord.client.jobs import dead
-from fjord.client.jobs.dead import Plan, Result
 from fjord.commands import Command, Discard, JobPage, Peek, Revive
 from fjord.errors import RemoteProtocolError
 from fjord.jobs import State
@@ -30,7 +29,7 @@ class Followed:
 
     def __init__(
         self,
-        plan: Plan[Result],
+        plan: PacedSteps[Result],
         *pages: JobPage,
         missing: tuple[int, ...] = (),
         dropped: tuple[int, ...] = (),
@@ -45,7 +44,7 @@ class Followed:
     def chunks(self) -> list[int]:
         return [len(one.rows) for one in self.sent if isinstance(one, Revive | Discard)]
 
-    def _follow(self, plan: Plan[Result]) -> Result:
+    def _follow(self, plan: PacedSteps[Result]) -> Result:
         found: Any = None
         while True:
             try:

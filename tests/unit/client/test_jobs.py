@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fjord import commands
-from fjord.client.blocking import jobs as jobs_module
+from fjord.client.blocking import runner as runner_module
 from fjord.client.blocking.jobs import Job, Jobs
 from fjord.client.declared_tables import JobSettings
 from fjord.client.jobs.records import Moment
@@ -344,7 +344,7 @@ def test_a_rate_is_kept_by_pausing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimClock(NOW_US)
     recorder = Recorder([dead_page(Dead(b"k"), Dead(b"l"), Dead(b"m")), ACTED, ACTED, ACTED])
 
-    monkeypatch.setattr(jobs_module, "pause", clock.pause)
+    monkeypatch.setattr(runner_module, "pause", clock.pause)
     found = over(recorder).redrive(rate=0.5)
     assert found.revived == 3
     assert clock.monotonic_us() == 4_000_000

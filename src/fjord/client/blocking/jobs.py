@@ -18,13 +18,13 @@ from fjord.client.declared_tables import JobSettings
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
-from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
+from fjord.client.jobs.dead import DeadFilters, DiscardOptions, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
 from fjord.client.schemas import Row
-from fjord.client.waker import Waker, call_handler, pause
+from fjord.client.waker import Waker, call_handler
 from fjord.errors import FjordError, UnavailableError
 from fjord.values import PLAIN_TYPES, Value
 
@@ -381,7 +381,7 @@ class Jobs:
                 dry_run: nothing changes; the result says what would.
                 progress: is called with the number of those revived so far.
         """
-        return self._follow(dead.redrive(self._calls, options))
+        return self._runner.follow(dead.redrive(self._calls, options))
 
     def discard(self, **options: Unpack[DiscardOptions]) -> records.Discarded:
         """Throws dead jobs away, for good.
@@ -393,20 +393,7 @@ class Jobs:
         Raises:
             ValueError: if it is not told which.
         """
-        return self._follow(dead.discard(self._calls, options))
-
-    def _follow(self, plan: Plan[Result]) -> Result:
-        found: Any = None
-        while True:
-            try:
-                step = plan.send(found)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(step, Call):
-                found = self._run(step)
-            else:
-                pause(step)
+        return self._runner.follow(dead.discard(self._calls, options))
 
     # -- listening --------------------------------------------------------------------------------
 

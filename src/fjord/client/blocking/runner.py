@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from fjord.client.calls import Call, Result, Steps
+from fjord.client.calls import Call, PacedSteps, Result, Steps
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.listening import Changes, Executor, Told
 from fjord.client.snapshots import as_of
+from fjord.client.waker import pause
 from fjord.commands import Changed, Listen, ListenJobs, Refusal
 from fjord.errors import FjordError
 
@@ -28,17 +30,21 @@ class Runner:
             raise reply.error()
         return call.read(reply)
 
-    def follow(self, steps: Steps[Result]) -> Result:
+    def follow(self, steps: Steps[Result] | PacedSteps[Result]) -> Result:
         """Runs the calls of some steps one after the other; returns what they come to."""
+        found: Any = None
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
                 try:
-                    found = self.run(call)
+                    if isinstance(step, Call):
+                        found = self.run(step)
+                    else:
+                        pause(step)
                 except FjordError as error:
-                    call = steps.throw(error)
+                    step = steps.throw(error)
                 else:
-                    call = steps.send(found)
+                    step = steps.send(found)
         except StopIteration as end:
             result: Result = end.value
             return result

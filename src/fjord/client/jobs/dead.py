@@ -1,26 +1,22 @@
 """Dead jobs by the many: which ones are meant, and reviving or discarding them bit by bit.
 
-A `Plan` is pure: it yields the calls to run, and is sent their results; a number that it yields
-is a pause in seconds.  The shells only run it.
+Pure: what is yielded are the calls to run, and pauses between them; see `calls.PacedSteps`.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, TypedDict, TypeVar
+from typing import Any, Final, TypedDict
 
-from fjord.client.calls import Call, check_names, check_whole, is_number, not_a
+from fjord.client.calls import Call, PacedSteps, check_names, check_whole, is_number, not_a
 from fjord.client.entries import Key, Seconds, delay_us, encode_domain, encode_key, moment_us
 from fjord.client.jobs.calls import DeadCounts, JobCalls, encode_reason
 from fjord.client.jobs.records import DeadJob, Discarded, Found, JobWalk, Redriven, read_dead
 from fjord.commands import JobPage
 from fjord.jobs import State, domain_of
-
-Result = TypeVar("Result")
-Plan = Generator[Call[Any] | float, Any, Result]
 
 # So many at a time: others wait behind such a call for some milliseconds.
 _CHUNK_ROWS: Final = 1_000
@@ -65,7 +61,7 @@ def dead(calls: JobCalls, filters: DeadFilters) -> JobWalk[DeadJob]:
     return _walk(calls.table, filters, lambda page, rows: read_dead(page, rows, calls.schemas))
 
 
-def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
+def redrive(calls: JobCalls, options: RedriveOptions) -> PacedSteps[Redriven]:
     """Lets dead jobs wait again."""
     check_names("redrive", options, RedriveOptions.__optional_keys__)
     delay = options.get("delay")
@@ -75,7 +71,7 @@ def redrive(calls: JobCalls, options: RedriveOptions) -> Plan[Redriven]:
     return Redriven(matched=len(rows), revived=found.done, dropped=found.dropped, rows=rows)
 
 
-def discard(calls: JobCalls, options: DiscardOptions) -> Plan[Discarded]:
+def discard(calls: JobCalls, options: DiscardOptions) -> PacedSteps[Discarded]:
     """Throws dead jobs away."""
     check_names("discard", options, DiscardOptions.__optional_keys__)
     if not (options.get("all") or options.get("dry_run") or _narrows(options)):
@@ -112,7 +108,7 @@ def _sweep(
     options: DeadOptions,
     matched: array[int],
     act: Callable[[Sequence[int]], Call[DeadCounts]],
-) -> Plan[DeadCounts]:
+) -> PacedSteps[DeadCounts]:
     """Acts on dead jobs, a chunk at a time, and adds their rows to `matched`."""
     rate = _rate(options.get("rate"))
     # At most what a second may see.

@@ -10,13 +10,13 @@ from typing import Any, Unpack
 
 from fjord.client.address import shown_at
 from fjord.client.async_listening import AsyncChanges
-from fjord.client.async_waker import AsyncWaker, call_handler, pause
+from fjord.client.async_waker import AsyncWaker, call_handler
 from fjord.client.calls import Call, Result
 from fjord.client.declared_tables import JobSettings
 from fjord.client.entries import AnyKey, Key, Seconds
 from fjord.client.jobs import dead, records, work
 from fjord.client.jobs.calls import FailOptions, Given, JobCalls
-from fjord.client.jobs.dead import DeadFilters, DiscardOptions, Plan, RedriveOptions
+from fjord.client.jobs.dead import DeadFilters, DiscardOptions, RedriveOptions
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
@@ -381,7 +381,7 @@ class AsyncJobs:
                 dry_run: nothing changes; the result says what would.
                 progress: is called with the number of those revived so far.
         """
-        return await self._follow(dead.redrive(self._calls, options))
+        return await self._runner.follow(dead.redrive(self._calls, options))
 
     async def discard(self, **options: Unpack[DiscardOptions]) -> records.Discarded:
         """Throws dead jobs away, for good.
@@ -393,20 +393,7 @@ class AsyncJobs:
         Raises:
             ValueError: if it is not told which.
         """
-        return await self._follow(dead.discard(self._calls, options))
-
-    async def _follow(self, plan: Plan[Result]) -> Result:
-        found: Any = None
-        while True:
-            try:
-                step = plan.send(found)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
-            if isinstance(step, Call):
-                found = await self._run(step)
-            else:
-                await pause(step)
+        return await self._runner.follow(dead.discard(self._calls, options))
 
     # -- listening --------------------------------------------------------------------------------
 

@@ -403,15 +403,19 @@ class OpenFiles:
 
     def _note(self, name: str) -> None:
         """Reads when a file was begun."""
+        file = self._open_file(name, is_writable=False)
+        if file is not None:
+            self._closed[name] = file.header.created_us if file.header else 0
+            file.close()
+
+    def _open_file(self, name: str, *, is_writable: bool) -> SpoolFile | None:
         try:
-            file = SpoolFile(self._directory, name, is_writable=False)
+            return SpoolFile(self._directory, name, is_writable=is_writable)
         except FileNotFoundError:
-            return  # it has another name by now
+            return None  # it has another name by now
         except OSError as error:
             self._tell(name, error)
-            return
-        self._closed[name] = file.header.created_us if file.header else 0
-        file.close()
+            return None
 
     def _has_room(self) -> bool:
         """Makes room, if it must be, by closing a file that has nothing more at the moment."""
@@ -436,16 +440,11 @@ class OpenFiles:
             return True  # it has another name by now, or none
 
     def _take(self, name: str) -> None:
-        try:
-            file = SpoolFile(self._directory, name)
-        except FileNotFoundError:
+        self._closed.pop(name, None)
+        self._resting.pop(name, None)
+        file = self._open_file(name, is_writable=True)
+        if file is None:
             return
-        except OSError as error:
-            self._tell(name, error)
-            return
-        finally:
-            self._closed.pop(name, None)
-            self._resting.pop(name, None)
         if file.header is None:
             self._mend(file)
         try:
