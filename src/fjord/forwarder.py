@@ -30,6 +30,7 @@ from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_waker import AsyncWaker
 from fjord.client.calls import pauses
 from fjord.client.spool import bell, files, reader, records, survey
+from fjord.client.spool.reader import FileReader, Load
 from fjord.clock import Clock, SystemClock
 from fjord.commands import Advance, AskWriter, Batch, Command, Committed, Refusal, Reply
 from fjord.errors import Code, DurabilityError, FjordError, RemoteProtocolError, UnavailableError
@@ -205,7 +206,9 @@ class Forwarder:
                 _log.warning("nothing can be sent: %s", error)
                 self.progress.problem = str(error)
             self._watch()
-            await self._pause(next(self._pauses))
+            # What is written meanwhile is no reason to try earlier; to be stopped is.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), next(self._pauses))
             return True
         self._pauses = pauses(PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX)
         if self.progress.problem:
@@ -213,11 +216,6 @@ class Forwarder:
             self.progress.problem = ""
         self._watch()
         return is_sent
-
-    async def _pause(self, seconds: float) -> None:
-        """Waits; what is written meanwhile is no reason to try earlier, an end is."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
     async def _pass(self) -> bool:
         before = self.progress.batches
@@ -241,7 +239,7 @@ class Forwarder:
 
     # -- one file ---------------------------------------------------------------------------------
 
-    async def _forward(self, source: reader.FileReader) -> None:
+    async def _forward(self, source: FileReader) -> None:
         """Sends all that a file has at the moment."""
         if not source.has_more():
             return
@@ -253,9 +251,9 @@ class Forwarder:
             source.rest()
         self._note_set_aside(source)
 
-    async def _send_all(self, source: reader.FileReader) -> bool:
+    async def _send_all(self, source: FileReader) -> bool:
         """Sends loads until there are no more; True if that was not the end of it."""
-        flight: deque[tuple[reader.Load, asyncio.Task[Reply]]] = deque()
+        flight: deque[tuple[Load, asyncio.Task[Reply]]] = deque()
         try:
             while True:
                 self._fill(source, flight)
@@ -273,22 +271,20 @@ class Forwarder:
         await self._settle(source, load, reply)
         return True
 
-    def _fill(
-        self, source: reader.FileReader, flight: deque[tuple[reader.Load, asyncio.Task[Reply]]]
-    ) -> None:
+    def _fill(self, source: FileReader, flight: deque[tuple[Load, asyncio.Task[Reply]]]) -> None:
         while len(flight) < IN_FLIGHT and not self._stopping.is_set():
             load = source.next_load(self._clock.wall_us())
             if load is None:
                 return
             flight.append((load, asyncio.create_task(self._send(source, load))))
 
-    def _send(self, source: reader.FileReader, load: reader.Load) -> Coroutine[Any, Any, Reply]:
+    def _send(self, source: FileReader, load: Load) -> Coroutine[Any, Any, Reply]:
         """Returns what sends a load, once all before it are there."""
         advance = Advance(writer=source.writer, expected=source.sent, batch=load.end)
         source.sent = load.end
         return self._execute(Batch(commands=[advance, *load.commands]))
 
-    def _confirm(self, source: reader.FileReader, load: reader.Load) -> None:
+    def _confirm(self, source: FileReader, load: Load) -> None:
         source.confirm(load)
         self.progress.batches += 1
         self.progress.records += len(load.records)
@@ -296,15 +292,13 @@ class Forwarder:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    async def _settle(self, source: reader.FileReader, load: reader.Load, refusal: Refusal) -> None:
+    async def _settle(self, source: FileReader, load: Load, refusal: Refusal) -> None:
         """Settles a load that was refused, from what is confirmed on; nothing is under way."""
         source.rewind()
         await self._refused(source, load, refusal)
         source.rewind()
 
-    async def _refused(
-        self, source: reader.FileReader, load: reader.Load, refusal: Refusal
-    ) -> None:
+    async def _refused(self, source: FileReader, load: Load, refusal: Refusal) -> None:
         if refusal.code is Code.STALE_NUMBER:
             await self._align(source)
             return
@@ -330,16 +324,14 @@ class Forwarder:
         source.refuse(load)
         self._tell_refused(source, 1, load.start, refusal)
 
-    def _tell_refused(
-        self, source: reader.FileReader, count: int, start: int, refusal: Refusal
-    ) -> None:
+    def _tell_refused(self, source: FileReader, count: int, start: int, refusal: Refusal) -> None:
         self.progress.refused[refusal.code] += count
         what = f"the record at byte {start} is refused and was"
         if count > 1:
             what = f"{count} records from byte {start} on are refused and were"
         _log.error("%s: %s set aside: %s: %s", source.file.name, what, refusal.code, refusal.text)
 
-    def _is_clock_ahead(self, refusal: Refusal, load: reader.Load) -> bool:
+    def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
         """Says whether the clocks of the two machines differ: then waiting helps, or setting one.
 
         A record that is ahead of the clock here was written while that was wrong, and may be for
@@ -352,7 +344,7 @@ class Forwarder:
             for stamp_us in records.stamps_of(command)
         )
 
-    async def _send_alone(self, source: reader.FileReader, load: reader.Load) -> bool:
+    async def _send_alone(self, source: FileReader, load: Load) -> bool:
         """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
         reply = await self._send(source, load)
         if not isinstance(reply, Refusal):
@@ -363,7 +355,7 @@ class Forwarder:
 
     # -- the end of a file ------------------------------------------------------------------------
 
-    async def _retire(self, source: reader.FileReader) -> None:
+    async def _retire(self, source: FileReader) -> None:
         """Removes a file that is sent whole, whose period is over, and that nobody has open."""
         file = source.file
         slot = files.slot_of(self._clock.wall_us(), self._period_us)
@@ -399,9 +391,14 @@ class Forwarder:
 
     # -- the daemon -------------------------------------------------------------------------------
 
-    async def _align(self, source: reader.FileReader) -> None:
+    async def _align(self, source: FileReader) -> None:
         """Finds out how far the daemon is in a file."""
-        known = await self._ask(source)
+        reply = await self._execute(AskWriter(table="", writer=source.writer))
+        if isinstance(reply, Refusal):
+            raise _PassingError(f"{reply.code}: {reply.text}")
+        if not isinstance(reply, Committed):
+            raise RemoteProtocolError(Code.FAILED, "not the answer to AskWriter")
+        known = reply.batch  # the number that it has of the file
         # A power cut may have shortened it, and then all of it has arrived.
         is_short = known > source.file.size() and source.header.is_of_this_boot
         if is_short or source.is_cut():
@@ -413,15 +410,6 @@ class Forwarder:
             known = reader.UNKNOWN
         source.align(known)
 
-    async def _ask(self, source: reader.FileReader) -> int:
-        """Returns the number that the daemon has of a file."""
-        reply = await self._execute(AskWriter(table="", writer=source.writer))
-        if isinstance(reply, Refusal):
-            raise _PassingError(f"{reply.code}: {reply.text}")
-        if not isinstance(reply, Committed):
-            raise RemoteProtocolError(Code.FAILED, "not the answer to AskWriter")
-        return reply.batch
-
     async def _execute(self, command: Command) -> Reply:
         if self._connection is None:
             connection = AsyncConnection(self._url, timeout=REPLY_SECONDS)
@@ -431,7 +419,7 @@ class Forwarder:
 
     # -- what others are told ---------------------------------------------------------------------
 
-    def _note_set_aside(self, source: reader.FileReader) -> None:
+    def _note_set_aside(self, source: FileReader) -> None:
         """Tells of what was found torn or damaged in a file."""
         new = source.set_aside - source.told
         source.told = source.set_aside.copy()
@@ -463,7 +451,7 @@ class Forwarder:
         self.progress.waiting_files = sum(file.waiting_bytes > 0 for file in watched)
 
 
-def _refused_for_its_table(refusal: Refusal, load: reader.Load) -> Command | None:
+def _refused_for_its_table(refusal: Refusal, load: Load) -> Command | None:
     """Returns the command that is refused whatever its rows are; None if one is the reason."""
     found = _REFUSED_COMMAND.match(refusal.text)
     if refusal.code not in _OF_THE_TABLE or found is None:

@@ -270,7 +270,7 @@ def _report_json(report: survey.FileReport) -> dict[str, object]:
         "oldest_at": _moment(report.oldest_us),
         "newest_at": _moment(report.newest_us),
         "set_aside": watched.set_aside,
-        "size": report.size,
+        "size": watched.status.st_size,
         "half_bytes": report.half,
         "created_at": _moment(report.created_us),
         "modified_at": _moment(watched.status.st_mtime_ns // 1000),

@@ -215,7 +215,6 @@ def decode_values(types: bytes, column: Sequence[bytes]) -> list[Any]:
 
 
 Decode = Callable[[int, bytes], Any]  # such as `decode_value`
-DecodeAll = Callable[[bytes, Sequence[bytes]], list[Any]]  # such as `decode_values`
 
 
 def read_values(

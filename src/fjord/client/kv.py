@@ -15,11 +15,11 @@ from fjord.client import entries
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, check_names, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds
-from fjord.client.pages import Row, Span, Walk, read_entries, read_items, read_keys
+from fjord.client.pages import Row, Span, Walk
 from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import Entries, Reply
+from fjord.commands import Entries, Page, Reply
 from fjord.errors import Code, LocalProtocolError, UnavailableError
 from fjord.values import Type, Value
 
@@ -205,13 +205,23 @@ class KvCalls:
     # -- pages ------------------------------------------------------------------------------------
 
     def items(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Value]]:
-        return Walk(self.table, span, read_items(span, self._decode_all))
+        def read(page: Page) -> list[tuple[AnyKey, Value]]:
+            found = self._decode_all(bytes(page.entries.types), page.entries.values.rows())
+            return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
+
+        return Walk(self.table, span, read)
 
     def entries(self, span: Span[AnyKey]) -> Walk[tuple[AnyKey, Entry]]:
-        return Walk(self.table, span, read_entries(span, self._decode))
+        def read(page: Page) -> list[tuple[AnyKey, Entry]]:
+            keys = enumerate(span.decode_keys(page.keys.rows()))
+            return [(key, entries.read_entry(page.entries, row, self._decode)) for row, key in keys]
+
+        return Walk(self.table, span, read)
 
     def keys(self, span: Span[AnyKey]) -> Walk[AnyKey]:
-        return Walk(self.table, span, read_keys(span), with_data=False)
+        return Walk(
+            self.table, span, lambda page: span.decode_keys(page.keys.rows()), with_data=False
+        )
 
     # -- locks and listening ----------------------------------------------------------------------
 

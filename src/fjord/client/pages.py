@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 from fjord import limits
 from fjord.client import entries
 from fjord.client.calls import Call, expect
-from fjord.client.entries import AnyKey, Decode, DecodeAll, Entry, Key
+from fjord.client.entries import AnyKey, Key
 from fjord.commands import JobPage, Page, Peek, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 
@@ -130,32 +130,6 @@ class Walk(PageWalk[Row]):
         super().__init__(command, read, span.limit)
         # An empty span, as of a prefix outside of start and stop, needs no question.
         self._is_over = bool(stop) and span.prefix is not None and start >= stop
-
-
-def read_items(
-    span: Span[AnyKey], decode_all: DecodeAll
-) -> Callable[[Page], list[tuple[AnyKey, Any]]]:
-    def read(page: Page) -> list[tuple[AnyKey, Any]]:
-        found = decode_all(bytes(page.entries.types), page.entries.values.rows())
-        return list(zip(span.decode_keys(page.keys.rows()), found, strict=True))
-
-    return read
-
-
-def read_entries(
-    span: Span[AnyKey], decode: Decode
-) -> Callable[[Page], list[tuple[AnyKey, Entry]]]:
-    def read(page: Page) -> list[tuple[AnyKey, Entry]]:
-        keys = span.decode_keys(page.keys.rows())
-        return [
-            (key, entries.read_entry(page.entries, row, decode)) for row, key in enumerate(keys)
-        ]
-
-    return read
-
-
-def read_keys(span: Span[AnyKey]) -> Callable[[Page], list[AnyKey]]:
-    return lambda page: span.decode_keys(page.keys.rows())
 
 
 def successor(prefix: bytes) -> bytes:

@@ -72,7 +72,7 @@ class Schemas:
             self._id, self._known = table.id, {}
         self.current = declared_rows.of(settings.declared)
         for schema in (*settings.earlier_declared, settings.declared):
-            self._known[_beginning(schema.number)] = declared_rows.of(schema)
+            self._known[schema.number.to_bytes(_NUMBER_BYTES, "little")] = declared_rows.of(schema)
 
     def building(self, build: Callable[[], Result]) -> Steps[Result]:
         """Builds what may hold rows; `build` is called again when the columns are known."""
@@ -232,7 +232,3 @@ def no_rows() -> LocalProtocolError:
     """Returns the error that says that a spool takes no rows."""
     text = "a spool takes no rows, since it can ask nobody for their columns; use fjord.connect"
     return LocalProtocolError(Code.BAD_TYPE, text)
-
-
-def _beginning(number: int) -> bytes:
-    return number.to_bytes(_NUMBER_BYTES, "little")

@@ -50,7 +50,7 @@ def test_a_table_without_a_period_has_none() -> None:
         (numbers(b"generation.1.jobs"), "without began_us"),
         (numbers(b"generation.one.jobs"), "a generation 'one'"),
         (numbers(b"generation."), "a generation ''"),
-        (numbers(b"generation.\xff.jobs"), "a generation"),
+        (numbers(b"generation.\xff.jobs"), "not UTF-8"),
     ],
 )
 def test_numbers_that_make_no_generation_are_the_peers_mistake(reply: Numbers, text: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.client.pages import Span, Walk, read_keys, successor
+from fjord.client.pages import Span, Walk, successor
 from fjord.commands import Range
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from tests.unit.client.scripted import TOKEN
@@ -17,7 +17,7 @@ from tests.unit.client.shell_calls import page
 
 
 def walk(span: Span[Any]) -> Walk[Any]:
-    return Walk("t", span, read_keys(span), with_data=False)
+    return Walk("t", span, lambda page: span.decode_keys(page.keys.rows()), with_data=False)
 
 
 def asked(one: Walk[Any]) -> Range:

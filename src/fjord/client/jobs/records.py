@@ -14,11 +14,11 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, overload
 
-from fjord.client.calls import Call, check_whole, expect
+from fjord.client.calls import Call, check_whole, read_numbers
 from fjord.client.entries import Key, date, date_or_none, decode_key, decode_value, encode_domain
 from fjord.client.pages import PageWalk
 from fjord.client.schemas import Schemas
-from fjord.commands import ARRIVED, DUE, Changed, CountJobs, JobPage, Numbers, Peek, Reply, Taken
+from fjord.commands import ARRIVED, DUE, Changed, CountJobs, JobPage, Peek, Reply, Taken
 from fjord.errors import Code, RemoteProtocolError
 from fjord.jobs import How, State, domain_of
 from fjord.values import ROW
@@ -418,7 +418,7 @@ class JobWalk(PageWalk[Found]):
 # -- what users see of the generations of a jobs table with a period ------------------------------
 
 
-_PREFIX = b"generation."
+_PREFIX = "generation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,11 +439,10 @@ def generations(table: str) -> Call[list[Generation]]:
 
 
 def _read_generations(reply: Reply) -> list[Generation]:
-    found = expect(reply, Numbers)
     listed: dict[int, dict[str, int]] = {}
-    for name, value in zip(found.names.rows(), found.values, strict=True):
+    for name, value in read_numbers(reply).items():
         if name.startswith(_PREFIX):
-            number, _, what = name[len(_PREFIX) :].decode(errors="replace").partition(".")
+            number, _, what = name.removeprefix(_PREFIX).partition(".")
             if not number.isdecimal():
                 raise RemoteProtocolError(Code.BAD_BATCH, f"a generation {number[:40]!r}")
             listed.setdefault(int(number), {})[what] = value

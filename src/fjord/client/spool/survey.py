@@ -22,7 +22,6 @@ class FileReport:
     """What is in one file."""
 
     watched: WatchedFile
-    size: int
     created_us: int | None  # None: its first line is damaged
     waiting: int  # records
     oldest_us: int  # of those that wait; 0 = none does
@@ -64,7 +63,6 @@ def _report(file: SpoolFile) -> FileReport:
     waiting_bytes = 0 if files.is_aside(file.name) else waiting_bytes + half
     return FileReport(
         watched=WatchedFile(file.name, status, waiting_bytes, fates.total()),
-        size=status.st_size,
         created_us=file.header.created_us if file.header else None,
         waiting=waiting,
         oldest_us=oldest_us,

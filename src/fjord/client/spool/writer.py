@@ -19,13 +19,11 @@ from dataclasses import replace
 from typing import Any, Final, NoReturn, Self, Unpack
 
 from fjord import commands, errors, limits, values
-from fjord.client import entries
-from fjord.client.calls import check_name, check_names
+from fjord.client import calls, entries, schemas
 from fjord.client.entries import AnyKey, Key
 from fjord.client.jobs.calls import JobCalls, job_fields
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
-from fjord.client.schemas import NoSchemas, no_rows
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
 from fjord.client.spool.files import COMMON, HEADER_BYTES, OpenFile, line_of
@@ -38,7 +36,6 @@ from fjord.disk import is_full
 from fjord.jobs import Priority
 from fjord.values import Value
 from fjord.wire import wakeups
-from fjord.wire.wakeups import Address
 
 # Whoever removes a file by hand takes what is written to it for so long afterwards, too.
 CHECK_US: Final = 100_000
@@ -87,7 +84,7 @@ class Spool:
     """Tables to write to, daemon or not.  Every call returns when its record is in a file."""
 
     def __init__(
-        self, path: str, *, sync: Sync, period_us: int, wake: Address | None = None
+        self, path: str, *, sync: Sync, period_us: int, wake: wakeups.Address | None = None
     ) -> None:
         self.path = path
         self._sync = sync
@@ -371,7 +368,7 @@ class _Table:
         self._write = write
         self._stamps = stamps
         self._next_us = stamps.next_us
-        self._name = check_name(table)
+        self._name = calls.check_name(table)
         self._table = table.encode()
 
     def __repr__(self) -> str:
@@ -399,7 +396,7 @@ class SpoolJobs(_Table):
             type_, data = values.encode(value)
             name = entries.encode_key(key)
         except errors.LocalProtocolError as error:
-            raise (no_rows() if _is_row(key, value) else error) from None
+            raise (schemas.no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.JOB_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _bad_size(len(name), len(data), limits.JOB_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -417,8 +414,8 @@ class SpoolJobs(_Table):
         self, jobs: Iterable[Mapping[str, Any]] | None = None, **columns: Unpack[PushColumns]
     ) -> None:
         """Adds jobs, all or none; see `Jobs.push_many`."""
-        calls = JobCalls(self._name, self._stamps, NoSchemas)
-        command = calls.push_many(jobs, **columns).command
+        table = JobCalls(self._name, self._stamps, schemas.NoSchemas)
+        command = table.push_many(jobs, **columns).command
         if isinstance(command, Push):
             stamp_us = command.timestamps_us[0]
             if command.relative:
@@ -440,7 +437,7 @@ class SpoolStream(_Table):
             type_, data = values.encode(value)
             name = entries.encode_key(key) if key else b""
         except errors.LocalProtocolError as error:
-            raise (no_rows() if _is_row(key, value) else error) from None
+            raise (schemas.no_rows() if _is_row(key, value) else error) from None
         if len(name) > limits.KV_KEY_BYTES_MAX or len(data) > limits.VALUE_BYTES_MAX:
             raise _bad_size(len(name), len(data), limits.KV_KEY_BYTES_MAX)
         stamp_us = self._next_us()
@@ -453,7 +450,7 @@ class SpoolStream(_Table):
 
         As on a connection, many are several parts: those before the one that fails are written.
         """
-        for call in StreamCalls(self._name, NoSchemas).append_parts(values, keys):
+        for call in StreamCalls(self._name, schemas.NoSchemas).append_parts(values, keys):
             command = call.command
             assert isinstance(command, Append)
             stamp_us = self._next_us()
@@ -582,7 +579,7 @@ def _expiry(ttl_us: int, expires_us: int, stamp_us: int) -> int:
 
 def _check_options(options: Mapping[str, Any]) -> None:
     if not options.keys() <= _SET_OPTIONS:
-        check_names("set", options, _SET_OPTIONS)
+        calls.check_names("set", options, _SET_OPTIONS)
     if not options.get("overwrite", True):
         raise ValueError("a spool cannot say whether a key was there: overwrite is True")
     if not options.get("persist", True):

@@ -33,7 +33,7 @@ def test_what_waits_is_counted_with_its_dates(tmp_path: Path) -> None:
     found = report(tmp_path, b" " * 500 + b"\n" + LINES + b"\0" * 40)
     assert (found.waiting, found.oldest_us, found.newest_us) == (3, NOW + 3, NOW + 9)
     assert found.watched.waiting_bytes == len(LINES)
-    assert found.size == HEADER_BYTES + 500 + 1 + len(LINES) + 40
+    assert found.watched.status.st_size == HEADER_BYTES + 500 + 1 + len(LINES) + 40
     assert found.created_us == NOW
     assert (found.half, found.fates.total(), found.watched.set_aside) == (0, 0, 0)
     assert not found.is_damaged
