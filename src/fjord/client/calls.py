@@ -9,7 +9,7 @@ nothing was done, so any command may be sent again.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, Final, Generic, TypeVar
@@ -114,6 +114,18 @@ def check_whole(name: str, number: int) -> int:
     if isinstance(number, bool):
         raise not_a(name, "a whole number", number)
     return found
+
+
+def check_dicts(name: str, wanted: str, rows: Sequence[object]) -> None:
+    """Makes sure that rows are dicts, or like them.
+
+    Raises:
+        TypeError: if one is not.
+    """
+    if set(map(type, rows)) != {dict}:
+        for row in rows:
+            if not isinstance(row, Mapping):
+                raise not_a(name, wanted, row)
 
 
 def is_number(given: object) -> bool:

@@ -452,6 +452,13 @@ class ExpectedTable:
                 raise ExistsError(Code.EXISTS, text) from None
 
 
+def expected(name: str, kind: Kind, settings: JobSettings | StreamSettings) -> ExpectedTable:
+    """Returns what to say of a jobs table or stream before its first use."""
+    encoded = _MODELS[kind].encode(settings)
+    command = CreateTable(name=name, kind=kind.number, settings=encoded)
+    return ExpectedTable(command, settings.keys())
+
+
 def differing_columns(there: Schema, wanted: Schema) -> list[str]:
     """Says in which columns two tables differ, at most so many of them."""
     has = {column.name: _words(column) for column in there.columns}

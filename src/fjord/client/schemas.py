@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fjord import jobs, streams, values
-from fjord.client.calls import Call, Result, Steps, not_a
+from fjord.client.calls import Call, Result, Steps, check_dicts, not_a
 from fjord.client.declared_tables import TableInfo, table_call
 from fjord.client.entries import Encoded, decode_value
 from fjord.declared import rows as declared_rows
@@ -134,10 +134,7 @@ class Schemas:
             LocalProtocolError: if they are no rows of this table.
             TypeError: if they are no rows at all.
         """
-        if set(map(type, rows)) != {dict}:
-            for row in rows:
-                if not isinstance(row, Mapping):
-                    raise not_a("each value, where one is a row,", "a dict", row)
+        check_dicts("each value, where one is a row,", "a dict", rows)
         found, keys = self._rows().encode(rows)
         return Encoded(found), Encoded(keys)
 

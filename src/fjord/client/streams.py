@@ -12,10 +12,10 @@ from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from fjord import commands, kinds, limits, values
+from fjord import commands, limits, values
 from fjord.client import calls, entries, history, subscribers
 from fjord.client.calls import Call, Steps, ask, done, expect, missing_rows
-from fjord.client.declared_tables import ExpectedTable, StreamSettings, encode_stream_settings
+from fjord.client.declared_tables import ExpectedTable, StreamSettings, expected
 from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import AsyncItems, KvCalls
@@ -32,6 +32,7 @@ from fjord.client.subscribers import (
 from fjord.columns import Strings
 from fjord.commands import Append, Reply
 from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
+from fjord.kinds import Kind
 from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
 
@@ -54,11 +55,7 @@ class StreamCalls:
         return Call(self.declare(settings).command, done)
 
     def declare(self, settings: StreamSettings) -> ExpectedTable:
-        encoded = encode_stream_settings(settings)
-        command = commands.CreateTable(
-            name=self.table, kind=kinds.Kind.STREAM.number, settings=encoded
-        )
-        return ExpectedTable(command, settings.keys())
+        return expected(self.table, Kind.STREAM, settings)
 
     # -- writes -----------------------------------------------------------------------------------
 
@@ -69,8 +66,10 @@ class StreamCalls:
 
     def append_many(self, values: Given, keys: Iterable[Key] | None) -> Call[int]:
         """Returns the call that appends messages in one commit."""
-        command = append_all(self.table, *self._encoded(values, keys))
-        return calls.nothing_to_do(0) if command is None else Call(command, _seq)
+        types, data, named = _columns(*self._encoded(values, keys))
+        if not types:
+            return calls.nothing_to_do(0)
+        return Call(_append(self.table, types, data, named), _seq)
 
     def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
         """Returns the calls that append messages in as few commits as can be."""
@@ -201,17 +200,6 @@ def append_one(table: str, value: Value, key: Key) -> Append:
         keys=Strings((0, len(name)), name),
         values=Strings((0, len(data)), data),
     )
-
-
-def append_all(table: str, given: Iterable[Value], keys: Iterable[Key] | None) -> Append | None:
-    """Returns the command that appends messages in one commit; None if there are none.
-
-    Raises:
-        ValueError: if there are not as many keys as values.
-        LocalProtocolError: if a key or a value is nothing that can be sent.
-    """
-    types, data, named = _columns(given, keys)
-    return _append(table, types, data, named) if types else None
 
 
 def append_parts(

@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.streams import append_all, append_one, append_parts
+from fjord.client.streams import StreamCalls, append_one, append_parts
 from fjord.columns import Strings
+from fjord.commands import Append, Command, Nop
 from fjord.errors import Code, LocalProtocolError
 from tests.unit.client.stream_samples import append_of
 
 
 def parts(values: Any, keys: Any = None) -> list[Any]:
     return list(append_parts("t", values, keys))
+
+
+def together(values: Any) -> Command:
+    return StreamCalls("t").append_many(values, None).command
 
 
 @pytest.mark.parametrize(
@@ -31,7 +36,7 @@ def test_values_are_encoded_by_their_types(values: Any, types: bytes, data: list
     (found,) = parts(values)
     assert (found.types, found.values.rows()) == (types, data)
     assert found.keys == Strings.of([b""] * len(data))
-    assert append_all("t", values, None) == found
+    assert together(values) == found
 
 
 def test_one_message_is_a_batch_of_one() -> None:
@@ -49,7 +54,7 @@ def test_keys_are_text_or_bytes() -> None:
 
 def test_of_nothing_nothing_is_made() -> None:
     assert parts([]) == parts(iter(())) == []
-    assert append_all("t", [], []) is None
+    assert together([]) == Nop()
 
 
 def test_there_is_a_key_for_each_value() -> None:
@@ -122,6 +127,6 @@ def test_a_message_that_is_too_large_goes_alone() -> None:
 
 
 def test_for_a_transaction_nothing_is_split() -> None:
-    found = append_all("t", [b""] * (limits.BATCH_ROWS_MAX + 1), None)
-    assert found is not None
+    found = together([b""] * (limits.BATCH_ROWS_MAX + 1))
+    assert isinstance(found, Append)
     assert len(found.types) == limits.BATCH_ROWS_MAX + 1

@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
-from fjord import commands, kinds, limits, values
+from fjord import commands, limits, values
 from fjord.client import calls, entries
 from fjord.client.calls import Call, done, expect, missing_rows, nothing_to_do
-from fjord.client.declared_tables import ExpectedTable, JobSettings, encode_job_settings
+from fjord.client.declared_tables import ExpectedTable, JobSettings, expected
 from fjord.client.entries import BLANK, AnyKey, Key, Seconds
 from fjord.client.jobs import push, records
 from fjord.client.jobs.push import PushColumns, PushOptions
@@ -24,6 +24,7 @@ from fjord.columns import Strings
 from fjord.commands import Command, Reply
 from fjord.errors import Code, RefusedError, RemoteProtocolError
 from fjord.jobs import PRIORITY_MAX, How, Priority, State, decode_settings
+from fjord.kinds import Kind
 from fjord.values import Value
 
 _OPTIONS: Final = PushOptions.__optional_keys__
@@ -94,11 +95,7 @@ class JobCalls:
         return Call(replace(self.declare(settings).command, changes=change), done)
 
     def declare(self, settings: JobSettings) -> ExpectedTable:
-        encoded = encode_job_settings(settings)
-        command = commands.CreateTable(
-            name=self.table, kind=kinds.Kind.JOBS.number, settings=encoded
-        )
-        return ExpectedTable(command, settings.keys())
+        return expected(self.table, Kind.JOBS, settings)
 
     # -- pushing ----------------------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ def _sweep(
     chunk_rows = _CHUNK_ROWS if rate is None else max(1, min(int(rate), _CHUNK_ROWS))
     progress = options.get("progress")
     given = _given_rows(options)
-    walk = _walk(table, options, _row_numbers)
+    walk = _walk(table, options, lambda page, places: [page.rows[place] for place in places])
     pages: Iterator[Call[list[int]] | list[int]]
     pages = iter(walk.next_call, None) if given is None else iter([given])
     done = dropped = 0
@@ -162,10 +162,6 @@ def _given_rows(options: DeadOptions) -> list[int] | None:
     if rows and not 0 <= min(rows) <= max(rows) < 2**64:
         raise ValueError("each of rows is a number of at most 64 bits")
     return rows
-
-
-def _row_numbers(page: JobPage, places: Iterable[int]) -> list[int]:
-    return [page.rows[place] for place in places]
 
 
 def _chooser(filters: DeadFilters) -> Callable[[JobPage], list[int]]:

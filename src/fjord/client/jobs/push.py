@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict, TypeVar
 
 from fjord.client import entries
-from fjord.client.calls import check_names, not_a
+from fjord.client.calls import check_dicts, check_names, not_a
 from fjord.client.entries import Encoded, Key, Seconds
 from fjord.client.schemas import Columns, Row, Schemas
 from fjord.columns import Strings, repeat
@@ -136,11 +136,7 @@ def _jobs(given: Any) -> list[Mapping[str, Any]]:
     if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
         raise not_a("what push_many takes", "a list of dicts", given)
     listed = list(given)
-    if set(map(type, listed)) != {dict}:
-        for row in listed:
-            if not isinstance(row, Mapping):
-                what = 'a dict such as {"key": ..., "value": ...}'
-                raise not_a("each job of push_many", what, row)
+    check_dicts("each job of push_many", 'a dict such as {"key": ..., "value": ...}', listed)
     return listed
 
 
