@@ -353,17 +353,14 @@ def _given(model: _Model, settings: Any) -> dict[str, Any]:
         shown = name.removesuffix("_us")
         if value == getattr(usual, name) or shown not in model.settings:
             continue
-        found[shown] = _seconds(value) if shown != name else _plain(value)
+        plain = str(value) if isinstance(value, str) else value  # without its enumeration
+        found[shown] = _seconds(value) if shown != name else plain
     return found
 
 
 def _seconds(duration_us: int) -> int | float:
     seconds, rest = divmod(duration_us, jobs.SECOND_US)
     return duration_us / jobs.SECOND_US if rest else seconds
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, str) else value  # of a name in an enumeration
 
 
 # -- what is there --------------------------------------------------------------------------------

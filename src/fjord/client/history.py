@@ -172,7 +172,8 @@ def spanned(command: Span) -> Steps[SpanInfo]:
         last = yield ask(rest, Spanned)
         if found.rows and not _fits(rest, last):
             break
-        found = _joined(found, last)
+        if last.rows:
+            found = replace(last, rows=found.rows + last.rows, size=found.size + last.size)
     return SpanInfo(
         seq=found.seq,
         rows=found.rows,
@@ -201,12 +202,6 @@ def _rest(command: Span, found: Spanned, after: int) -> Span | None:
 def _fits(rest: Span, found: Spanned) -> bool:
     has_room = not rest.rows_max or found.rows <= rest.rows_max
     return has_room and (not rest.bytes_max or found.size <= rest.bytes_max)
-
-
-def _joined(found: Spanned, further: Spanned) -> Spanned:
-    if not further.rows:
-        return found
-    return replace(further, rows=found.rows + further.rows, size=found.size + further.size)
 
 
 def _bound(name: str, given: int) -> int:

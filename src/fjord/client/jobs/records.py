@@ -7,7 +7,7 @@ bytes that are no UTF-8 are escaped as in `entries`, so that they can be given b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -446,20 +446,18 @@ def _read_generations(reply: Reply) -> list[Generation]:
             if not number.isdecimal():
                 raise RemoteProtocolError(Code.BAD_BATCH, f"a generation {number[:40]!r}")
             listed.setdefault(int(number), {})[what] = value
-    last = max(listed, default=0)
-    return [_generation(number, listed[number], last) for number in sorted(listed)]
-
-
-def _generation(number: int, numbers: Mapping[str, int], last: int) -> Generation:
     try:
-        return Generation(
-            number=number,
-            began_at=date(numbers["began_us"]),
-            first_row=numbers["first_row"],
-            schema=numbers["schema"],
-            jobs=numbers["jobs"],
-            is_current=number == last,
-        )
+        return [
+            Generation(
+                number=number,
+                began_at=date(numbers["began_us"]),
+                first_row=numbers["first_row"],
+                schema=numbers["schema"],
+                jobs=numbers["jobs"],
+                is_current=number == max(listed),
+            )
+            for number, numbers in sorted(listed.items())
+        ]
     except KeyError as error:
         text = f"numbers of a generation without {error.args[0]}"
         raise RemoteProtocolError(Code.BAD_BATCH, text) from None
