@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from fjord import limits
 from fjord.columns import Strings
@@ -452,20 +452,17 @@ def _live_push(command: Push, now_us: int) -> Push | None:
 
 
 def _only(command: Push, rows: Sequence[int]) -> Push:
-    def strings(column: Strings) -> Strings:
-        return Strings.of([column[at] for at in rows])
-
-    def numbers(column: Sequence[int]) -> Sequence[int]:
-        return array("Q", [column[at] for at in rows])
+    def chosen(column: Sequence[Any] | Strings) -> list[Any]:
+        return [column[at] for at in rows]
 
     return replace(
         command,
-        keys=strings(command.keys),
-        domains=strings(command.domains),
-        types=bytes([command.types[at] for at in rows]),
-        values=strings(command.values),
-        priorities=bytes([command.priorities[at] for at in rows]),
-        process_at_us=numbers(command.process_at_us),
-        expires_at_us=numbers(command.expires_at_us),
-        timestamps_us=numbers(command.timestamps_us),
+        keys=Strings.of(chosen(command.keys)),
+        domains=Strings.of(chosen(command.domains)),
+        types=bytes(chosen(command.types)),
+        values=Strings.of(chosen(command.values)),
+        priorities=bytes(chosen(command.priorities)),
+        process_at_us=array("Q", chosen(command.process_at_us)),
+        expires_at_us=array("Q", chosen(command.expires_at_us)),
+        timestamps_us=array("Q", chosen(command.timestamps_us)),
     )
