@@ -290,15 +290,11 @@ def _skip_erased(file: SpoolFile) -> int:
 def halves(load: Load, now_us: int) -> list[Load]:
     """Returns the two halves of a load that has several records."""
     middle = len(load.records) // 2
-    return [_part(load, part, now_us) for part in (slice(middle), slice(middle, None))]
+    return [as_of(load, now_us, part) for part in (slice(middle), slice(middle, None))]
 
 
-def as_of(load: Load, now_us: int) -> Load:
-    """Returns a load without what has expired at a moment."""
-    return _part(load, slice(None), now_us)
-
-
-def _part(load: Load, part: slice, now_us: int) -> Load:
+def as_of(load: Load, now_us: int, part: slice = slice(None)) -> Load:
+    """Returns a load, or a part of it, without what has expired at a moment."""
     records = load.records[part]
     batch = Gathering(now_us)
     added = batch.add_all(records)
