@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import codec
 from fjord.kestrel import importing as imports
-from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome, writer_of
+from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
@@ -315,18 +314,6 @@ def test_other_files_of_the_same_name_elsewhere_are_imported(daemon: Daemon, que
     assert set(take_all(daemon.url, "bikes")) == {b"one", b"two"}
 
 
-def test_what_an_older_pipeline_has_imported_counts_as_done(daemon: Daemon, queues: Path) -> None:
-    words = ("--to", daemon.url, "--queue", "bikes")
-    crc = zlib.crc32((queues / "bikes").read_bytes())
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("bikes", merge=False)
-        db.staging("bikes").commit(writer_of(str(queues), "bikes", "bikes"), 3 << 32 | crc, [])
-        for _ in range(2):
-            ended = run("import", queues, *words)
-            assert "1 item, imported into jobs table bikes before" in ended.stdout
-        assert db.jobs("bikes").count().waiting == 0
-
-
 def test_an_import_anew_may_pass_over_what_has_not_changed(daemon: Daemon, queues: Path) -> None:
     plain = ImportOptions(directory=str(queues), url=daemon.url)
     anew = replace(plain, is_anew=True, passes_unchanged=True)
@@ -366,21 +353,6 @@ def test_a_queue_of_which_nothing_lives_gets_no_table(daemon: Daemon, queues: Pa
         assert "old: 1 item, 0 imported into jobs table old (1 expired)" in ended.stdout
     with fjord.connect(daemon.url) as db:
         assert db.tables() == []
-
-
-def test_what_the_pipeline_has_imported_is_told(daemon: Daemon, queues: Path) -> None:
-    words = ("--to", daemon.url, "--queue", "cars")
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("cars", merge=False)
-        db.staging("cars").commit(writer_of(str(queues), "cars", "cars"), 7, [])
-        ended = run("import", queues, *words)
-        assert (ended.exit_code, ended.stdout) == (1, "")
-        assert "cars was imported into cars by fjord pipeline kestrel-import" in ended.stderr
-        assert "files have changed since" in ended.stderr
-        assert "--anew imports all" in ended.stderr
-        assert db.jobs("cars").count().waiting == 0
-        assert run("import", queues, *words, "--anew").exit_code == 0
-        assert db.jobs("cars").count().waiting == 5
 
 
 # -- whoever dies ---------------------------------------------------------------------------------
@@ -491,7 +463,7 @@ def test_interrupt_in_the_middle_loses_nothing(daemon: Daemon, tmp_path: Path) -
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
-def test_an_import_that_was_cut_short_does_not_go_on_behind_others(
+def test_an_import_that_was_cut_short_is_done_anew_and_known_then(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     fill(tmp_path / "queues" / "cars", numbered(MANY))
@@ -500,9 +472,6 @@ def test_an_import_that_was_cut_short_does_not_go_on_behind_others(
         imported(plain, interrupt)
     with fjord.connect(daemon.url) as db:
         before = db.jobs("cars").count().waiting
-        db.staging("cars").commit(writer_of(plain.directory, "cars", "cars"), 7, [])
-        with pytest.raises(FjordError, match="by fjord pipeline kestrel-import"):
-            imported(plain)
         (anew,), (again,) = imported(replace(plain, is_anew=True)), imported(plain)
         assert (anew.before, anew.tally.imported, again.before) == (0, MANY, MANY)
         assert db.jobs("cars").count().waiting == before + MANY

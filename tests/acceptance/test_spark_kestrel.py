@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,12 @@ import fjord
 from fjord import limits
 from fjord.cli.commands import app
 from fjord.cli.pipelines import running
-from fjord.client.connection import Connection
 from fjord.clock import SystemClock
-from fjord.columns import Strings
-from fjord.commands import CommitStages
 from fjord.errors import FjordError
-from fjord.kestrel import codec, importing
+from fjord.kestrel import codec
 from fjord.kestrel.importing import Importer, ImportOptions
 from fjord.spark.pipelines import kestrel_import as pipeline
 from fjord.spark.pipelines.kestrel_import import kestrel_import
-from fjord.values import Type
 from tests.acceptance.daemon import Daemon
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
@@ -210,43 +205,6 @@ def test_progress_goes_on_with_each_queue(
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0, 800)
     assert any(0 < done < 800 for done in seen)
-
-
-def test_a_batch_that_an_older_pipeline_has_begun_is_brought_to_its_end(
-    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
-) -> None:
-    path = put(tmp_path, "begun", item(b"of the file"))
-    database.create_jobs("begun", merge=False)
-    stage = database.staging("begun").push(
-        keys=Strings.of([b""]),
-        domains=Strings.of([b""]),
-        types=bytes([Type.BUFFER]),
-        values=Strings.of([b"of who has begun it"]),
-        priorities=bytes([100]),
-        process_at_us=[0],
-        expires_at_us=[0],
-        timestamps_us=[0],
-    )
-    command = CommitStages(
-        table="begun",
-        writer=importing.writer_of(str(tmp_path), "begun", "begun"),
-        batch=zlib.crc32(path.read_bytes()),
-        stages=[stage],
-    )
-    with contextlib.closing(Connection(daemon.url, timeout=30)) as connection:
-        connection.execute(command)  # decided, and its driver is killed here
-    assert database.jobs("begun").count().waiting == 0
-    dry = kestrel_import(spark, str(tmp_path), daemon.url, dry_run=True)
-    assert (dry.figures["queues_there_before"], database.jobs("begun").count().waiting) == (1, 0)
-    for anew in (False, True):
-        report = kestrel_import(spark, str(tmp_path), daemon.url, anew=anew)
-        assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
-    assert [job.value for job in database.jobs("begun").next(count=5)] == [b"of who has begun it"]
-    assert plainly(tmp_path, daemon.url) == (1, 1)
-    path.write_bytes(path.read_bytes() + written(item(b"new")))
-    with pytest.raises(FjordError, match=r"files of begun have changed since .*--anew imports"):
-        kestrel_import(spark, str(tmp_path), daemon.url)
-    assert kestrel_import(spark, str(tmp_path), daemon.url, anew=True).figures["written"] == 2
 
 
 def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:

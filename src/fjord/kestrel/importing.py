@@ -15,9 +15,6 @@ CRC there knows that the files have changed since.  Items that are left out coun
 That writer is known by the directory.  A second one is known by the bytes of the files, and goes
 along with it: it tells whoever has the same files somewhere else.
 
-The pipeline of an older Fjord wrote a queue as one batch of a writer of the table, whose number has
-the CRC of the files in its low 32 bits.  Such a batch is brought to its end, and counts as done.
-
 An item was inserted when it was added to the queue, and is due since then.  Both dates never go
 back from one item to the next, since the order of jobs is that of their dates.
 """
@@ -30,7 +27,7 @@ import hashlib
 import os
 from array import array
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from operator import add
@@ -43,7 +40,6 @@ from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
 from fjord.client.declared_tables import table_call
 from fjord.client.jobs.calls import JobCalls
-from fjord.client.staging import commit_steps
 from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
@@ -75,7 +71,6 @@ _DONE_BITS: Final = 32
 _DONE_MASK: Final = (1 << _DONE_BITS) - 1
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
-_BATCH_CRC_MASK: Final = 0xFFFF_FFFF
 _DIGEST_BYTES: Final = 16
 _SHOWN_MAX: Final = 5
 
@@ -175,11 +170,6 @@ def done_of(at: int, files_at: int, crc: int) -> int | None:
     return max(done_by(at), files_at, 0)
 
 
-def is_batch_of(batch: int, crc: int) -> bool:
-    """Says whether the pipeline of an older Fjord has made this batch of files of this CRC."""
-    return batch & _BATCH_CRC_MASK == crc
-
-
 class Tally(NamedTuple):
     """What becomes of items."""
 
@@ -206,24 +196,16 @@ class Load:
         """How many items are done with it, left out or not."""
         return len(self.data) + self.too_large
 
+    def tally(self, live_count: int) -> Tally:
+        """Returns what becomes of its items if so many of them are sent."""
+        return Tally(live_count, len(self.data) - live_count, self.too_large)
+
     def live(self, now_us: int) -> Sequence[int]:
         """Returns which of its items have not expired."""
         expiries = self.expiries_us
         if not any(expiries):
             return range(len(expiries))
         return [at for at, expiry_us in enumerate(expiries) if not expiry_us or expiry_us > now_us]
-
-
-def tally(items: Iterable[Item], now_us: int) -> Tally:
-    """Counts what would become of items by now."""
-    count = expired = too_large = 0
-    for data, _, expiry_ms, _ in items:
-        count += 1
-        if len(data) > limits.VALUE_BYTES_MAX:
-            too_large += 1
-        elif expiry_ms and _expiry_us(expiry_ms) <= now_us:
-            expired += 1
-    return Tally(count - expired - too_large, expired, too_large)
 
 
 def dates(items: Sequence[Item], first_ms: int, now_ms: int) -> list[int]:
@@ -307,8 +289,6 @@ _NEVER_US: Final = 2**62
 # -- importing the queues of a directory ----------------------------------------------------------
 
 
-# Items that are counted before the progress is shown again.
-_COUNTED: Final = 10_000
 _AGAIN: Final = "nothing is lost or twice: run the same command again to go on"
 
 Show = Callable[[str, int, int], None]  # what is done, how far, of how much
@@ -360,12 +340,16 @@ class ImportTarget:
     crc: int  # of the files of the queue
     size: int  # of them
     writer: str = ""  # says how far it is; empty: the table is not there yet
-    at: int = UNKNOWN  # where that writer is
     files_writer: str = ""  # says the same of these files, wherever they are; empty: nobody does
-    files_at: int = UNKNOWN
-    plain_writer: str = ""  # of imports without --anew; goes along if it is behind, empty: it stays
-    plain_at: int = UNKNOWN
-    batch: int = UNKNOWN  # the pipeline of an older Fjord has written these files as
+    places: Mapping[str, int] = field(default_factory=dict)  # where all writers are that go along
+
+    def done(self, places: Mapping[str, int]) -> int | None:
+        """Returns how many items are done if the writers are at these places.
+
+        None if the files are not those with which the import of this directory has begun.
+        """
+        at = places.get(self.writer, UNKNOWN)
+        return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,7 +398,7 @@ class Importer:
             return outcome
         with self._opened(outcome.queue) as found:
             if found.crc() != plan.target.crc:
-                raise self._changed(outcome.queue)
+                raise self.changed(outcome.queue)
             sending = Sending(
                 loads(found.items(), self._clock.wall_us(), skip=outcome.before),
                 plan.target,
@@ -425,15 +409,6 @@ class Importer:
             except UnavailableError as error:
                 raise UnavailableError(f"{error}; {_AGAIN}") from error
         return replace(outcome, tally=sending.tally)
-
-    def send_rest(self, plan: ImportPlan) -> ImportOutcome:
-        """Does what `send` does, though some of the queue may be there since it was planned."""
-        queue, table = plan.outcome.queue, plan.outcome.table
-        with self._daemon() as daemon:
-            fresh = self._plan(queue, table, daemon)
-            if fresh.target.crc != plan.target.crc:
-                raise self._changed(queue)
-            return self.send(self._settle(fresh, daemon))
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -448,9 +423,6 @@ class Importer:
             if _table_id(daemon, table) is not None:
                 target = self._asked(self._named(queue, target, daemon), daemon)
             before = self._before(queue, target, found.count)
-            if target.writer and before < found.count:
-                target = replace(target, batch=self._batch(queue, target, daemon))
-                before = before if target.batch == UNKNOWN else found.count
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
@@ -468,28 +440,20 @@ class Importer:
     def _settle(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Makes the table of a queue that has items to import, if it is not there.
 
-        Of one that is done, that is noted for this directory: its files alone may have said so, or
-        the batch of an older pipeline, which is brought to its end.
+        Of one that is done, that is noted for this directory: its files alone may have said so.
         """
         target, outcome = plan.target, plan.outcome
-        if target.batch != UNKNOWN:
-            writer = writer_of(self._options.directory, outcome.queue, target.table)
-            commit = commit_steps(target.table, writer, target.batch, [])
-            Runner(daemon).follow(commit)
-        if done_of(target.at, UNKNOWN, target.crc) != outcome.before == outcome.items:
-            self._note(target, outcome.items, daemon)
+        at = target.places.get(target.writer, UNKNOWN)
+        if done_of(at, UNKNOWN, target.crc) != outcome.before == outcome.items:
+            number = number_of(target.crc, outcome.items)
+            reply = daemon.execute(
+                commands.Advance(writer=target.writer, expected=at, batch=number)
+            )
+            if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
+                raise reply.error()
         if outcome.is_done or target.writer or not outcome.tally.imported:
             return plan
         return replace(plan, target=self._named(outcome.queue, target, daemon))
-
-    def _note(self, target: ImportTarget, items: int, daemon: Connection) -> None:
-        """Notes for this directory that all of a queue is done."""
-        number = number_of(target.crc, items)
-        reply = daemon.execute(
-            commands.Advance(writer=target.writer, expected=target.at, batch=number)
-        )
-        if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
-            raise reply.error()
 
     def _named(self, queue: str, target: ImportTarget, daemon: Connection) -> ImportTarget:
         """Makes a table, or finds that it is as it should be; its writers have names then.
@@ -509,62 +473,43 @@ class Importer:
         crc, plain = target.crc, writer_of(self._options.directory, queue, table, table_id)
         if self._options.is_anew:
             anew = writer_of(self._options.directory, queue, table, table_id, crc)
-            return replace(target, writer=anew, plain_writer=plain)
-        files_writer = files_writer_of(queue, table, table_id, crc=crc, size=target.size)
-        return replace(target, writer=plain, files_writer=files_writer)
+            return replace(target, writer=anew, places={anew: UNKNOWN, plain: UNKNOWN})
+        files = files_writer_of(queue, table, table_id, crc=crc, size=target.size)
+        return replace(
+            target,
+            writer=plain,
+            files_writer=files,
+            places={plain: UNKNOWN, files: UNKNOWN},
+        )
 
     def _asked(self, target: ImportTarget, daemon: Connection) -> ImportTarget:
         """Asks where the writers are."""
-        at = Runner(daemon).run(_writer_call(target.writer))
-        if target.files_writer:
-            files_at = Runner(daemon).run(_writer_call(target.files_writer))
-            return replace(target, at=at, files_at=files_at)
-        plain_at = Runner(daemon).run(_writer_call(target.plain_writer))
-        if plain_at != UNKNOWN and not is_same(plain_at, target.crc):
-            # It is of other files, so that whoever goes by it is refused.
-            return replace(target, at=at, plain_writer="")
-        if plain_at != UNKNOWN and self._options.passes_unchanged:
-            return replace(target, writer=target.plain_writer, at=plain_at, plain_writer="")
-        return replace(target, at=at, plain_at=plain_at)
+        places = {one: Runner(daemon).run(_writer_call(one)) for one in target.places}
+        if self._options.is_anew:
+            # The writer of imports without --anew goes along.
+            ((writer, at), (plain, plain_at)) = places.items()
+            if plain_at != UNKNOWN and not is_same(plain_at, target.crc):
+                # It is of other files, so that whoever goes by it is refused.
+                places = {writer: at}
+            elif plain_at != UNKNOWN and self._options.passes_unchanged:
+                return replace(target, writer=plain, places={plain: plain_at})
+        return replace(target, places=places)
 
     def _before(self, queue: str, target: ImportTarget, count: int) -> int:
         """Returns how many items of a queue are done, going by where its writers are."""
-        done = done_of(target.at, target.files_at, target.crc)
+        done, at = target.done(target.places), target.places.get(target.writer, UNKNOWN)
         if done is None:
             raise FjordError(
-                f"the files of {queue} have changed since {done_by(target.at)} items of it "
+                f"the files of {queue} have changed since {done_by(at)} items of it "
                 "were imported; --anew imports all that is in it now"
             )
-        if done and target.at == UNKNOWN and not self._options.is_moved:
+        if done and at == UNKNOWN and not self._options.is_moved:
             raise FjordError(
                 f"{done} of the {count} items in these files of {queue} were imported into "
                 f"{target.table} before, from another directory; --moved counts them as done, "
                 "--anew imports all of them"
             )
         return done
-
-    def _batch(self, queue: str, target: ImportTarget, daemon: Connection) -> int:
-        """Returns the batch as which the pipeline of an older Fjord has written these files.
-
-        UNKNOWN if none has, or if that does not matter.
-
-        Raises:
-            FjordError: if one has written other files of this queue.
-        """
-        options = self._options
-        if options.is_anew and not options.passes_unchanged:
-            return UNKNOWN
-        writer = writer_of(options.directory, queue, target.table)
-        batch = Runner(daemon).run(_writer_call(writer, target.table))
-        if batch == UNKNOWN or is_batch_of(batch, target.crc):
-            return batch
-        if options.is_anew:
-            return UNKNOWN
-        raise FjordError(
-            f"{queue} was imported into {target.table} by fjord pipeline kestrel-import of an "
-            "older Fjord, and its files have changed since: what is still in it would be there "
-            "twice; --anew imports all that is in it now"
-        )
 
     def _check_sizes(self, outcomes: Sequence[ImportOutcome]) -> None:
         """Makes sure that nothing is too large, unless that is to be left out."""
@@ -578,13 +523,10 @@ class Importer:
 
     def _tally(self, found: Contents, before: int) -> Tally:
         """Counts what is to become of items that are not done yet."""
-        counted = Tally()
-        if before == found.count:
-            return counted
-        now_us, items = self._clock.wall_us(), islice(found.items(), before, None)
-        while any(some := tally(islice(items, _COUNTED), now_us)):
-            counted = counted.plus(some)
-            self._show(f"looking at {found.queue}", before + sum(counted), found.count)
+        counted, now_us = Tally(), self._clock.wall_us()
+        for load in loads(found.items(), now_us, skip=before) if before < found.count else ():
+            counted = counted.plus(load.tally(len(load.live(now_us))))
+            self._show(f"looking at {found.queue}", load.end, found.count)
         return counted
 
     # -- inside -----------------------------------------------------------------------------------
@@ -593,7 +535,7 @@ class Importer:
         url = self._options.url
         return contextlib.closing(Connection(url, timeout=limits.REPLY_SECONDS_MAX))
 
-    def _changed(self, queue: str) -> DirectoryError:
+    def changed(self, queue: str) -> DirectoryError:
         return DirectoryError(
             f"the files of {queue} in {self._options.directory} changed while they were read; "
             "stop the writer"
@@ -631,10 +573,10 @@ def _table_id(daemon: Connection, table: str) -> int | None:
         return None
 
 
-def _writer_call(writer: str, table: str = "") -> Call[int]:
-    """Asks where a writer is, of a table or of none; UNKNOWN if it is nowhere."""
+def _writer_call(writer: str) -> Call[int]:
+    """Asks where a writer is; UNKNOWN if it is nowhere."""
     return Call(
-        commands.AskWriter(table=table, writer=writer),
+        commands.AskWriter(table="", writer=writer),
         lambda reply: expect(reply, commands.Committed).batch,
     )
 
@@ -675,11 +617,7 @@ class Sending:
         self._target = target
         self._on_done = on_done
         # Where the writers are once all that is under way has arrived.
-        self._places = {target.writer: target.at}
-        if target.files_writer:
-            self._places[target.files_writer] = target.files_at
-        if target.plain_writer:
-            self._places[target.plain_writer] = target.plain_at
+        self._places = dict(target.places)
         self._clock = SystemClock()
         self._flight: deque[_Sent] = deque()
         self._again: deque[Load] = deque()  # to be sent before any other
@@ -736,9 +674,8 @@ class Sending:
                 self._places[writer] = number
 
     def _confirm(self, sent: _Sent) -> None:
-        load, expired = sent.load, len(sent.load.data) - sent.imported
-        self.tally = self.tally.plus(Tally(sent.imported, expired, load.too_large))
-        self._on_done(load.end)
+        self.tally = self.tally.plus(sent.load.tally(sent.imported))
+        self._on_done(sent.load.end)
 
     async def _go_back(self, connection: AsyncConnection, refusal: commands.Refusal) -> None:
         """Something was refused, and so was all behind it: what has not arrived is to be sent."""
@@ -762,12 +699,10 @@ class Sending:
         Raises:
             FjordError: if it was not this import that has done them.
         """
-        target = self._target
         for writer in self._places:
             call = _writer_call(writer)
             self._places[writer] = call.result(await connection.execute(call.command))
-        files_at = self._places.get(target.files_writer, UNKNOWN)
-        done = done_of(self._places[target.writer], files_at, target.crc)
+        done = self._target.done(self._places)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
         if done is None or done not in ends:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import Final, NotRequired, TypedDict, Unpack
 
@@ -109,7 +110,13 @@ def _send(
 
 
 def _send_one(wanted: ImportOptions, done: Accumulator[int], plan: ImportPlan) -> ImportOutcome:
-    sent = Importer(wanted).send_rest(plan)
+    """Imports one queue, of which some may be there since it was planned."""
+    queue, table = plan.outcome.queue, plan.outcome.table
+    importer = Importer(replace(wanted, queues=(queue,), tables=(f"{queue}={table}",)))
+    (fresh,) = importer.plans()
+    if fresh.target.crc != plan.target.crc:
+        raise importer.changed(queue)
+    sent = importer.send(fresh)
     done.add(plan.outcome.items - plan.outcome.before)
     return sent
 
