@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 import fjord
 from fjord.cli.commands import app
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, inspect
+from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Dialect, Item, Op
-from fjord.kestrel.reading import ReadOptions
 from tests.acceptance.daemon import FJORD
 
 ADD_MS = 1_700_000_000_000
@@ -56,7 +55,7 @@ def fill(path: Path, data: Sequence[bytes]) -> None:
 
 def in_queue(directory: Path, queue: str) -> list[Item]:
     """Returns what a queue has, what is open first."""
-    found = inspect.read_contents(LocalDisk(), str(directory), queue, ReadOptions())
+    found = inspect.Contents(reading.survey(LocalDisk(), str(directory), queue))
     with contextlib.closing(found):
         return list(found.items())
 

@@ -364,7 +364,8 @@ def pack_queues(
 ) -> Iterator[Packed | DirectoryError]:
     """Packs the queues of a directory, or one, and yields what became of each.
 
-    One that cannot be read, or has no space, stays as it is; the others are packed all the same.
+    What is open stays open, and queues may be larger than memory.  One that cannot be read, or has
+    no space, stays as it is; the others are packed all the same.
 
     Raises:
         NotFoundError: if there is no such queue.
@@ -376,9 +377,15 @@ def pack_queues(
         with locked(disk, folder):
             for name in found:
                 try:
-                    yield pack_queue(
-                        disk, folder, name, config, clock, item_bytes_max=item_bytes_max
+                    journal = Journal(
+                        disk,
+                        folder,
+                        name,
+                        dialect=config.dialect,
+                        now_ms=lambda: clock.wall_us() // 1000,
+                        item_bytes_max=item_bytes_max,
                     )
+                    yield _pack(PersistentQueue(name, config, clock, journal), journal)
                 except (OSError, DirectoryError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
                     yield DirectoryError(f"{name} was not packed: {reason}")
@@ -386,36 +393,11 @@ def pack_queues(
         raise DirectoryError(f"cannot open {folder}: {error.strerror}") from error
 
 
-def pack_queue(
-    disk: disks.Disk,
-    folder: str,
-    queue: str,
-    config: QueueConfig,
-    clock: Clock,
-    *,
-    item_bytes_max: int = codec.ITEM_BYTES_MAX,
-) -> Packed:
-    """Rewrites the files of a queue to what is in it, in a directory that is `locked`.
-
-    What is open stays open.  Larger queues than memory are packed, too.
-
-    Raises:
-        OSError: if there is no space; nothing has changed.
-        DirectoryError: if there is something that cannot be read.
-    """
-    journal = Journal(
-        disk,
-        folder,
-        queue,
-        dialect=config.dialect,
-        now_ms=lambda: clock.wall_us() // 1000,
-        item_bytes_max=item_bytes_max,
-    )
-    opened = PersistentQueue(queue, config, clock, journal)
-    stats = opened.stats()
-    opened.pack()
+def _pack(queue: PersistentQueue, journal: Journal) -> Packed:
+    stats = queue.stats()
+    queue.pack()
     return Packed(
-        queue=queue,
+        queue=queue.name,
         items=int(stats["items"]),
         open_items=int(stats["open_transactions"]),
         bytes_before=int(stats["logsize"]),

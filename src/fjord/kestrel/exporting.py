@@ -36,7 +36,6 @@ from fjord.errors import (
 )
 from fjord.jobs import State
 from fjord.kestrel import codec, collection, inspect, names, reading
-from fjord.kestrel.codec import Dialect
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.reading import Sum
 from fjord.values import Type
@@ -87,20 +86,20 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
     connection = Connection(options.url, timeout=limits.REPLY_SECONDS_MAX)
     with Database(connection, name=connection.name, is_remote=True) as db:
         kind = db.table(options.table).kind
-        source: _Jobs | _Messages
+        source = _Source(options.table, db, clock.wall_us(), show)
         if kind == kinds.Kind.JOBS:
             if options.after is not None or options.subscriber:
                 raise UsageError("--after and --subscriber are for streams; this is a jobs table")
-            source = _Jobs(options.table, db, clock.wall_us(), show)
+            chunks = source.jobs()
         elif kind == kinds.Kind.STREAM:
-            source = _Messages(options.table, db, _start(options, db), show)
+            chunks = source.messages(_start(options, db))
         else:
             raise UsageError(f"{options.table} is a {kind} table; a queue has jobs or messages")
         size = write(
             LocalDisk(),
             options.directory,
             queue,
-            source.chunks(),
+            chunks,
             appends=options.appends,
             now_ms=lambda: clock.wall_us() // 1000,
         )
@@ -126,8 +125,8 @@ def _start(options: ExportOptions, db: Database) -> int:
     raise NotFoundError(Code.NOT_FOUND, text)
 
 
-class _Jobs:
-    """The jobs of a table: taken ones, then those that are due, then those that are not yet."""
+class _Source:
+    """The values of a table, as ops that add them to a queue; counts them meanwhile."""
 
     def __init__(self, table: str, db: Database, now_us: int, show: Show) -> None:
         self._table = table
@@ -136,22 +135,22 @@ class _Jobs:
         self._show = show
         self.items = self.expired = 0
 
-    def chunks(self) -> Iterator[bytes]:
+    def jobs(self) -> Iterator[bytes]:
+        """Yields jobs that are taken, then those that are due, then those that are not yet."""
         begun = self._db.stats()["applied_seq"]
         counts = self._db.jobs(self._table).count()
         total = counts.waiting + counts.taken
-        has_later = False
         for page in self._pages(State.TAKEN):
-            yield self._chunk(page, range(len(page.types)), total)
+            yield self._jobs_chunk(page, range(len(page.types)), total)
+        has_later = False
         for page in self._pages(State.WAITING):
             due = [at for at, date_us in enumerate(page.process_at_us) if date_us <= self._now_us]
             has_later = has_later or len(due) < len(page.types)
-            yield self._chunk(page, due, total)
-        if has_later:
-            for page in self._pages(State.WAITING):
-                dates_us = enumerate(page.process_at_us)
-                later = [at for at, date_us in dates_us if date_us > self._now_us]
-                yield self._chunk(page, later, total)
+            yield self._jobs_chunk(page, due, total)
+        for page in self._pages(State.WAITING) if has_later else ():
+            dates_us = enumerate(page.process_at_us)
+            later = [at for at, date_us in dates_us if date_us > self._now_us]
+            yield self._jobs_chunk(page, later, total)
         # Nothing shows a jobs table as of one moment, but its history tells what was done since.
         if any(len(piece.first_seqs) for piece in self._db.scan(self._table, begun + 1)):
             raise FjordError(
@@ -159,12 +158,24 @@ class _Jobs:
                 "who pushes and takes its jobs, and export it again"
             )
 
+    def messages(self, after: int) -> Iterator[bytes]:
+        """Yields the messages that there were when the first of them was read."""
+        place: int | MessageBatch = after
+        while True:
+            batch = self._db.stream(self._table).read(_MESSAGES, after=place)
+            for part in batch.columns:
+                yield self._messages_chunk(part)
+            self._show(self.items, None)
+            if batch.end_of_snapshot:
+                return
+            place = batch
+
     def _pages(self, state: State) -> Iterator[JobPage]:
         walk = JobWalk(self._table, state, lambda page: [page])
         while (call := walk.next_call()) is not None:
             yield from self._db.runner.run(call)
 
-    def _chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
+    def _jobs_chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
         expiries_us = page.expires_at_us
         live = [at for at in rows if not 0 < expiries_us[at] <= self._now_us]
         self.expired += len(rows) - len(live)
@@ -178,28 +189,7 @@ class _Jobs:
             [expiries_us[at] for at in live],
         )
 
-
-class _Messages:
-    """The messages of a stream that there were when the first of them was read."""
-
-    def __init__(self, table: str, db: Database, after: int, show: Show) -> None:
-        self._stream = db.stream(table)
-        self._after = after
-        self._show = show
-        self.items = self.expired = 0
-
-    def chunks(self) -> Iterator[bytes]:
-        place: int | MessageBatch = self._after
-        while True:
-            batch = self._stream.read(_MESSAGES, after=place)
-            for part in batch.columns:
-                yield self._chunk(part)
-            self._show(self.items, None)
-            if batch.end_of_snapshot:
-                return
-            place = batch
-
-    def _chunk(self, part: MessageColumns) -> bytes:
+    def _messages_chunk(self, part: MessageColumns) -> bytes:
         types, data, dates_us = part.types, part.values.rows(), part.at_us
         if ops.TOMBSTONE in types:
             rows = [at for at, type_ in enumerate(types) if type_ != ops.TOMBSTONE]
@@ -221,14 +211,8 @@ def encoded(
     Bytes and text are items as they are, other values as they are written; None is empty.
     """
     return b"".join(
-        codec.encode(
-            codec.addx(
-                item_data(type_, one),
-                add_ms=added // 1000,
-                expiry_ms=-(-expiry // 1000),  # rounded up: 0 would be never
-            ),
-            Dialect.V24,
-        )
+        # The expiry is rounded up: 0 would be never.
+        codec.encode_addx(item_data(type_, one), added // 1000, -(-expiry // 1000))
         for type_, one, added, expiry in zip(types, data, added_us, expiries_us, strict=True)
     )
 
@@ -284,9 +268,7 @@ def write(
 
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
-    with contextlib.closing(
-        inspect.read_contents(disk, folder, queue, reading.ReadOptions())
-    ) as found:
+    with contextlib.closing(inspect.Contents(reading.survey(disk, folder, queue))) as found:
         try:
             found.check()
         except CorruptionError as error:

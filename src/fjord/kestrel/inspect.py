@@ -8,16 +8,15 @@ import functools
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar, cast
 
-from fjord import disk as disks
 from fjord import limits
 from fjord.kestrel import codec, reading
 from fjord.kestrel.codec import Item, OpBatch, Opcode
 from fjord.kestrel.journal import Segment, Segments
-from fjord.kestrel.reading import JournalFile, Missing, QueueSurvey, ReadOptions, UnreadableError
+from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions, UnreadableError
 from fjord.kestrel.waiting import APPLIERS, QueueFold, Sized, Waiting
 
 # So much is read between two steps of the progress.
@@ -82,7 +81,7 @@ class QueueReport:
 def verify(
     surveys: Iterable[QueueSurvey],
     progress: Progress = lambda done, total: None,
-    options: ReadOptions | None = None,
+    options: ReadOptions = reading.PLAIN,
 ) -> Iterator[QueueReport]:
     """Reads all files of these queues, and yields what there is of each.
 
@@ -103,12 +102,20 @@ def verify(
 
 
 def _verify_queue(
-    found: QueueSurvey, advance: Callable[[int], None], options: ReadOptions | None
+    found: QueueSurvey, advance: Callable[[int], None], options: ReadOptions
 ) -> QueueReport:
     state = Counting()
     reports = [_read(file, state, advance, options) for file in found.files]
-    reports += [_refused(error) for error in found.unreadable]
-    reports += [_missing(lost) for lost in found.missing]
+    reports += [
+        FileReport(path=error.path, ending=Ending.UNREADABLE, reason=error.reason)
+        for error in found.unreadable
+    ]
+    reports += [
+        FileReport(
+            path=lost.path, ending=Ending.MISSING, skipped_bytes=lost.sum.size, reason=lost.reason
+        )
+        for lost in found.missing
+    ]
     return QueueReport(
         queue=found.queue,
         files=reports,
@@ -128,7 +135,7 @@ def _read(
     file: JournalFile,
     state: Counting,
     advance: Callable[[int], None],
-    options: ReadOptions | None,
+    options: ReadOptions,
 ) -> FileReport:
     ops = told = 0
     try:
@@ -138,35 +145,20 @@ def _read(
             if file.read_bytes >= told + _STEP_BYTES:
                 advance(file.read_bytes - told)
                 told = file.read_bytes
+        offset = file.broken.offset if file.broken else file.size
+        ending, reason = _judged(file)
     except UnreadableError as error:
-        return replace(
-            _refused(error),
-            bytes=file.size,
-            ops=ops,
-            offset=file.read_bytes,
-            skipped_bytes=file.size - file.read_bytes,
-        )
+        offset, ending, reason = file.read_bytes, Ending.UNREADABLE, error.reason
     finally:
         advance(file.size - told)
-    ending, reason = _judged(file)
     return FileReport(
         path=file.path,
         ending=ending,
         bytes=file.size,
         ops=ops,
-        offset=file.broken.offset if file.broken else file.size,
-        skipped_bytes=file.skipped_bytes,
+        offset=offset,
+        skipped_bytes=file.size - offset,
         reason=reason,
-    )
-
-
-def _refused(error: UnreadableError) -> FileReport:
-    return FileReport(path=error.path, ending=Ending.UNREADABLE, reason=error.reason)
-
-
-def _missing(lost: Missing) -> FileReport:
-    return FileReport(
-        path=lost.path, ending=Ending.MISSING, skipped_bytes=lost.sum.size, reason=lost.reason
     )
 
 
@@ -311,7 +303,7 @@ class Contents:
     def __init__(
         self,
         found: QueueSurvey,
-        options: ReadOptions,
+        options: ReadOptions = reading.PLAIN,
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         on_bytes: Callable[[int], None] = lambda size: None,
@@ -387,17 +379,3 @@ class Contents:
 
     def close(self) -> None:
         self._waiting.close()
-
-
-def read_contents(
-    disk: disks.Disk,
-    directory: str,
-    queue: str,
-    options: ReadOptions,
-    *,
-    memory_bytes_max: int = MEMORY_BYTES_MAX,
-    on_bytes: Callable[[int], None] = lambda size: None,
-) -> Contents:
-    """Reads a queue of a directory, see `Contents`; it is empty if there is none."""
-    found = reading.survey(disk, directory, queue)
-    return Contents(found, options, memory_bytes_max=memory_bytes_max, on_bytes=on_bytes)

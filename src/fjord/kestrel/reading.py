@@ -24,7 +24,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, NoReturn, TypeVar
+from typing import Final, NamedTuple, NoReturn
 
 import google_crc32c
 
@@ -33,8 +33,6 @@ from fjord import limits
 from fjord.errors import Code, CorruptionError, DirectoryError, NotFoundError
 from fjord.kestrel import codec, names
 from fjord.kestrel.codec import Broken, Decoder, OpBatch, Placed
-
-_T = TypeVar("_T")
 
 _CHUNK_BYTES: Final = 1 * limits.MIB
 # A look at the directory is repeated while files are renamed meanwhile.
@@ -47,6 +45,9 @@ class ReadOptions:
 
     now_ms: int = 0  # the add time of items that have none
     item_bytes_max: int = codec.ITEM_BYTES_MAX  # larger ones are damage
+
+
+PLAIN: Final = ReadOptions()
 
 
 class JournalFile:
@@ -107,22 +108,18 @@ class JournalFile:
         if known and is_held_to(known, self.size, self._identity or "", self._written_s):
             self.sum = known
 
-    def ops(self, options: ReadOptions | None = None) -> Iterator[Placed]:
-        """Yields the ops of the file.
+    def ops(self, options: ReadOptions = PLAIN) -> Iterator[Placed]:
+        """Yields the ops of `batches` one by one."""
+        for batch in self.batches(options):
+            yield from batch.ops()
+
+    def batches(self, options: ReadOptions = PLAIN) -> Iterator[OpBatch]:
+        """Reads the file, and yields its ops, many at a time.
 
         Raises:
             DirectoryError: if the file cannot be read, or was renamed or removed meanwhile.
         """
-        decoder = _decoder(options)
-        return self._through(decoder, decoder.ops)
-
-    def batches(self, options: ReadOptions | None = None) -> Iterator[OpBatch]:
-        """Yields the same ops many at a time; see `ops`."""
-        decoder = _decoder(options)
-        return self._through(decoder, decoder.batches)
-
-    def _through(self, decoder: Decoder, take: Callable[[], Iterator[_T]]) -> Iterator[_T]:
-        """Reads the file, and yields what is taken from the decoder."""
+        decoder = Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
         with contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
@@ -133,11 +130,11 @@ class JournalFile:
                 self._add_to_crc(data)
                 self.read_bytes += len(data)
                 decoder.feed(data)
-                yield from take()
+                yield from decoder.batches()
                 if decoder.broken is not None:
                     break
             decoder.end()
-            yield from take()
+            yield from decoder.batches()
             self.broken = self._judge(file, decoder.broken)
         self.changed = self._difference()
 
@@ -380,11 +377,6 @@ def readable(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def _decoder(options: ReadOptions | None) -> Decoder:
-    options = options or ReadOptions()
-    return Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
 
 
 def _names(disk: disks.Disk, directory: str) -> list[str]:

@@ -10,11 +10,11 @@ import pytest
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryInUseError, DurabilityError, FjordError, UsageError
 from fjord.kestrel import codec, collection, config, reading
-from fjord.kestrel.codec import Dialect, Op
+from fjord.kestrel.codec import Dialect, Item, Op
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import QueueConfig
 from fjord.testing import SimClock, SimDisk
-from tests.unit.kestrel.vectors import ADD_MS
+from tests.unit.kestrel.vectors import ADD_MS, encoded
 
 FOLDER = "/kestrel"
 
@@ -274,14 +274,17 @@ def test_a_start_that_fails_gives_the_directory_back() -> None:
     assert not world.disk.locks
 
 
-def test_a_queue_is_packed_with_what_is_open() -> None:
-    world = World()
+def test_a_queue_is_packed_with_what_is_open(tmp_path: Path) -> None:
     made = [codec.addx(b"a", add_ms=ADD_MS), codec.remove()] * 50
-    world.put("q.904", *made, codec.addx(b"b", add_ms=ADD_MS), codec.addx(b"c", add_ms=ADD_MS))
-    world.put("q", codec.remove_tentative(7))
-    packed = collection.pack_queue(world.disk, FOLDER, "q", QueueConfig(), world.clock)
+    waiting = codec.addx(b"b", add_ms=ADD_MS), codec.addx(b"c", add_ms=ADD_MS)
+    (tmp_path / "q.904").write_bytes(encoded(*made, *waiting))
+    (tmp_path / "q").write_bytes(encoded(codec.remove_tentative(7)))
+    disk, folder, clock = LocalDisk(), str(tmp_path), SimClock()
+    (packed,) = collection.pack_queues(disk, folder, "q", QueueConfig(), clock)
+    assert isinstance(packed, collection.Packed)
     assert (packed.items, packed.open_items, packed.alerts) == (1, 1, ())
     assert (packed.bytes_before, packed.bytes_after) == (50 * 23 + 44 + 5, 49)
-    assert world.disk.names(FOLDER) == ["q", "q~~sums"]
-    world.again()
-    assert world.drained("q") == [b"b", b"c"]
+    assert disk.names(folder) == ["q", "q~~sums", "~~lock"]
+    queues = Collection(disk, folder, None, clock)
+    assert [queues.remove("q"), queues.remove("q")] == [Item(data, ADD_MS) for data in (b"b", b"c")]
+    queues.close()

@@ -27,13 +27,8 @@ def item(data: bytes, expiry_ms: int = 0) -> Op:
 
 
 def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
-    return inspect.read_contents(
-        LocalDisk(),
-        str(directory),
-        "cars",
-        ReadOptions(now_ms=5),
-        memory_bytes_max=memory_bytes_max,
-    )
+    survey = reading.survey(LocalDisk(), str(directory), "cars")
+    return Contents(survey, ReadOptions(now_ms=5), memory_bytes_max=memory_bytes_max)
 
 
 def data_of(found: Contents) -> list[bytes]:
@@ -128,8 +123,8 @@ def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
     put(tmp_path, "cars.904", *[item(b"x" * 1000)] * 3000)
     put(tmp_path, "cars", item(b"2"))
     told: list[int] = []
-    disk = LocalDisk()
-    found = inspect.read_contents(disk, str(tmp_path), "cars", ReadOptions(), on_bytes=told.append)
+    survey = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    found = Contents(survey, on_bytes=told.append)
     assert sum(told) == found.size
     assert len(told) > 3
 
@@ -170,7 +165,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     state = inspect.Whole()
     for op in made:
         state.apply(op)
-    found = inspect.read_contents(disk, "/", "cars", ReadOptions(), memory_bytes_max=most)
+    found = Contents(reading.survey(disk, "/", "cars"), memory_bytes_max=most)
     expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected

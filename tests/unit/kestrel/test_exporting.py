@@ -18,9 +18,8 @@ from fjord.errors import (
     UnavailableError,
     UsageError,
 )
-from fjord.kestrel import codec, collection, exporting, inspect
+from fjord.kestrel import codec, collection, exporting, inspect, reading
 from fjord.kestrel.codec import Item
-from fjord.kestrel.reading import ReadOptions
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
 from tests.unit.kestrel.vectors import ADD_MS, encoded
@@ -62,7 +61,7 @@ def write(disk: SimDisk, *, appends: bool = False) -> int:
 
 
 def items(disk: SimDisk) -> list[Item]:
-    with contextlib.closing(inspect.read_contents(disk, FOLDER, "cars", ReadOptions())) as found:
+    with contextlib.closing(inspect.Contents(reading.survey(disk, FOLDER, "cars"))) as found:
         return list(found.items())
 
 

@@ -18,10 +18,9 @@ from fjord.commands import Append, Push
 from fjord.disk import LocalDisk
 from fjord.errors import UsageError
 from fjord.jobs import Priority
-from fjord.kestrel import codec, importing, inspect
+from fjord.kestrel import codec, importing, inspect, reading
 from fjord.kestrel.codec import Dialect, Item, Op
 from fjord.kestrel.importing import Load, Tally
-from fjord.kestrel.reading import ReadOptions
 from fjord.kinds import Kind
 from fjord.values import Type
 
@@ -257,7 +256,7 @@ def tallied(items: Iterable[Item]) -> Tally:
 
 
 def contents(directory: Path) -> inspect.Contents:
-    return inspect.read_contents(LocalDisk(), str(directory), "cars", ReadOptions())
+    return inspect.Contents(reading.survey(LocalDisk(), str(directory), "cars"))
 
 
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:

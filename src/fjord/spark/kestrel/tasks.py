@@ -19,7 +19,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import importing, inspect, reading
+from fjord.kestrel import importing, reading
 from fjord.kestrel.codec import Item, Opcode
 from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reading import JournalFile
@@ -58,9 +58,8 @@ def read(partition: QueuePartition, clock: Clock | None = None) -> Iterator[pa.R
 
 def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
-    disk = disks.LocalDisk()
-    found = inspect.read_contents(disk, options.directory, queue, reading.ReadOptions())
-    with contextlib.closing(found):
+    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
+    with contextlib.closing(Contents(survey)) as found:
         _check(found, options)
         first, date_ms = 0, importing.DATE_MS_MIN
         now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
