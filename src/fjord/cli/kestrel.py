@@ -22,7 +22,7 @@ from fjord.cli.arguments import (
     loopback,
     shown_address,
 )
-from fjord.cli.output import EXIT_ERROR, Bar, explained, tell, usage
+from fjord.cli.output import Bar, explained, tell, usage
 from fjord.client.address import parse_url
 from fjord.clock import SystemClock
 from fjord.errors import DirectoryError, UsageError
@@ -139,8 +139,7 @@ def dump(
         options = ReadOptions(now_ms=now_ms, item_bytes_max=largest_item_mib * limits.MIB)
         journals = kestrel_output.journals(paths, queue)
         damaged = [kestrel_output.dump(found, style, options) for found in journals]
-    if any(damaged):
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(any(damaged))
 
 
 @app.command()
@@ -176,8 +175,7 @@ def verify(
             for line in kestrel_output.foreign(directory):
                 output.print_line(line)
             output.print_line(kestrel_output.verdict(found))
-    if any(one.is_damaged for one in found):
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(any(one.is_damaged for one in found))
 
 
 @app.command()
@@ -221,15 +219,12 @@ def pack(
                 has_failed = True
                 tell(f"fjord: {one}", style="red")
                 continue
-            if as_json:
-                output.print_json(dataclasses.asdict(one))
-            else:
-                output.print_line(kestrel_output.pack_line(one))
+            what = dataclasses.asdict(one)
+            output.print_one(what, kestrel_output.pack_line(one), as_json=as_json)
             for alert in one.alerts:
                 has_failed = True
                 tell(alert)
-    if has_failed:
-        raise typer.Exit(EXIT_ERROR)
+    output.exit_if(has_failed)
 
 
 @app.command()
@@ -330,16 +325,12 @@ def import_(
     Example: fjord kestrel import /var/spool/kestrel --table cars+seo=cars_seo
     """
     from fjord.cli import kestrel_output
+    from fjord.cli.pipelines import running
     from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
     from fjord.kinds import Kind
 
     found: list[ImportOutcome] = []
-    with explained(repairable=False), Bar("importing") as bar:
-
-        def show(label: str, done: int, total: int) -> None:
-            bar.describe(label)
-            bar.update(done, total)
-
+    with explained(repairable=False), running.progress() as show:
         with usage():
             parse_url(to)
         options = ImportOptions(
@@ -360,10 +351,8 @@ def import_(
             found.append(one)
             for sentence in one.damaged:
                 tell(sentence, style="yellow")
-            if as_json:
-                output.print_json(kestrel_output.import_json(one))
-            else:
-                output.print_line(kestrel_output.import_line(one))
+            what = kestrel_output.import_json(one)
+            output.print_one(what, kestrel_output.import_line(one), as_json=as_json)
     if not as_json:
         output.print_line(kestrel_output.import_total(found))
 
@@ -420,7 +409,5 @@ def export_(
             appends=append,
         )
         outcome = export(options, bar.update)
-    if as_json:
-        output.print_json(dataclasses.asdict(outcome))
-    else:
-        output.print_line(kestrel_output.export_line(outcome))
+    what = dataclasses.asdict(outcome)
+    output.print_one(what, kestrel_output.export_line(outcome), as_json=as_json)

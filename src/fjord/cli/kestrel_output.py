@@ -127,7 +127,7 @@ def _print_op(
     if style.is_json:
         output.print_json(_op_json(queue, file, placed, reserved_xid, style))
         return
-    output.print_line(f"{offset & 0xFFFFFFFF:08x}  {op_text(op, reserved_xid, style)}")
+    output.print_line(f"{offset & 0xFFFFFFFF:08x}  {_op_text(op, reserved_xid, style.now_ms)}")
     if style.has_contents and op.item is not None:
         output.print_line("    " + bytes(op.item.data).decode("latin-1"))
 
@@ -155,23 +155,21 @@ def _op_json(
     return shown
 
 
-def op_text(op: Op, reserved_xid: int, style: Style) -> str:
+def _op_text(op: Op, reserved_xid: int, now_ms: int) -> str:
     """Returns an op in the words of qdump."""
-    word = _WORDS[op.opcode]
-    if op.item is not None:
-        xid = f" xid={op.xid}" if op.xid else ""
-        return f"{word} {op.item.size:<6d}{xid}{_expiry(op.item.expiry_ms, style.now_ms)}"
-    if op.opcode is Opcode.REMOVE:
+    opcode, xid, item, open_count = op
+    word = _WORDS[opcode]
+    if item is not None:
+        expiry = ""
+        if item.expiry_ms:
+            left_ms = item.expiry_ms - now_ms
+            expiry = " expired" if left_ms < 0 else f" exp={left_ms}"
+        return f"{word} {item.size:<6d}{f' xid={xid}' if xid else ''}{expiry}"
+    if opcode is Opcode.REMOVE:
         return word
-    if op.opcode is Opcode.STATE_DUMP:
-        return f"{word} {op.xid} {op.open_count}"
-    return f"{word} {op.xid or reserved_xid}"
-
-
-def _expiry(expiry_ms: int, now_ms: int) -> str:
-    if not expiry_ms:
-        return ""
-    return " expired" if expiry_ms < now_ms else f" exp={expiry_ms - now_ms}"
+    if opcode is Opcode.STATE_DUMP:
+        return f"{word} {xid} {open_count}"
+    return f"{word} {xid or reserved_xid}"
 
 
 def moment(at_ms: int) -> str:
