@@ -332,16 +332,19 @@ class ImportOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportTarget:
-    """Where the items of a queue go to."""
+class ImportPlan:
+    """A queue that may be imported."""
 
-    table: str
-    kind: Kind
+    outcome: ImportOutcome  # as it will be
     crc: int  # of the files of the queue
     size: int  # of them
     writer: str = ""  # says how far it is; empty: the table is not there yet
     files_writer: str = ""  # says the same of these files, wherever they are; empty: nobody does
     places: Mapping[str, int] = field(default_factory=dict)  # where all writers are that go along
+
+    @property
+    def at(self) -> int:
+        return self.places.get(self.writer, UNKNOWN)
 
     def done(self, places: Mapping[str, int]) -> int | None:
         """Returns how many items are done if the writers are at these places.
@@ -350,14 +353,6 @@ class ImportTarget:
         """
         at = places.get(self.writer, UNKNOWN)
         return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportPlan:
-    """A queue that may be imported."""
-
-    target: ImportTarget
-    outcome: ImportOutcome  # as it will be
 
 
 class Importer:
@@ -394,14 +389,14 @@ class Importer:
             FjordError: if something is refused, or the daemon is away; nothing is lost then.
         """
         outcome = plan.outcome
-        if outcome.is_dry or outcome.is_done or not plan.target.writer:
+        if outcome.is_dry or outcome.is_done or not plan.writer:
             return outcome
         with self._opened(outcome.queue) as found:
-            if found.crc() != plan.target.crc:
+            if found.crc() != plan.crc:
                 raise self.changed(outcome.queue)
             sending = Sending(
                 loads(found.items(), self._clock.wall_us(), skip=outcome.before),
-                plan.target,
+                plan,
                 lambda done: self._show(f"importing {outcome.queue}", done, outcome.items),
             )
             try:
@@ -419,10 +414,6 @@ class Importer:
             damaged = tuple(_damage(found))
             if damaged and not options.takes_damaged:
                 raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
-            target = ImportTarget(table=table, kind=options.kind, crc=found.crc(), size=found.size)
-            if _table_id(daemon, table) is not None:
-                target = self._asked(self._named(queue, target, daemon), daemon)
-            before = self._before(queue, target, found.count)
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
@@ -430,39 +421,43 @@ class Importer:
                 is_dry=options.is_dry,
                 items=found.count,
                 bytes=found.bytes,
-                before=before,
-                tally=self._tally(found, before),
+                before=0,
+                tally=Tally(),
                 damaged=damaged,
                 damaged_bytes=sum(one.skipped_bytes for one in found.files if one.is_damaged),
             )
-        return ImportPlan(target=target, outcome=outcome)
+            plan = ImportPlan(outcome=outcome, crc=found.crc(), size=found.size)
+            if _table_id(daemon, table) is not None:
+                plan = self._asked(self._named(plan, daemon), daemon)
+            before = self._before(plan)
+            tally = self._tally(found, before)
+            return replace(plan, outcome=replace(outcome, before=before, tally=tally))
 
     def _settle(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Makes the table of a queue that has items to import, if it is not there.
 
         Of one that is done, that is noted for this directory: its files alone may have said so.
         """
-        target, outcome = plan.target, plan.outcome
-        at = target.places.get(target.writer, UNKNOWN)
-        if done_of(at, UNKNOWN, target.crc) != outcome.before == outcome.items:
-            number = number_of(target.crc, outcome.items)
+        outcome = plan.outcome
+        if done_of(plan.at, UNKNOWN, plan.crc) != outcome.before == outcome.items:
+            number = number_of(plan.crc, outcome.items)
             reply = daemon.execute(
-                commands.Advance(writer=target.writer, expected=at, batch=number)
+                commands.Advance(writer=plan.writer, expected=plan.at, batch=number)
             )
             if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
                 raise reply.error()
-        if outcome.is_done or target.writer or not outcome.tally.imported:
+        if outcome.is_done or plan.writer or not outcome.tally.imported:
             return plan
-        return replace(plan, target=self._named(outcome.queue, target, daemon))
+        return self._named(plan, daemon)
 
-    def _named(self, queue: str, target: ImportTarget, daemon: Connection) -> ImportTarget:
+    def _named(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Makes a table, or finds that it is as it should be; its writers have names then.
 
         Raises:
             RefusedError: if the table is of another kind, or has other settings.
         """
-        table = target.table
-        if target.kind is Kind.JOBS:
+        queue, table = plan.outcome.queue, plan.outcome.table
+        if plan.outcome.kind is Kind.JOBS:
             declaration = JobCalls(table, Stamps(self._clock)).declare({"merge": False})
         else:
             declaration = StreamCalls(table).declare({"mode": "log"})
@@ -470,44 +465,40 @@ class Importer:
         table_id = _table_id(daemon, table)
         if table_id is None:
             raise FjordError(f"somebody has dropped the table {table}; run the same command again")
-        crc, plain = target.crc, writer_of(self._options.directory, queue, table, table_id)
+        plain = writer_of(self._options.directory, queue, table, table_id)
         if self._options.is_anew:
-            anew = writer_of(self._options.directory, queue, table, table_id, crc)
-            return replace(target, writer=anew, places={anew: UNKNOWN, plain: UNKNOWN})
-        files = files_writer_of(queue, table, table_id, crc=crc, size=target.size)
-        return replace(
-            target,
-            writer=plain,
-            files_writer=files,
-            places={plain: UNKNOWN, files: UNKNOWN},
-        )
+            anew = writer_of(self._options.directory, queue, table, table_id, plan.crc)
+            return replace(plan, writer=anew, places={anew: UNKNOWN, plain: UNKNOWN})
+        files = files_writer_of(queue, table, table_id, crc=plan.crc, size=plan.size)
+        places = {plain: UNKNOWN, files: UNKNOWN}
+        return replace(plan, writer=plain, files_writer=files, places=places)
 
-    def _asked(self, target: ImportTarget, daemon: Connection) -> ImportTarget:
+    def _asked(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Asks where the writers are."""
-        places = {one: Runner(daemon).run(_writer_call(one)) for one in target.places}
+        places = {one: Runner(daemon).run(_writer_call(one)) for one in plan.places}
         if self._options.is_anew:
             # The writer of imports without --anew goes along.
             ((writer, at), (plain, plain_at)) = places.items()
-            if plain_at != UNKNOWN and not is_same(plain_at, target.crc):
+            if plain_at != UNKNOWN and not is_same(plain_at, plan.crc):
                 # It is of other files, so that whoever goes by it is refused.
                 places = {writer: at}
             elif plain_at != UNKNOWN and self._options.passes_unchanged:
-                return replace(target, writer=plain, places={plain: plain_at})
-        return replace(target, places=places)
+                return replace(plan, writer=plain, places={plain: plain_at})
+        return replace(plan, places=places)
 
-    def _before(self, queue: str, target: ImportTarget, count: int) -> int:
+    def _before(self, plan: ImportPlan) -> int:
         """Returns how many items of a queue are done, going by where its writers are."""
-        done, at = target.done(target.places), target.places.get(target.writer, UNKNOWN)
+        done, outcome = plan.done(plan.places), plan.outcome
         if done is None:
             raise FjordError(
-                f"the files of {queue} have changed since {done_by(at)} items of it "
+                f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it "
                 "were imported; --anew imports all that is in it now"
             )
-        if done and at == UNKNOWN and not self._options.is_moved:
+        if done and plan.at == UNKNOWN and not self._options.is_moved:
             raise FjordError(
-                f"{done} of the {count} items in these files of {queue} were imported into "
-                f"{target.table} before, from another directory; --moved counts them as done, "
-                "--anew imports all of them"
+                f"{done} of the {outcome.items} items in these files of {outcome.queue} were "
+                f"imported into {outcome.table} before, from another directory; --moved counts "
+                "them as done, --anew imports all of them"
             )
         return done
 
@@ -604,20 +595,20 @@ class Sending:
     """Sends the loads of one queue."""
 
     def __init__(
-        self, loads: Iterator[Load], target: ImportTarget, on_done: Callable[[int], None]
+        self, loads: Iterator[Load], plan: ImportPlan, on_done: Callable[[int], None]
     ) -> None:
         """Takes note of what to send.
 
         Args:
             loads: what is not done yet.
-            target: where to.
+            plan: of that queue.
             on_done: told how many items of the queue are done.
         """
         self._loads = loads
-        self._target = target
+        self._plan = plan
         self._on_done = on_done
         # Where the writers are once all that is under way has arrived.
-        self._places = dict(target.places)
+        self._places = dict(plan.places)
         self._clock = SystemClock()
         self._flight: deque[_Sent] = deque()
         self._again: deque[Load] = deque()  # to be sent before any other
@@ -646,7 +637,7 @@ class Sending:
 
     async def _fill(self, connection: AsyncConnection) -> bool:
         """Sends as much as may be under way; False if nothing is."""
-        target = self._target
+        outcome = self._plan.outcome
         while len(self._flight) < _IN_FLIGHT:
             if self._again:
                 load: Load | None = self._again.popleft()
@@ -659,7 +650,7 @@ class Sending:
             rows = load.live(now_us)
             made: list[commands.Command] = [*self._advances(load.end)]
             if rows:
-                made.append(command(load, rows, target.table, target.kind, now_us))
+                made.append(command(load, rows, outcome.table, outcome.kind, now_us))
             reply = asyncio.create_task(connection.execute(commands.Batch(commands=made)))
             self._flight.append(_Sent(load, len(rows), reply))
         return bool(self._flight)
@@ -667,8 +658,8 @@ class Sending:
     def _advances(self, end: int) -> Iterator[commands.Advance]:
         """Moves the writers on to where so many items are done."""
         for writer, at in self._places.items():
-            is_of_files = writer == self._target.files_writer
-            number = end if is_of_files else number_of(self._target.crc, end)
+            is_of_files = writer == self._plan.files_writer
+            number = end if is_of_files else number_of(self._plan.crc, end)
             if at < number:
                 yield commands.Advance(writer=writer, expected=at, batch=number)
                 self._places[writer] = number
@@ -702,7 +693,7 @@ class Sending:
         for writer in self._places:
             call = _writer_call(writer)
             self._places[writer] = call.result(await connection.execute(call.command))
-        done = self._target.done(self._places)
+        done = self._plan.done(self._places)
         first = self._flight[0].load
         ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
         if done is None or done not in ends:

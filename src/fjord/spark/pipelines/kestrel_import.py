@@ -83,8 +83,8 @@ def kestrel_import(
         plans = Importer(wanted, progress).plans()
         found = [plan.outcome for plan in plans]
         if not wanted.is_dry:
-            left = [one for one in plans if one.target.writer and not one.outcome.is_done]
-            left.sort(key=lambda plan: -plan.target.size)  # the largest begin first
+            left = [one for one in plans if one.writer and not one.outcome.is_done]
+            left.sort(key=lambda plan: -plan.size)  # the largest begin first
             sent = {one.queue: one for one in _send(spark, wanted, left, progress)}
             found = [sent.get(one.queue, one) for one in found]
     return _report(wanted, found)
@@ -114,7 +114,7 @@ def _send_one(wanted: ImportOptions, done: Accumulator[int], plan: ImportPlan) -
     queue, table = plan.outcome.queue, plan.outcome.table
     importer = Importer(replace(wanted, queues=(queue,), tables=(f"{queue}={table}",)))
     (fresh,) = importer.plans()
-    if fresh.target.crc != plan.target.crc:
+    if fresh.crc != plan.crc:
         raise importer.changed(queue)
     sent = importer.send(fresh)
     done.add(plan.outcome.items - plan.outcome.before)
