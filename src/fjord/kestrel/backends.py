@@ -23,7 +23,7 @@ from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
 from fjord.kestrel import names
 from fjord.kestrel.codec import Item
-from fjord.kestrel.collection import Collection
+from fjord.kestrel.collection import COUNTS, Collection
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.values import Value
 
@@ -42,7 +42,10 @@ Forget = Callable[[str, AbstractSet[int] | None], None]
 class _Listening:
     """Who waits for items, by queue; first come, first told."""
 
+    tidy_seconds: float | None = None  # how often to tidy; None: there is nothing to do
+
     def __init__(self) -> None:
+        self.counts = dict.fromkeys(COUNTS, 0)
         self._listening: dict[str, dict[asyncio.Future[bool], None]] = {}
 
     def listen(self, queue: str) -> asyncio.Future[bool]:
@@ -72,16 +75,11 @@ class DirectoryBackend(_Listening):
         """`read_config` reads the configuration again, when somebody asks for it."""
         super().__init__()
         self._collection = collection
+        self.counts = collection.counts
         self._config = config
         self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
-        self._syncing: dict[str, bool] = {}  # by queue: whether its answers wait for the disk
         self._read_config = read_config
         self._has_traces = False  # somewhere
-        self._tidy_seconds: float | None = None
-        self._known = set(collection.names())
-        # Queues that were made, deleted, and deleted because nobody came.
-        self._counts = dict.fromkeys(("queue_creates", "queue_deletes", "queue_expires"), 0)
-        self._is_dirty = False
         self._settling: asyncio.Future[None] | None = None
         self._configure()
 
@@ -89,32 +87,26 @@ class DirectoryBackend(_Listening):
 
     async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
         try:
-            is_added = self._collection.add(queue, data, expires_ms)
+            return self._collection.add(queue, data, expires_ms)
         finally:
             self._arrived(queue)  # some of an alias, or a parent, may have it and others not
-        self._touched(queue)
-        return is_added
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
         item = self._collection.remove(queue, opens=opens)
-        self._touched(queue)
         self._expired(queue)
         return item
 
     async def peek(self, queue: str) -> Item | None:
         item = self._collection.peek(queue)
-        self._touched(queue)
         self._expired(queue)
         return item
 
     async def confirm(self, queue: str, xid: int) -> bool:
-        self._touched(queue)
         return self._collection.confirm(queue, xid)
 
     async def unremove(self, queue: str, xid: int) -> bool:
         is_back = self._collection.unremove(queue, xid)
         if is_back:
-            self._touched(queue)
             self.wake(queue)
         return is_back
 
@@ -122,20 +114,14 @@ class DirectoryBackend(_Listening):
 
     async def flush(self, queue: str) -> None:
         self._collection.flush(queue)
-        if queue in self._known:
-            self._touched(queue)
 
     async def delete(self, queue: str) -> None:
-        self._counts["queue_deletes"] += queue in self._known
         self._collection.delete(queue)
-        self._known = set(self._collection.names())
         self._configs.pop(queue, None)
-        self._syncing.clear()
 
     async def flush_expired(self, queue: str) -> int:
         count = self._collection.flush_expired(queue)
         if count:
-            self._touched(queue)
             self._expired(queue)
         return count
 
@@ -164,12 +150,8 @@ class DirectoryBackend(_Listening):
             self._config_of(one).enable_trace for one in self._targets(queue)
         )
 
-    def counts(self) -> dict[str, int]:
-        return self._counts
-
     def _configure(self) -> None:
         self._configs.clear()
-        self._syncing.clear()
         self._has_traces = any(self._config.given("enable_trace"))
         bounds = [
             bound_ms
@@ -179,13 +161,9 @@ class DirectoryBackend(_Listening):
         ]
         wanted = min(bounds, default=0) / 1000 / _TIDIES_PER_BOUND
         bounded = min(max(wanted, _TIDY_SECONDS_MIN), _TIDY_SECONDS_MAX)
-        self._tidy_seconds = bounded if bounds else None
+        self.tidy_seconds = bounded if bounds else None
 
     # -- what time brings -------------------------------------------------------------------------
-
-    def tidy_seconds(self) -> float | None:
-        """Returns how often it has to be tidied, None if there is nothing to do."""
-        return self._tidy_seconds
 
     async def tidy(self, forget: Forget) -> None:
         """Gives back what is open for too long, and deletes queues that nobody uses.
@@ -197,13 +175,12 @@ class DirectoryBackend(_Listening):
             xids = self._collection.time_out(queue)
             if xids:
                 forget(queue, set(xids))
-                self._touched(queue)
                 for _ in xids:
                     self.wake(queue)
                 _told("items were open for too long", queue=queue, items=len(xids))
             if queue not in self._listening and self._collection.is_unused(queue):
                 await self.delete(queue)
-                self._counts["queue_expires"] += 1
+                self.counts["queue_expires"] += 1
                 _told("a queue that nobody used was deleted", queue=queue)
 
     # -- answers ----------------------------------------------------------------------------------
@@ -215,7 +192,7 @@ class DirectoryBackend(_Listening):
             FjordError: if the disk does not promise anything.
             OSError: the same.
         """
-        if not self._is_dirty and self._settling is None:
+        if not self._collection.wants_sync and self._settling is None:
             return
         if self._settling is None:
             loop = asyncio.get_running_loop()
@@ -226,11 +203,9 @@ class DirectoryBackend(_Listening):
     def _settle(self) -> None:
         settling, self._settling = self._settling, None
         assert settling is not None
-        self._is_dirty = False
         try:
             self._collection.sync()
         except (FjordError, OSError) as error:
-            self._is_dirty = True
             settling.set_exception(error)
             settling.exception()  # who waited may be gone; then nobody looks at it
         else:
@@ -270,25 +245,6 @@ class DirectoryBackend(_Listening):
         if queue not in self._configs:
             self._configs[queue] = self._config.of(queue)
         return self._configs[queue]
-
-    def _syncs(self, queue: str) -> bool:
-        """Says whether an item that is added has to be durable anywhere before that is told."""
-        found = self._syncing.get(queue)
-        if found is None:
-            targets = set(self._targets(queue))
-            targets |= {name for name in self._known if names.parent_of(name) in targets}
-            found = any(self._config_of(one).sync_journal_ms is not None for one in targets)
-            self._syncing[queue] = found
-        return found
-
-    def _touched(self, queue: str) -> None:
-        if queue not in self._known:
-            known = set(self._collection.names())
-            self._counts["queue_creates"] += len(known - self._known)
-            self._known = known
-            self._syncing.clear()
-        if not self._is_dirty:
-            self._is_dirty = self._syncs(queue)
 
 
 def _told(what: str, **fields: object) -> None:
@@ -438,14 +394,8 @@ class JobsBackend(_Listening):
     def traces(self, queue: str) -> bool:
         return False
 
-    def tidy_seconds(self) -> float | None:
-        return None  # the daemon looks after leases
-
     async def tidy(self, forget: Forget) -> None:
         pass
-
-    def counts(self) -> dict[str, int]:
-        return {"queue_creates": 0, "queue_deletes": 0, "queue_expires": 0}
 
     async def close(self) -> None:
         tasks = [self._heartbeat, *self._listeners.values()]

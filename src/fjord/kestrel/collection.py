@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 # No file of a queue for Fjord, and a temporary one for Kestrel.
 _LOCK: Final = "~~lock"
+# Queues that were made, deleted, and deleted because nobody came.
+COUNTS: Final = ("queue_creates", "queue_deletes", "queue_expires")
 
 
 class Collection:
@@ -72,6 +74,8 @@ class Collection:
         self._queues: dict[str, PersistentQueue] = {}
         self._children: dict[str, list[str]] = {}  # of a queue, that get all that it gets
         self._touched: set[str] = set()  # that may have something to sync
+        self.wants_sync = False  # one of these is to be durable before that is told
+        self.counts = dict.fromkeys(COUNTS, 0)
         if not disk.exists(folder):
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
@@ -150,6 +154,7 @@ class Collection:
             return
         self._with_room(found.delete)
         del self._queues[queue]
+        self.counts["queue_deletes"] += 1
         self._touched.discard(queue)
         parent = names.parent_of(queue)
         if parent is not None:
@@ -216,6 +221,7 @@ class Collection:
         for name in sorted(self._touched):
             self._queues[name].sync()
         self._touched.clear()
+        self.wants_sync = False
 
     def close(self) -> None:
         """Ends; all that was done is durable then.
@@ -298,7 +304,7 @@ class Collection:
     def _known(self, name: str) -> PersistentQueue | None:
         queue = self._queues.get(name)
         if queue is not None:
-            self._touched.add(name)
+            self._touch(queue)
             if queue.config.max_queue_age_ms is not None:
                 queue.used_us = self._clock.monotonic_us()
         return queue
@@ -315,7 +321,15 @@ class Collection:
                 f"there are {len(self._queues)} queues, and no more can have files open; delete "
                 "some, or let the server open more files"
             )
-        return self._open(name)
+        queue = self._open(name)
+        self._touch(queue)
+        self.counts["queue_creates"] += 1
+        return queue
+
+    def _touch(self, queue: PersistentQueue) -> None:
+        self._touched.add(queue.name)
+        if queue.config.sync_journal_ms is not None:
+            self.wants_sync = True
 
     def _open(self, name: str) -> PersistentQueue:
         config = self._config.of(name)

@@ -272,7 +272,7 @@ class Server:
         expired_us = self.clock.monotonic_us()
         try:
             while True:
-                tidy_seconds = self.backend.tidy_seconds()
+                tidy_seconds = self.backend.tidy_seconds
                 retry_seconds = _RETRY_SECONDS if self.orphans else None
                 sweep_seconds = None if sweep_ms is None else sweep_ms / 1000
                 periods = (sweep_seconds, tidy_seconds, retry_seconds)

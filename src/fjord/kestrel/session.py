@@ -259,7 +259,7 @@ class Session:
             "bytes": sum(int(one.get("bytes", 0)) for one in queues.values()),
             "reserved_memory_ratio": "0.000",
             **counts,
-            **self._queues.counts(),
+            **self._queues.counts,
         }
         for queue, one in queues.items():
             fields |= {f"queue_{queue}_{name}": value for name, value in one.items()}

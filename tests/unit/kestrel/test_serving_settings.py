@@ -73,13 +73,13 @@ def test_timeouts_come_and_go_with_the_configuration() -> None:
         client = await world.client()
         await put(client, b"q", b"a")
         await client.check(b"get q/open\r\n", value(b"q", b"a"))
-        assert world.backend.tidy_seconds() is None
+        assert world.backend.tidy_seconds is None
         world.given = {"default": {"openTransactionTimeout": 1}}
         await client.check(b"reload\r\n", b"Reloaded config.\r\n")
         await world.until(lambda: world.collection.stats("q")["items"] == 1)
         world.given = {}
         await client.check(b"reload\r\n", b"Reloaded config.\r\n")
-        assert world.backend.tidy_seconds() is None
+        assert world.backend.tidy_seconds is None
 
     run(test, EXACT, {})
 
@@ -91,7 +91,7 @@ def test_times_are_looked_at_within_the_shortest_bound(
     bound_ms: int | None, seconds: float | None
 ) -> None:
     async def test(world: World) -> None:
-        assert world.backend.tidy_seconds() == seconds
+        assert world.backend.tidy_seconds == seconds
 
     given = {"default": {"maxQueueAge": bound_ms}, "queues": {"q": {"maxQueueAge": 10**9}}}
     run(test, EXACT, given if bound_ms is not None else {"default": {"maxQueueAge": None}})
