@@ -80,11 +80,6 @@ class Standing:
         self._since_us = self._clock.monotonic_us() + self._grace_us
 
 
-def status_named(word: str) -> Status | None:
-    """Returns the status of this name, however it is spelt."""
-    return next((status for status in Status if status == word.strip().lower()), None)
-
-
 def read_status(disk: disks.Disk, path: str) -> tuple[Status | None, str]:
     """Returns the status that a file keeps, None if it is none; and what is in it, for people.
 
@@ -94,8 +89,8 @@ def read_status(disk: disks.Disk, path: str) -> tuple[Status | None, str]:
     if not disk.exists(path):
         return None, ""
     with contextlib.closing(disk.open(path)) as file:
-        word = file.read(0, _FILE_BYTES_MAX).decode(errors="replace")
-    return status_named(word), word.strip()
+        word = file.read(0, _FILE_BYTES_MAX).decode(errors="replace").strip()
+    return next((status for status in Status if status == word.lower()), None), word
 
 
 def write_status(disk: disks.Disk, path: str, status: Status) -> None:

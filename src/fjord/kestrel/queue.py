@@ -23,7 +23,7 @@ every op, but when some time has passed, or half as much is to be written.  All 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fjord import limits
@@ -80,7 +80,8 @@ class PersistentQueue:
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
         self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
-        self._opened = Opened(clock)  # if there is a timeout
+        # When items were opened, by xid, the first opened first; if there is a timeout.
+        self._opened_us: dict[int, int] = {}
         self._age_ms = 0  # how long the last item that was removed had waited
         self._compacted_us: int | None = None
         self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
@@ -130,7 +131,7 @@ class PersistentQueue:
             item = item._replace(xid=xid)
             self.transactions += 1
             if self.config.open_transaction_timeout_ms is not None:
-                self._opened.note(xid)
+                self._opened_us[xid] = self._clock.monotonic_us()
         else:
             self._write(_REMOVE)
             self.waiting.take()
@@ -148,7 +149,7 @@ class PersistentQueue:
             return False
         self._write(codec.confirm_remove(xid))
         self.waiting.confirm(xid)
-        self._opened.forget(xid)
+        self._opened_us.pop(xid, None)
         self._check_files()
         return True
 
@@ -158,7 +159,7 @@ class PersistentQueue:
             return False
         self._write(codec.unremove(xid))
         self.waiting.unremove(xid)
-        self._opened.forget(xid)
+        self._opened_us.pop(xid, None)
         self.canceled += 1
         return True
 
@@ -219,7 +220,14 @@ class PersistentQueue:
     def timed_out(self) -> list[int]:
         """Returns the xids of what is open for too long, the first opened first."""
         timeout_ms = self.config.open_transaction_timeout_ms
-        return [] if timeout_ms is None else self._opened.too_long(timeout_ms, self.waiting.open)
+        if timeout_ms is None:
+            return []
+        now_us = self._clock.monotonic_us()
+        if len(self._opened_us) < len(self.waiting.open):
+            # They were opened when there was no timeout, so their time begins now.
+            self._opened_us = {xid: self._opened_us.get(xid, now_us) for xid in self.waiting.open}
+        before_us = now_us - timeout_ms * 1000
+        return [xid for xid, opened_us in self._opened_us.items() if opened_us < before_us]
 
     def _is_expired(self, entry: Entry, now_ms: int) -> bool:
         expires_ms = self._capped(entry.expires_ms, entry.added_ms)
@@ -470,29 +478,3 @@ class PersistentQueue:
         self.waiting.take()
         self.discarded += 1
         return True
-
-
-# -- since when items are open, so that those which are open for too long can go back -------------
-
-
-class Opened:
-    """The times at which items of one queue were opened, by xid."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._times_us: dict[int, int] = {}  # the first opened first
-
-    def note(self, xid: int) -> None:
-        self._times_us[xid] = self._clock.monotonic_us()
-
-    def forget(self, xid: int) -> None:
-        self._times_us.pop(xid, None)
-
-    def too_long(self, timeout_ms: int, xids: Collection[int]) -> list[int]:
-        """Returns which of these, all that are open, are so for longer, the first opened first."""
-        now_us = self._clock.monotonic_us()
-        if len(self._times_us) < len(xids):
-            # They were opened when there was no timeout, so their time begins now.
-            self._times_us = {xid: self._times_us.get(xid, now_us) for xid in xids}
-        before_us = now_us - timeout_ms * 1000
-        return [xid for xid, opened_us in self._times_us.items() if opened_us < before_us]

@@ -66,7 +66,7 @@ def serve(serving: ServiceOptions) -> None:
     addresses = [serving.at, *([serving.text_at] if serving.text_at else [])]
     listeners = [service.listen(*address) for address in addresses]
     if not serving.directory:
-        service.run(_run_jobs(serving, options, listeners))
+        service.run(_run(serving, None, options, listeners))
         return
     standing = _standing(serving.directory, settings)
     # What is loaded by now stays, and items that wait are part of no cycle.
@@ -84,20 +84,15 @@ def serve(serving: ServiceOptions) -> None:
         raise DurabilityError(f"the queues in {serving.directory} failed: {error}") from error
 
 
-async def _run_jobs(
-    serving: ServiceOptions, options: ServerOptions, listeners: list[socket.socket]
-) -> None:
-    backend = await JobsBackend.connect(serving.to, SystemClock())
-    await _run(serving, backend, options, listeners)
-
-
 async def _run(
     serving: ServiceOptions,
-    backend: Backend,
+    backend: Backend | None,
     options: ServerOptions,
     listeners: list[socket.socket],
     standing: Standing | None = None,
 ) -> None:
+    if backend is None:
+        backend = await JobsBackend.connect(serving.to, SystemClock())
     server = Server(backend, SystemClock(), options, standing)
     service.on_stop(server.stop)
     await server.start(*listeners)

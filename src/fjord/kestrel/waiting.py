@@ -198,9 +198,6 @@ class QueueFold(Generic[T]):
             if xid != 0 and xid not in self._open:
                 return xid
 
-    def _apply_remove(self, xid: int) -> None:
-        self.take()
-
     def _apply_save_xid(self, xid: int) -> None:
         self.last_xid = xid
 
@@ -230,7 +227,7 @@ class QueueFold(Generic[T]):
 
 # By number: ops without an item.  Those that have no xid pass it over.
 APPLIERS: Final[dict[int, Callable[[QueueFold[Any], int], object]]] = {
-    Opcode.REMOVE: QueueFold._apply_remove,
+    Opcode.REMOVE: lambda state, xid: state.take(),
     Opcode.SAVE_XID: QueueFold._apply_save_xid,
     Opcode.UNREMOVE: lambda state, xid: state.unremove(xid),
     Opcode.CONFIRM_REMOVE: lambda state, xid: state.confirm(xid),

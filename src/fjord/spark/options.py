@@ -149,7 +149,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptio
     Raises:
         FjordError: if one is unknown, missing, wrong, or of no use here.
     """
-    given = _known(options, NAMES)
+    given = known_options(options, NAMES)
     _refuse_useless(given, is_stream=is_stream)
     found = SourceOptions(
         location=_location(given),
@@ -162,10 +162,10 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptio
         delay_seconds=_delay(given.get("maxtriggerdelay", "15m")),
         partitions=_number(given, "partitions", largest=PARTITIONS_MAX),
         partition_rows=_number(given, "maxRowsPerPartition", default=ROWS_PER_PARTITION),
-        fails_on_loss=_word(given, "failOnDataLoss", ("true", "false")) == "true",
+        fails_on_loss=word_option(given, "failOnDataLoss", ("true", "false")) == "true",
         subscriber=given.get("subscriber", ""),
         columns=parse_columns(given.get("columns", "")),
-        view=_word(given, "view", ("log", "latest")),
+        view=word_option(given, "view", ("log", "latest")),
         ops=_ops(given.get("ops", "")),
         key_prefix=given.get("keyprefix", "").encode("utf-8", "surrogateescape"),
         blocks=given.get("blocks", ""),
@@ -183,7 +183,7 @@ def _lowered(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): text for name, text in options.items()}
 
 
-def _known(
+def known_options(
     options: Mapping[str, str], names: Sequence[str], more: Collection[str] = ()
 ) -> dict[str, str]:
     """Returns options by their names in lower case, and refuses unknown ones."""
@@ -326,7 +326,7 @@ def _ops(text: str) -> frozenset[str]:
     return names
 
 
-def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+def word_option(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     found = given.get(name.lower(), words[0]).lower()
     if found not in words:
         raise FjordError(f"the option {name} is {' or '.join(words)}, not {found!r}")
@@ -385,7 +385,7 @@ def parse_sink(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
             "has one writer, and Spark has many tasks. Start `fjord serve --data` on it, and give "
             "the option server"
         )
-    _known(options, SINK_NAMES, _OF_SPARK)
+    known_options(options, SINK_NAMES, _OF_SPARK)
     if not given.get("server"):
         raise FjordError("give the option server: a daemon, fjord://host:port")
     return SinkOptions(

@@ -432,3 +432,36 @@ def test_a_pack_of_a_queue_larger_than_memory_has_all_of_it() -> None:
     assert opened is not None
     assert [entry.data for entry in queue.waiting.open.values()] == [opened.data]
     assert drained(queue) == wanted[11:]
+
+
+def test_what_is_open_for_too_long_is_told_the_first_opened_first() -> None:
+    world = World(open_transaction_timeout_ms=2000)
+    for data in (b"a", b"b", b"c"):
+        world.queue.add(data)
+    world.queue.remove(opens=True)
+    world.queue.remove(opens=True)
+    world.clock.advance(1)
+    world.queue.unremove(1)
+    world.queue.remove(opens=True)  # as 3
+    world.clock.advance(1)
+    assert world.queue.timed_out() == []
+    world.clock.advance(1)
+    assert world.queue.timed_out() == [2]
+    world.clock.advance(1)
+    assert world.queue.timed_out() == [2, 3]
+    world.queue.confirm(2)
+    assert world.queue.timed_out() == [3]
+
+
+def test_what_was_opened_without_a_timeout_begins_when_it_is_first_looked_at() -> None:
+    world = World()
+    world.queue.add(b"a")
+    world.queue.add(b"b")
+    world.queue.remove(opens=True)
+    assert world.queue.timed_out() == []
+    world.queue.configure(QueueConfig(open_transaction_timeout_ms=1000))
+    world.queue.remove(opens=True)
+    world.clock.advance(5)
+    assert world.queue.timed_out() == [2]
+    world.clock.advance(2)
+    assert world.queue.timed_out() == [1, 2]

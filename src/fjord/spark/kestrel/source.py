@@ -21,6 +21,7 @@ from fjord import disk as disks
 from fjord.errors import FjordError
 from fjord.kestrel import reading
 from fjord.kestrel.reading import QueueSurvey
+from fjord.spark.options import known_options, word_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,14 +168,10 @@ def parse(options: Mapping[str, str]) -> KestrelOptions:
     Raises:
         FjordError: if one is unknown, missing, wrong, or of no use here.
     """
-    given = {name.lower(): text for name, text in options.items()}
-    if unknown := given.keys() - {name.lower() for name in NAMES}:
-        raise FjordError(
-            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(NAMES)}"
-        )
+    given = known_options(options, NAMES)
     if not given.get("path"):
         raise FjordError("give the option path: a directory of queues, also as load(path)")
-    mode = _word(given, "mode", MODES)
+    mode = word_option(given, "mode", MODES)
     _refuse_useless(given, mode)
     return KestrelOptions(
         directory=os.path.abspath(given["path"]),
@@ -182,7 +179,7 @@ def parse(options: Mapping[str, str]) -> KestrelOptions:
         queue=given.get("queue", ""),
         columns=_columns(given.get("columns", ""), mode),
         batch_rows=_number(given, "batchRows", 1, BATCH_ROWS_MAX) or BATCH_ROWS,
-        fails_on_damage=_word(given, "damaged", ("fail", "skip")) == "fail",
+        fails_on_damage=word_option(given, "damaged", ("fail", "skip")) == "fail",
         alive_seconds=_number(given, "aliveFor", 0, _ALIVE_SECONDS_MAX),
         crc=_number(given, "crc", 0, _CRC_MAX),
     )
@@ -213,13 +210,6 @@ def _columns(text: str, mode: str) -> tuple[str, ...]:
                 f"columns of mode={mode} are some of {', '.join(COLUMNS[mode])}"
             )
     return names
-
-
-def _word(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    found = given.get(name.lower(), words[0]).lower()
-    if found not in words:
-        raise FjordError(f"the option {name} is {' or '.join(words)}, not {found!r}")
-    return found
 
 
 def _number(given: Mapping[str, str], name: str, least: int, largest: int) -> int | None:
