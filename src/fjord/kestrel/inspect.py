@@ -180,42 +180,25 @@ T = TypeVar("T", Item, Sized)
 class ReplayState(QueueFold[T]):
     """A queue as of some op, which begins empty."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._queue: deque[T] = deque()
-        self._queue_bytes = 0
-
     @property
     def queue(self) -> deque[T]:
         """The items that wait, if the journal ends here."""
         self.end_apply()
-        return self._queue
+        return cast("deque[T]", self._memory)
 
     @property
     def queue_bytes(self) -> int:
         self.end_apply()
-        return self._queue_bytes
+        return self.memory_bytes
 
     @property
     def open(self) -> dict[int, T]:
         """The open items by xid, in the order in which they were reserved."""
         return cast("dict[int, T]", self._open)
 
-    def add(self, item: Item, segment: Segment | None = None, offset: int = 0) -> None:
-        self._queue.append(self._keep(item))
-        self._queue_bytes += len(item.data)
-
-    def _pop(self) -> T | None:
-        if not self._queue:
-            self.missed += 1
-            return None
-        item = self._queue.popleft()
-        self._queue_bytes -= item.size
-        return item
-
     def _put_back(self, item: T) -> None:
-        self._queue.appendleft(item._replace(xid=0) if item.xid else item)
-        self._queue_bytes += item.size
+        self._memory.appendleft(item._replace(xid=0) if item.xid else item)
+        self.memory_bytes += item.size
 
 
 class Counting(ReplayState[Sized]):
@@ -231,7 +214,7 @@ class Counting(ReplayState[Sized]):
             for op, _, _ in batch.ops():
                 self.apply(op)
             return
-        data, queue, opened, sized = batch.data, self._queue, self.open, _sized
+        data, queue, opened, sized = batch.data, self.queue, self.open, _sized
         head_bytes, unpack_xid = codec.ADDX_BYTES, codec.unpack_xid
         more_bytes = more_open_bytes = 0
         for start, end in pairwise(batch.borders):
@@ -259,7 +242,7 @@ class Counting(ReplayState[Sized]):
                     self.last_xid = xid
                 else:
                     APPLIERS[number](self, xid)
-        self._queue_bytes += more_bytes
+        self.memory_bytes += more_bytes
         self.open_bytes += more_open_bytes
         self.reserved_xid = 0
 

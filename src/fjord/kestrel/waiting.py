@@ -77,6 +77,8 @@ class QueueFold(Generic[T]):
     """What ops do; what is kept of items, and where, is up to those that inherit it."""
 
     def __init__(self) -> None:
+        self._memory: deque[T | Raw] = deque()  # the items that wait, or the first of them
+        self.memory_bytes = 0
         self._open: dict[int, T | Raw] = {}  # by xid, the first that was opened first
         self.open_bytes = 0
         self.last_xid = 0
@@ -91,14 +93,20 @@ class QueueFold(Generic[T]):
 
     def add(self, item: Item, segment: Segment | None, offset: int) -> None:
         """Puts an item at the end; its op begins at this place in the journal."""
-        raise NotImplementedError
+        self._memory.append(self._keep(item))
+        self.memory_bytes += len(item.data)
 
     def _keep(self, item: Item) -> T:
         raise NotImplementedError
 
     def _pop(self) -> T | None:
         """Takes the head; None if there is none, which is counted."""
-        raise NotImplementedError
+        if not self._memory:
+            self.missed += 1
+            return None
+        item = self._unpacked(self._memory.popleft())
+        self.memory_bytes -= item.size
+        return item
 
     def _put_back(self, item: T) -> None:
         """Puts an item at the head; the xid that it brought was for its first reserve alone."""
@@ -251,8 +259,6 @@ class Waiting(QueueFold["Entry"]):
             now_ms: the add time of items that have none.
         """
         super().__init__()
-        self._memory: deque[Entry | Raw] = deque()
-        self.memory_bytes = 0
         self.behind_count = 0  # items that wait and are not in memory
         self.behind_bytes = 0
         self._has_raw_open = False  # some of these may be raw
@@ -312,8 +318,7 @@ class Waiting(QueueFold["Entry"]):
             self.behind_count += 1
             self.behind_bytes += len(item.data)
         else:
-            self._memory.append(self._keep(item))
-            self.memory_bytes += len(item.data)
+            super().add(item, segment, offset)
 
     def head(self) -> Entry | None:
         """Returns the item at the head.
