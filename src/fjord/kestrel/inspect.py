@@ -19,9 +19,6 @@ from fjord.kestrel.journal import Segment, Segments
 from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions, UnreadableError
 from fjord.kestrel.waiting import APPLIERS, QueueFold, Sized, Waiting
 
-# So much is read between two steps of the progress.
-_STEP_BYTES: Final = 4 * limits.MIB
-
 Progress = Callable[[int, int], None]
 
 
@@ -137,20 +134,16 @@ def _read(
     advance: Callable[[int], None],
     options: ReadOptions,
 ) -> FileReport:
-    ops = told = 0
+    ops = 0
     try:
-        for batch in file.batches(options):
+        for batch in file.batches(options, advance):
             state.apply_batch(batch)
             ops += batch.op_count
-            if file.read_bytes >= told + _STEP_BYTES:
-                advance(file.read_bytes - told)
-                told = file.read_bytes
         offset = file.broken.offset if file.broken else file.size
         ending, reason = _judged(file)
     except UnreadableError as error:
         offset, ending, reason = file.read_bytes, Ending.UNREADABLE, error.reason
-    finally:
-        advance(file.size - told)
+        advance(file.size - offset)
     return FileReport(
         path=file.path,
         ending=ending,
@@ -311,13 +304,8 @@ class Contents:
         for file in found.files:
             segment = Segment(file.name, len(files.listed), file.size)
             files.listed.append(segment)
-            told = 0
-            for batch in file.batches(options):
+            for batch in file.batches(options, on_bytes):
                 waiting.apply_batch(batch, segment)
-                if file.read_bytes > told:
-                    on_bytes(file.read_bytes - told)
-                    told = file.read_bytes
-            on_bytes(file.size - told)
             if file.broken is not None:
                 segment.size = file.broken.offset
         waiting.end_apply()

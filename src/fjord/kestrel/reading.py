@@ -113,8 +113,10 @@ class JournalFile:
         for batch in self.batches(options):
             yield from batch.ops()
 
-    def batches(self, options: ReadOptions = PLAIN) -> Iterator[OpBatch]:
-        """Reads the file, and yields its ops, many at a time.
+    def batches(
+        self, options: ReadOptions = PLAIN, on_bytes: Callable[[int], None] = lambda size: None
+    ) -> Iterator[OpBatch]:
+        """Reads the file, and yields its ops, many at a time; `on_bytes` is told what was read.
 
         Raises:
             DirectoryError: if the file cannot be read, or was renamed or removed meanwhile.
@@ -131,11 +133,13 @@ class JournalFile:
                 self.read_bytes += len(data)
                 decoder.feed(data)
                 yield from decoder.batches()
+                on_bytes(len(data))
                 if decoder.broken is not None:
                     break
             decoder.end()
             yield from decoder.batches()
             self.broken = self._judge(file, decoder.broken)
+        on_bytes(self.size - self.read_bytes)  # what nobody needs to read
         self.changed = self._difference()
 
     def check(self) -> None:
