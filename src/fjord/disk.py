@@ -151,6 +151,20 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         return file.read(0, file.size())
 
 
+def sync_upwards(disk: Disk, directory: str) -> None:
+    """Syncs a directory and all above it, up to one that may not be read.
+
+    Any of them may have been made just now, by this process or by one that crashed; one that may
+    not be read was not made by us.
+    """
+    with contextlib.suppress(PermissionError):
+        while True:
+            disk.sync_directory(directory)
+            if directory == os.path.dirname(directory):
+                break
+            directory = os.path.dirname(directory)
+
+
 def replace_whole(disk: Disk, path: str, data: bytes) -> None:
     """Ensures that `path` durably holds `data`: either the old bytes or the new, never a mix."""
     fresh = path + ".new"

@@ -202,20 +202,12 @@ class _Unmake:
 def _make_directories(disk: Disk, layout: Layout) -> None:
     """Ensures that the directories are there, and that a power cut leaves them there.
 
-    Any level above may have been made just now, by this start or by one that crashed, so until
-    there is a journal all of them are synced; one that may not be read was not made by us.
+    Until there is a journal, any level above may have been made just now.
     """
     for directory in (layout.root, layout.journal, layout.index):
         disk.make_directory(directory)
-    if layouts.has_journal(disk, layout):
-        return
-    directory = layout.root
-    with contextlib.suppress(PermissionError):
-        while True:
-            disk.sync_directory(directory)
-            if directory == os.path.dirname(directory):
-                break
-            directory = os.path.dirname(directory)
+    if not layouts.has_journal(disk, layout):
+        disks.sync_upwards(disk, layout.root)
 
 
 # -- the journal --------------------------------------------------------------------------------

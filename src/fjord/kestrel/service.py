@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import logging
@@ -13,9 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import fjord
+from fjord import disk as disks
 from fjord import limits
 from fjord.clock import SystemClock
-from fjord.disk import Disk, LocalDisk
+from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
 from fjord.kestrel import names, reading
@@ -216,7 +216,9 @@ def _fit_files(
 def _opened(directory: str, config: Configuration, queues_max: int) -> Collection:
     disk = LocalDisk()
     try:
-        _make_directory(disk, os.path.abspath(directory))
+        disk.make_directory(directory)
+        if not reading.queues(disk, directory):  # so it may have been made just now
+            disks.sync_upwards(disk, os.path.abspath(directory))
         return Collection(
             disk,
             directory,
@@ -227,20 +229,3 @@ def _opened(directory: str, config: Configuration, queues_max: int) -> Collectio
         )
     except OSError as error:
         raise DirectoryError(f"cannot open {directory}: {error.strerror or error}") from error
-
-
-def _make_directory(disk: Disk, directory: str) -> None:
-    """Ensures that a directory is there, and that a power cut leaves it there.
-
-    Any level above may have been made just now, so until there is a queue all of them are synced;
-    one that may not be read was not made by us.
-    """
-    disk.make_directory(directory)
-    if reading.queues(disk, directory):
-        return
-    with contextlib.suppress(PermissionError):
-        while True:
-            disk.sync_directory(directory)
-            if directory == os.path.dirname(directory):
-                break
-            directory = os.path.dirname(directory)
