@@ -21,19 +21,12 @@ from fjord.clock import Clock, SystemClock
 from fjord.columns import Strings
 from fjord.commands import Changed, Command, Next, Read, Refusal, Reply
 from fjord.commands.layout import registers
+from fjord.engine import waits
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
 from fjord.engine.rounds import Rounds, Shelf
-from fjord.engine.waits import (
-    JOBS_KEY,
-    Listeners,
-    Listening,
-    Stage,
-    Wait,
-    Waits,
-    jobs_problem,
-)
+from fjord.engine.waits import Stage
 from fjord.errors import ClosedError, Code, FjordError
 
 _log: Final = logging.getLogger(__name__)
@@ -42,7 +35,7 @@ _CLIENT: Final = 1
 _NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
 
 T = TypeVar("T")
-_Told = tuple[Listening["Listener"], Changed]
+_Told = tuple[waits.Listening["Listener"], Changed]
 executes = registers("execute")
 
 
@@ -61,8 +54,8 @@ class Embedded:
         self._clock = clock or SystemClock()
         self._cold = cold  # reads blocks
         self._running = threading.Lock()
-        self._waits: Waits[_Waiter] = Waits()  # threads that wait for jobs or messages
-        self._listeners: Listeners[Listener] = Listeners(engine)
+        self._waits: waits.Waits[_Waiter] = waits.Waits()  # threads that wait for jobs or messages
+        self._listeners: waits.Listeners[Listener] = waits.Listeners(engine)
         # What is to be told, in the order in which it was applied, with the seq it waits for.
         self._untold: collections.deque[tuple[int, list[_Told]]] = collections.deque()
         self._telling = threading.Lock()
@@ -83,10 +76,10 @@ class Embedded:
         with self._running:
             self._engine.check_usable()
             if isinstance(command, commands.ListenJobs):
-                problem = jobs_problem(self._engine, command.table)
+                problem = waits.jobs_problem(self._engine, command.table)
                 if problem is not None:
                     raise problem.error()
-                self._listeners.add(listener, 0, command.table, [JOBS_KEY])
+                self._listeners.add(listener, 0, command.table, [waits.JOBS_KEY])
                 self._listeners.look(command.table, self._clock.wall_us())
             else:
                 self._listeners.add(listener, 0, command.table, command.keys.rows())
@@ -296,7 +289,7 @@ class Embedded:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Waiter(Wait):
+class _Waiter(waits.Wait):
     """A thread that waits for jobs or messages."""
 
     ready: threading.Condition  # it is not parked any more

@@ -21,17 +21,8 @@ from fjord import kinds, limits, ops
 from fjord.clock import LeaseClock
 from fjord.commands import Command, Refusal, Reply, Scan, Span
 from fjord.engine import execution
+from fjord.engine import group as groups
 from fjord.engine import layout as layouts
-from fjord.engine.group import (
-    Group,
-    IndexView,
-    Known,
-    count_trees,
-    read_live,
-    read_memory,
-    read_tables,
-    write_progress,
-)
 from fjord.engine.layout import Parts, Published, Status
 from fjord.engine.memory import NO_JOBS, Memory
 from fjord.engine.news import NO_NEWS, News, Watched
@@ -273,7 +264,9 @@ class Engine:
             return None
         with viewed(self._index) as transaction:
             return take.later_us(
-                IndexView(transaction, self._known(self.clock.monotonic_us())), found, after_us
+                groups.IndexView(transaction, self._known(self.clock.monotonic_us())),
+                found,
+                after_us,
             )
 
     def job_counts(self) -> dict[str, JobCounts]:
@@ -311,7 +304,7 @@ class Engine:
     def measure(self, command: Command) -> int:
         """Returns how many bytes a step of packing would append."""
         with viewed(self._index) as transaction:
-            state = IndexView(transaction, self._known(self.clock.monotonic_us()))
+            state = groups.IndexView(transaction, self._known(self.clock.monotonic_us()))
             decided = execution.decide(command, state, self.clock.wall_us())
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
             return frames.FRAME_HEADER_BYTES + size if size else 0
@@ -326,7 +319,7 @@ class Engine:
     def stats(self) -> dict[str, int]:
         """Returns the numbers by which a directory is watched, see docs/operations.md."""
         with viewed(self._index) as transaction:
-            counts = count_trees(transaction)
+            counts = groups.count_trees(transaction)
         return {
             "applied_seq": self.applied_seq,
             "durable_seq": self.durable_seq,
@@ -352,7 +345,7 @@ class Engine:
         late_us = now_us + limits.GROUP_US_MAX
         transaction = self._index.begin()
         try:
-            group = Group(
+            group = groups.Group(
                 transaction,
                 self._known(now_us),
                 self.writer,
@@ -365,7 +358,7 @@ class Engine:
                 group, wanted, clients, self._make_room, lambda: clock.monotonic_us() > late_us
             )
             if group.rows:
-                write_progress(
+                groups.write_progress(
                     transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
                 )
                 # From here on, and until the index has committed, the frame can be cut.
@@ -381,7 +374,7 @@ class Engine:
         self._keep(group)
         return replies
 
-    def _keep(self, group: Group) -> None:
+    def _keep(self, group: groups.Group) -> None:
         """Takes over what a group has changed in memory, and what there is to tell of it."""
         memory, notes = self.memory, group.notes
         for part in memory.undoable:
@@ -413,7 +406,7 @@ class Engine:
                 self._packer.moving.note(op, place)
         self._note_news(group, looks=looks)
 
-    def _note_news(self, group: Group, *, looks: bool) -> None:
+    def _note_news(self, group: groups.Group, *, looks: bool) -> None:
         notes, known, names = group.notes, self.news, self._names
         written = self.watched.take_written() if self.watched.written else ()
         arrivals, appended = known.arrivals, known.appended
@@ -443,7 +436,7 @@ class Engine:
         answer_bytes = 0
         transaction = self._index.view()
         try:
-            snapshot = IndexView(transaction, self._known(now_us))
+            snapshot = groups.IndexView(transaction, self._known(now_us))
             for command in wanted:
                 if replies and (
                     answer_bytes >= limits.ANSWER_BYTES_MAX
@@ -484,8 +477,8 @@ class Engine:
 
     # -- small steps ------------------------------------------------------------------------------
 
-    def _known(self, monotonic_us: int) -> Known:
-        return Known(
+    def _known(self, monotonic_us: int) -> groups.Known:
+        return groups.Known(
             self.journal,
             self.memory,
             self.tables,
@@ -559,9 +552,12 @@ class Engine:
 
     def _read_state(self) -> None:
         with viewed(self._index) as transaction:
-            self.tables, self.live_bytes = read_tables(transaction), read_live(transaction)
+            self.tables, self.live_bytes = (
+                groups.read_tables(transaction),
+                groups.read_live(transaction),
+            )
             self._names = {table.id: name for name, table in self.tables.items()}
-            read_memory(self.memory, transaction)
+            groups.read_memory(self.memory, transaction)
 
     def _pack_for_deletes(self) -> bool:
         """Packs a little if deletes have used up their share; says whether that made room."""

@@ -12,17 +12,9 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Final
 
-from fjord import limits, ops
+from fjord import commands, limits, ops
 from fjord.columns import joined
-from fjord.commands import (
-    Batch,
-    Command,
-    InBlock,
-    Numbered,
-    Refusal,
-    Replies,
-    Reply,
-)
+from fjord.commands import Command, Refusal, Reply
 from fjord.commands.codec import data_bytes
 from fjord.engine.group import Group, IndexView
 from fjord.errors import Code, CorruptionError, RefusedError
@@ -115,9 +107,9 @@ def is_urgent(command: Command) -> bool:
 
 def claim_of(command: Command) -> Claim:
     """Returns what a command may use on a full disk."""
-    if type(command) is Numbered:
+    if type(command) is commands.Numbered:
         command = command.command
-    if type(command) is Batch:
+    if type(command) is commands.Batch:
         frees = all(type(one).row.reads or is_urgent(one) for one in command.commands)
     elif isinstance(command, Begin | TakeOver):
         return Claim.VITAL
@@ -143,12 +135,12 @@ def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
 def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | None:
     """Runs one command; None if the frame has no room for it."""
     numbered = None
-    if type(command) is Numbered:
+    if type(command) is commands.Numbered:
         numbered, command = command, command.command
         known = clients.number_problem(numbered) or clients.find_answers(group, [numbered])[0]
         if known is not None:
             return known
-    if type(command) is Batch:
+    if type(command) is commands.Batch:
         return _run_batch(group, command, numbered, make_room)
     decision = decide(command, group, group.wall_us)
     if numbered is not None and type(decision.reply) is not Refusal:
@@ -157,10 +149,10 @@ def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | Non
 
 
 def _kept(
-    decision: Decision, asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int
+    decision: Decision, asked: Sequence[commands.Numbered], replies: Sequence[Reply], now_us: int
 ) -> Decision:
     """Returns a decision that also keeps the answers to commands with numbers."""
-    if InBlock in map(type, replies):
+    if commands.InBlock in map(type, replies):
         return Decision(_IN_BLOCK)
     answered = clients.answered_op(asked, replies, now_us)
     if isinstance(answered, Refusal):
@@ -199,7 +191,7 @@ def _change_memory(group: Group, decision: Decision) -> None:
 
 
 def _run_batch(
-    group: Group, batch: Batch, numbered: Numbered | None, make_room: MakeRoom
+    group: Group, batch: commands.Batch, numbered: commands.Numbered | None, make_room: MakeRoom
 ) -> Reply | None:
     problem = None if numbered else clients.batch_problem(batch, is_numbered=False)
     if problem is not None:
@@ -218,7 +210,7 @@ def _run_batch(
 def _decide_inside(command: Command, group: Group) -> Decision:
     """Decides a command of a batch, which cannot wait until somebody has looked into a block."""
     decision = decide(command, group, group.wall_us)
-    return Decision(_IN_BLOCK) if isinstance(decision.reply, InBlock) else decision
+    return Decision(_IN_BLOCK) if isinstance(decision.reply, commands.InBlock) else decision
 
 
 def _refused(position: int, refusal: Refusal) -> Refusal:
@@ -226,7 +218,7 @@ def _refused(position: int, refusal: Refusal) -> Refusal:
     return Refusal(code=refusal.code, text=text)
 
 
-def _try_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
+def _try_batch(group: Group, batch: commands.Batch, numbered: commands.Numbered | None) -> Reply:
     """Runs all commands of a batch, or none of them.
 
     Raises:
@@ -245,7 +237,7 @@ def _try_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
     return reply
 
 
-def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Reply:
+def _gather_batch(group: Group, batch: commands.Batch, numbered: commands.Numbered | None) -> Reply:
     replies: list[Reply] = []
     before, answer_bytes = group.body_bytes, 0
     for position, command in enumerate(batch.commands, start=1):
@@ -258,7 +250,7 @@ def _gather_batch(group: Group, batch: Batch, numbered: Numbered | None) -> Repl
         if answer_bytes > limits.ANSWER_BYTES_MAX:
             text = f"the answers of a batch have at most {limits.ANSWER_BYTES_MAX} bytes"
             return Refusal(code=Code.TOO_LARGE, text=text)
-    reply = Replies(replies=replies)
+    reply = commands.Replies(replies=replies)
     if numbered is not None:
         answered = clients.answered_op([numbered], [reply], group.wall_us)
         if isinstance(answered, Refusal):
@@ -296,7 +288,7 @@ def _runs(wanted: Sequence[Command], group: Group) -> Iterator[Sequence[Command]
 
 def _merge_key(command: Command) -> Hashable:
     """Returns what neighbours must share to be decided as one; None for what stands alone."""
-    if type(command) is Numbered:
+    if type(command) is commands.Numbered:
         command = command.command
     merge = type(command).row.merge
     if merge is None or not merge.is_possible(command):
@@ -323,14 +315,14 @@ def _merged(found: Sequence[Command]) -> Command | None:
 
 def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> list[Reply] | None:
     """Runs neighbours as one command; None if each has to be run alone."""
-    asked = [one for one in run if type(one) is Numbered]
+    asked = [one for one in run if type(one) is commands.Numbered]
     if len(set(map(clients.slot_of, asked))) < len(asked):
         return None  # one is a retry of another, or would take the place of its answer
     if any(clients.number_problem(one) for one in asked):
         return None
     if asked and any(clients.find_answers(group, asked)):
         return None
-    found = [one.command if type(one) is Numbered else one for one in run]
+    found = [one.command if type(one) is commands.Numbered else one for one in run]
     merged = _merged(found)
     if merged is None:
         return None
@@ -341,7 +333,9 @@ def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> li
     assert merge is not None
     replies = merge.split(decision.reply, found)
     if asked:
-        answers = [reply for one, reply in zip(run, replies, strict=True) if type(one) is Numbered]
+        answers = [
+            reply for one, reply in zip(run, replies, strict=True) if type(one) is commands.Numbered
+        ]
         decision = _kept(decision, asked, answers, group.wall_us)
         if isinstance(decision.reply, Refusal):
             return None

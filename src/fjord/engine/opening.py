@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fjord import disk as disks
-from fjord import limits
+from fjord import errors, limits
 from fjord.clock import Clock, SystemClock
 from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
@@ -26,13 +26,6 @@ from fjord.engine.group import read_applied, read_tables
 from fjord.engine.layout import Clean, Layout, Owner, Parts
 from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Progress, Replay
-from fjord.errors import (
-    Code,
-    CorruptionError,
-    DirectoryError,
-    DiskFullError,
-    DurabilityError,
-)
 from fjord.index import Index, IndexDamagedError, Indexes, viewed
 from fjord.index.lmdb import LmdbIndexes
 from fjord.journal import frame as frames
@@ -77,7 +70,7 @@ def open_engine(path: str, settings: EngineSettings | None = None) -> Engine:
     layout = Layout(path)
     try:
         engine = _open(settings, layout)
-    except DiskFullError:
+    except errors.DiskFullError:
         if not settings.disk.exists(layout.ballast):
             raise
         settings.disk.remove(layout.ballast)
@@ -100,8 +93,8 @@ def _open(settings: EngineSettings, layout: Layout) -> Engine:
             if not layouts.has_journal(settings.disk, layout):
                 needed = settings.segment_bytes + settings.index_step_bytes + _BESIDES_BYTES
                 text += f"; it takes {needed} bytes"
-            raise DiskFullError(Code.DISK_FULL, text) from error
-        raise DirectoryError(f"{layout.root} cannot be opened: {error}") from error
+            raise errors.DiskFullError(errors.Code.DISK_FULL, text) from error
+        raise errors.DirectoryError(f"{layout.root} cannot be opened: {error}") from error
 
 
 def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
@@ -114,7 +107,7 @@ def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
             file.allocate(min(limits.BALLAST_BYTES, settings.segment_bytes))
     except OSError as error:
         if not disks.is_full(error):
-            raise DirectoryError(f"{layout.ballast} cannot be made: {error}") from error
+            raise errors.DirectoryError(f"{layout.ballast} cannot be made: {error}") from error
         if disk.exists(layout.ballast):
             disk.remove(layout.ballast)
 
@@ -123,7 +116,7 @@ def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStac
     """Opens all parts; what is to be closed should a later step fail goes to `undo`."""
     disk = settings.disk
     if layouts.is_foreign(disk, layout):
-        raise DirectoryError(
+        raise errors.DirectoryError(
             f"{layout.root} holds something that is not Fjord's; give an empty or a new directory"
         )
     unmake = _Unmake(disk, layout)
@@ -237,7 +230,9 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
     """
     if not journal.segments:
         if known_seq:
-            raise CorruptionError(journal.path(1), 0, f"seqs up to {known_seq} were durable here")
+            raise errors.CorruptionError(
+                journal.path(1), 0, f"seqs up to {known_seq} were durable here"
+            )
         return Tail(last_seq=0, durable_seq=0, lease_us=0, end=0, uncertain=[])
     last = journal.segments[-1]
     durable_seq = max(known_seq, last.first_seq - 1)
@@ -251,7 +246,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         while uncertain and uncertain[0].frame.last_seq <= durable_seq:
             uncertain.popleft()
     if journal.synced_claim(last, end) > last_seq:
-        raise CorruptionError(
+        raise errors.CorruptionError(
             journal.path(last.segment), end, f"the frame of seq {last_seq + 1} was durable"
         )
     return Tail(
@@ -300,7 +295,7 @@ def _sync(disk: Disk, path: str) -> None:
         try:
             file.sync()
         except OSError as error:
-            raise DurabilityError(f"{path} cannot be synced: {error.strerror}") from error
+            raise errors.DurabilityError(f"{path} cannot be synced: {error.strerror}") from error
 
 
 def _remove_unfinished(disk: Disk, layout: Layout) -> None:
@@ -398,7 +393,7 @@ def _check_begin(journal: Journal, index: Index) -> None:
     begin, first = _begin(index), journal.segments[0]
     if begin is not None and first.first_seq > max(begin[1], 1):
         path = journal.path(first.segment)
-        raise CorruptionError(path, 24, "segments before it are missing")
+        raise errors.CorruptionError(path, 24, "segments before it are missing")
 
 
 def _say_begin(engine: Engine, parts: Parts) -> None:

@@ -14,32 +14,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fjord import limits
+from fjord import errors, limits
 from fjord.commands import Command, Read, Refusal, Reply, Scan, Span
+from fjord.engine import group, opening
 from fjord.engine import layout as layouts
-from fjord.engine import opening
-from fjord.engine.group import (
-    IndexView,
-    Known,
-    read_applied,
-    read_counts,
-    read_live,
-    read_memory,
-    read_tables,
-)
 from fjord.engine.layout import Clean, Layout
 from fjord.engine.memory import TREE_COUNT, Memory, job_stats
 from fjord.engine.opening import EngineSettings
 from fjord.engine.replay import Replay
 from fjord.engine.scan import Past, look
-from fjord.errors import (
-    Code,
-    CorruptionError,
-    DirectoryError,
-    DurabilityError,
-    RefusedError,
-    UnavailableError,
-)
+from fjord.errors import Code
 from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
 from fjord.index.memory import MemoryIndex
@@ -69,11 +53,11 @@ class ReadOnlyEngine:
         self.location = ""  # where cold blocks are, once that was said
         try:
             if not layouts.has_journal(self._settings.disk, self._layout):
-                raise DirectoryError(f"{self._layout.root} is not a Fjord data directory")
+                raise errors.DirectoryError(f"{self._layout.root} is not a Fjord data directory")
             self._journal = Journal(self._settings.disk, self._layout.journal)
             self._index = self._attach()
         except OSError as error:
-            raise DirectoryError(f"{self._layout.root} cannot be opened: {error}") from error
+            raise errors.DirectoryError(f"{self._layout.root} cannot be opened: {error}") from error
 
     def attach_blocks(self, given: str = "") -> str:
         """From now on cold blocks can be read; returns where they are."""
@@ -96,24 +80,24 @@ class ReadOnlyEngine:
     def _run(self, wanted: Sequence[Command]) -> list[Reply]:
         with self._durable_view() as (transaction, applied_seq):
             memory = Memory()
-            read_memory(memory, transaction)
+            group.read_memory(memory, transaction)
             memory.location = self.location
-            known = Known(
+            known = group.Known(
                 self._journal,
                 memory,
-                read_tables(transaction),
+                group.read_tables(transaction),
                 _NO_MASTER,
                 applied_seq + 1,
                 lease_us=self._lease_us() if any(type(one).row.leases for one in wanted) else 0,
             )
-            snapshot = IndexView(transaction, known)
+            snapshot = group.IndexView(transaction, known)
             now_us = self._settings.clock.wall_us()
             return [self._answer(command, snapshot, now_us) for command in wanted]
 
     def scan(self, command: Scan | Span) -> Reply:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
-            known = read_tables(transaction)
+            known = group.read_tables(transaction)
             cold = _edges(history.all_items(transaction.scan))
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
             # Who writes blocks notes for each table how far it is, before a segment goes.
@@ -125,8 +109,8 @@ class ReadOnlyEngine:
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""
         with self._durable_view() as (transaction, applied_seq):
-            known, live_bytes = read_tables(transaction), read_live(transaction)
-            counts = read_counts(transaction)
+            known, live_bytes = group.read_tables(transaction), group.read_live(transaction)
+            counts = group.read_counts(transaction)
         self._journal.refresh()
         return {
             "applied_seq": applied_seq,
@@ -152,7 +136,7 @@ class ReadOnlyEngine:
         self._journal.close()
 
     @staticmethod
-    def _answer(command: Command, snapshot: IndexView, now_us: int) -> Reply:
+    def _answer(command: Command, snapshot: group.IndexView, now_us: int) -> Reply:
         if not type(command).row.reads:
             return _READ_ONLY
         try:
@@ -160,9 +144,9 @@ class ReadOnlyEngine:
                 command = replace(command, once=True)  # a snapshot would be a write
             reply: Reply = type(command).row.decide(command, snapshot, now_us).reply
             return reply
-        except RefusedError as error:
+        except errors.RefusedError as error:
             return Refusal.of(error)
-        except CorruptionError as error:
+        except errors.CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
 
     @contextlib.contextmanager
@@ -177,7 +161,7 @@ class ReadOnlyEngine:
             published_seq = self._published_seq()
             transaction = self._index.view()
             try:
-                applied_seq = read_applied(transaction)
+                applied_seq = group.read_applied(transaction)
                 if applied_seq >= published_seq:
                     self._wait_for(applied_seq)
                     yield transaction, applied_seq
@@ -200,7 +184,7 @@ class ReadOnlyEngine:
     def _published_seq(self) -> int:
         durable_seq, failed = layouts.read_published(self._settings.disk, self._layout)
         if failed:
-            raise DurabilityError
+            raise errors.DurabilityError
         return durable_seq
 
     def _deadline_us(self) -> int:
@@ -209,7 +193,7 @@ class ReadOnlyEngine:
 
     def _pause(self, deadline_us: int) -> None:
         if self._settings.clock.monotonic_us() > deadline_us:
-            raise UnavailableError("the writer is rebuilding its index, or stuck; try again")
+            raise errors.UnavailableError("the writer is rebuilding its index, or stuck; try again")
         self._settings.clock.pause(_PAUSE_SECONDS)
 
     def _sync_journal(self) -> None:
@@ -220,7 +204,7 @@ class ReadOnlyEngine:
             with contextlib.closing(self._settings.disk.open(path)) as file:
                 file.sync()
         except OSError as error:
-            raise DurabilityError(f"{path} cannot be synced: {error}") from error
+            raise errors.DurabilityError(f"{path} cannot be synced: {error}") from error
 
     def _attach(self) -> Index:
         disk, indexes = self._settings.disk, opening.indexes_of(self._settings, self._layout)

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fjord.engine.group import (
-    Counts,
-    change_rows,
-    read_applied,
-    read_counts,
-    read_generations,
-    read_live,
-    recount,
-    write_progress,
-)
+from fjord.engine import group
 from fjord.engine.memory import Gathered
 from fjord.errors import CorruptionError
 from fjord.index import Index, IndexFullError, Transaction, viewed
@@ -41,9 +32,9 @@ class Replay:
         self._rebuild_rows = rebuild_rows
         self._progress = progress
         with viewed(index) as transaction:
-            self._applied = read_applied(transaction)
-            live_bytes, counts = read_live(transaction), read_counts(transaction)
-            self._generations = read_generations(transaction)
+            self._applied = group.read_applied(transaction)
+            live_bytes, counts = group.read_live(transaction), group.read_counts(transaction)
+            self._generations = group.read_generations(transaction)
             is_unfinished = transaction.get(Tree.META, _UNFINISHED) is not None
         self._gathered = _Accounted(live_bytes, counts, journal.first_seq, self._generations)
         self._largest_table = 0
@@ -94,10 +85,10 @@ class Replay:
                 gathered.write(transaction)
                 if self._is_rebuild and is_last:
                     transaction.delete_many(Tree.META, [_UNFINISHED])
-                    changed |= recount(transaction, self._generations)
+                    changed |= group.recount(transaction, self._generations)
                 elif self._is_rebuild:
                     transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
-                write_progress(
+                group.write_progress(
                     transaction, max(applied, self._applied), gathered.live_bytes, changed
                 )
                 if transaction.get(Tree.META, catalog.LOST) is not None:
@@ -136,7 +127,7 @@ class _Accounted(Gathered):
         self.generations = known
         self.live_bytes = live_bytes
         self.known_counts = counts
-        self.job_counts = Counts(counts)
+        self.job_counts = group.Counts(counts)
         self.counts = True
         self._first_seq = first_seq
 
@@ -162,4 +153,4 @@ class _Accounted(Gathered):
         """Right only where nothing was packed; else `recount` follows."""
         listed = self.generations.get(table)
         if self.counts and listed:
-            change_rows(self.job_counts, listed, rows, change)
+            group.change_rows(self.job_counts, listed, rows, change)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client import CollectorRegistry, Metric, core, generate_latest
 from prometheus_client.registry import Collector
 
 from fjord.errors import Code
@@ -24,19 +18,19 @@ __all__ = ["Metric", "by_labels", "count", "count_by", "gauge", "histogram", "pa
 
 def gauge(name: str, text: str, value: float) -> Metric:
     """Returns a number that goes up and down."""
-    return GaugeMetricFamily(name, text, value=value)
+    return core.GaugeMetricFamily(name, text, value=value)
 
 
 def count(name: str, text: str, value: float) -> Metric:
     """Returns a number that only grows; its name gets _total."""
-    return CounterMetricFamily(name, text, value)
+    return core.CounterMetricFamily(name, text, value)
 
 
 def count_by(
     name: str, text: str, label: str, counts: Mapping[str, int] | Mapping[Code, int]
 ) -> Metric:
     """Returns numbers that only grow, one for each value of a label that has any."""
-    family = CounterMetricFamily(name, text, labels=[label])
+    family = core.CounterMetricFamily(name, text, labels=[label])
     for value, number in counts.items():
         if number:
             family.add_metric([value], number)
@@ -47,7 +41,7 @@ def by_labels(
     name: str, text: str, labels: Iterable[str], numbers: Iterable[tuple[Iterable[str], float]]
 ) -> Metric:
     """Returns numbers that go up and down, each with values of these labels."""
-    family = GaugeMetricFamily(name, text, labels=[*labels])
+    family = core.GaugeMetricFamily(name, text, labels=[*labels])
     for values, number in numbers:
         family.add_metric([*values], number)
     return family
@@ -70,7 +64,7 @@ def histogram(
     for end, number in zip([*map(str, steps), "+Inf"], counts, strict=True):
         so_far += number
         buckets.append((end, so_far))
-    return HistogramMetricFamily(f"{name}_seconds", text, buckets=buckets, sum_value=total)
+    return core.HistogramMetricFamily(f"{name}_seconds", text, buckets=buckets, sum_value=total)
 
 
 def text_of(metrics: Iterable[Metric]) -> bytes:
