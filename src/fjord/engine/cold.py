@@ -26,7 +26,6 @@ from fjord.commands.codec import data_bytes
 from fjord.commands.layout import registers
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
-from fjord.tables.state import Table
 
 
 class ColdReader(Protocol):
@@ -71,11 +70,6 @@ def leaving(command: Command) -> list[Command]:
     return [one for one in found if type(one).row.leave is not None]
 
 
-def is_log(table: Table) -> bool:
-    """Says that messages of a table may be in blocks; what keeps the latest is in the journal."""
-    return table.is_log
-
-
 class Errand:
     """A command on its way: run `command`, `take` the reply, `look` if that is none yet."""
 
@@ -99,7 +93,7 @@ class Errand:
             return self._sum(reply)
         return reply
 
-    def look(self, cold: ColdReader | None) -> Reply | None:
+    def look(self, cold: LazyCold | None) -> Reply | None:
         """Asks the cold reader; returns what to answer, None if `command` is to be run again."""
         found = self._found
         assert found is not None
@@ -108,7 +102,7 @@ class Errand:
         try:
             look = type(self.command).row.look
             assert look is not None
-            answer: Reply | None = look(self, found, cold)
+            answer: Reply | None = look(self, found, cold.made())
             return answer
         except CorruptionError as error:
             return Refusal(code=Code.CORRUPT, text=str(error))
@@ -189,15 +183,6 @@ class LazyCold:
         self.reader: ColdReader | None = None  # None: no block was read yet
         self._making = threading.Lock()
 
-    def read(self, where: commands.InBlock, command: Read) -> commands.Messages:
-        return self._reader().read(where, command)
-
-    def locate(self, where: commands.InBlock, wall_us: int) -> int:
-        return self._reader().locate(where, wall_us)
-
-    def count_after(self, where: commands.InBlock, after: int) -> int:
-        return self._reader().count_after(where, after)
-
     def rest(self, table: str, subscriber: str) -> None:
         if self.reader is not None:
             self.reader.rest(table, subscriber)
@@ -239,7 +224,8 @@ class LazyCold:
         if command.asleep:
             self.rest(command.table, command.name)
 
-    def _reader(self) -> ColdReader:
+    def made(self) -> ColdReader:
+        """Returns the reader, which is made by the first call."""
         with self._making:
             if self.reader is None:
                 try:

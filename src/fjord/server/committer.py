@@ -33,11 +33,11 @@ from fjord.engine.waits import Listeners, Listening
 from fjord.errors import Code, RefusedError
 from fjord.server import logs
 from fjord.server.alarm import Alarm
-from fjord.server.counters import Counters, DeadJobs, Histogram
+from fjord.server.counters import Counters, Histogram, count_deaths
 from fjord.server.sessions import After, Origin
 from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.wakeups import Wakeups
-from fjord.server.worker import Beside, Finish, Worker
+from fjord.server.worker import Beside, Worker
 from fjord.wire.wakeups import What
 
 # Blocks that are read at the same time; each may hold one answer.
@@ -139,7 +139,6 @@ class Committer:
         self._begun_us = 0  # when the group began that is under way
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
-        self._dead_jobs = DeadJobs(engine, counters)
         self._dates = Alarm(loop, clock, self._tell_dates)
         self._worker = Worker("fjord-sync")
         self._scanner = Beside(loop, "fjord-scan", on_idle=self._note_idle)
@@ -207,7 +206,7 @@ class Committer:
         """Returns when everything that was submitted is answered; nobody waits any more then."""
         self._upkeep.stop()
         self.waits.stop()
-        self._dead_jobs.look()
+        count_deaths(self._engine, self._counters)
         self._dates.stop()
         self._drained = self._loop.create_future()
         self._note_idle()
@@ -271,7 +270,7 @@ class Committer:
     def _look(self) -> None:
         self._look_timer = None
         try:
-            self._dead_jobs.look()
+            count_deaths(self._engine, self._counters)
             self.on_writes()
             self._upkeep.note_writes()
         except Exception as error:  # noqa: BLE001 - as for a group
@@ -295,8 +294,7 @@ class Committer:
             self._sync()
             self._deliver(group, replies)
         else:
-            self._syncing = True
-            self._worker.put(self._sync, self._after_sync(group, replies))
+            self._sync_beside(group, replies)
 
     def _sync(self) -> None:
         """Runs here or on the worker's thread, never on both at the same time."""
@@ -307,8 +305,10 @@ class Committer:
         if took_us > limits.SLOW_SYNC_US:
             logs.note(logging.WARNING, "a sync was slow", took_ms=took_us // 1000)
 
-    def _after_sync(self, group: Sequence[Pending], replies: Sequence[Reply]) -> Finish:
-        def finish(result: object, error: Exception | None) -> None:
+    def _sync_beside(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+        """Syncs on the worker's thread; the replies are delivered after it."""
+
+        def finish(error: Exception | None) -> None:
             self._syncing = False
             try:
                 if error is not None:
@@ -317,8 +317,9 @@ class Committer:
             except Exception as failure:  # noqa: BLE001 - as in `_run_group`
                 self._on_failure(failure)
 
+        self._syncing = True
         call = self._loop.call_soon_threadsafe
-        return lambda result, error: call(finish, result, error)
+        self._worker.put(self._sync, lambda result, error: call(finish, error))
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
         for (origin, _, request, _, _, wait, _), reply in zip(group, replies, strict=True):
@@ -446,8 +447,7 @@ class Committer:
 
     def _sync_step(self) -> None:
         if self._engine.unsynced_bytes:
-            self._syncing = True
-            self._worker.put(self._sync, self._after_sync((), ()))
+            self._sync_beside((), ())
         elif self._told or self._wakeups:
             self._tell()
 
@@ -552,33 +552,23 @@ class Upkeep:
         self.is_due = False
         begun_us = self._clock.monotonic_us()
         has_more = self._engine.upkeep()
-        took_us = self._clock.monotonic_us() - begun_us
-        self._histogram.observe(took_us)
-        if has_more:
-            self._was_vain = False
-            self._rest(0.0)
+        self._histogram.observe(self._clock.monotonic_us() - begun_us)
+        due_us = 0 if has_more else self._engine.upkeep_due_us()
+        is_due = due_us <= self._clock.wall_us()
+        if is_due:
+            # No date is earlier than this one, so nothing shortens the rest.
+            self._set(_RETRY_SECONDS if self._was_vain and not has_more else 0.0, -math.inf)
         else:
-            self._plan_after()
+            self._plan(due_us)
+        self._was_vain = is_due and not has_more
 
     def stop(self) -> None:
         self._is_stopped = True
         self.is_due = False
         self._cancel()
 
-    def _plan_after(self) -> None:
-        due_us = self._engine.upkeep_due_us()
-        is_due = due_us <= self._clock.wall_us()
-        if is_due:
-            self._rest(_RETRY_SECONDS if self._was_vain else 0.0)
-        else:
-            self._plan(due_us)
-        self._was_vain = is_due
-
     def _plan(self, due_us: int) -> None:
         self._set(max(0, due_us - self._clock.wall_us()) / 1e6, self._monotonic_us(due_us))
-
-    def _rest(self, seconds: float) -> None:
-        self._set(seconds, -math.inf)  # no date is earlier, so nothing shortens the rest
 
     def _monotonic_us(self, due_us: int) -> int:
         return due_us - self._clock.wall_us() + self._clock.monotonic_us()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from typing import Final
 
 from fjord.commands import FUNCTIONS
@@ -57,26 +56,17 @@ class Counters:
         self.upkeep = Histogram()  # steps
 
 
-class DeadJobs:
-    """Says in the log and in the metrics when jobs have died: a person should look.
+def count_deaths(engine: Engine, counters: Counters) -> None:
+    """Logs and counts the jobs that have died since the last call: a person should look.
 
-    A job dies when it failed or timed out too often, or was buried by hand.  All that die within a
-    moment are one line of the log.
+    A job dies when it failed or timed out too often, or was buried by hand.  All jobs of a table
+    that died since the last call are one line of the log.
     """
-
-    def __init__(self, engine: Engine, counters: Counters) -> None:
-        self._engine = engine
-        self._counters = counters
-        self._known: Mapping[str, int] = {}
-
-    def look(self) -> None:
-        """Says in which tables jobs have died since the last look."""
-        deaths = self._engine.job_deaths()
-        for table, died in deaths.items():
-            new = died - self._known.get(table, 0)
-            if new > 0:
-                self._counters.jobs_died += new
-                dead = self._engine.job_counts()[table][2]
-                logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
-        self._counters.jobs_died_by_table = dict(deaths)
-        self._known = deaths
+    deaths = engine.job_deaths()
+    for table, died in deaths.items():
+        new = died - counters.jobs_died_by_table.get(table, 0)
+        if new > 0:
+            counters.jobs_died += new
+            dead = engine.job_counts()[table][2]
+            logs.note(logging.WARNING, "jobs are dead", table=table, dead=dead, new=new)
+    counters.jobs_died_by_table = deaths

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Metric, core, generate_latest
+from prometheus_client import Metric, core, generate_latest
 from prometheus_client.registry import Collector
 
 from fjord.errors import Code
@@ -68,9 +68,7 @@ def histogram(
 
 
 def text_of(metrics: Iterable[Metric]) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(metrics))
-    return generate_latest(registry)
+    return generate_latest(_Once(metrics))
 
 
 def page(metrics: Iterable[Metric]) -> Answer:
@@ -86,6 +84,3 @@ class _Once(Collector):
 
     def collect(self) -> Iterable[Metric]:
         return self._metrics
-
-    def describe(self) -> Iterator[Metric]:
-        yield from ()

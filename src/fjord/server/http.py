@@ -55,7 +55,7 @@ class Pages:
         method, target, _ = words
         if method not in ("GET", "HEAD"):
             return _plain(405, "only GET and HEAD"), True
-        if not _is_loopback(_host_of(headers)):
+        if not is_loopback(_host_of(headers)):
             return _plain(421, "the Host header names another machine"), True
         page = self._pages.get(target.partition("?")[0])
         answer = _plain(404, f"pages: {' '.join(self._pages)}") if page is None else page()
@@ -128,7 +128,7 @@ def _host_of(headers: list[str]) -> str:
     return host.partition(":")[0]
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host.lower() == "localhost":
         return True
     try:

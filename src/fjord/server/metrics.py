@@ -97,10 +97,6 @@ class Metrics:
     sessions: Sessions
     uptime_us: Callable[[], int]
 
-    def exposition(self) -> bytes:
-        """Returns everything in the text format of Prometheus."""
-        return exposition.text_of(self.collect())
-
     def numbers(self) -> Numbers:
         """Returns the answer to STATS."""
         return numbers(self._all())

@@ -31,7 +31,7 @@ from fjord.blocks.child import NodeBlocks, missing_libraries
 from fjord.clock import Clock
 from fjord.commands import Command, Nop, Read, Refusal, Reply
 from fjord.engine import Engine
-from fjord.engine.cold import Errand, LazyCold, is_log
+from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.rounds import Rounds, Turn, in_turn
 from fjord.errors import ClosedError, Code, RefusedError
 from fjord.history import Block
@@ -277,7 +277,7 @@ class WarmUp:
 
     def _pages(self, name: str) -> Iterator[commands.Subscribers]:
         start = ""
-        while (table := self._engine.tables.get(name)) is not None and is_log(table):
+        while (table := self._engine.tables.get(name)) is not None and table.is_log:
             page = self._run(commands.ListSubscribers(table=name, start=start))
             if not isinstance(page, commands.Subscribers):
                 return  # it is not a stream, or was dropped

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import ipaddress
 import logging
 import os
 import resource
@@ -18,7 +17,7 @@ import uvloop
 from fjord import limits
 from fjord.errors import FjordError
 from fjord.server import logs
-from fjord.server.http import HttpConnection, Pages
+from fjord.server.http import HttpConnection, Pages, is_loopback
 
 # Connections that wait to be accepted; what does not fit tries again a second later.
 BACKLOG: Final = 4096
@@ -53,13 +52,7 @@ def check_host(host: str) -> None:
     Raises:
         FjordError: if the address is not a loopback one.
     """
-    if host == "localhost":
-        return
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not is_loopback(host):
         raise FjordError(
             f"refusing to listen on {host}: this version has neither authentication nor TLS, "
             "so it serves loopback addresses only (127.0.0.1, ::1)"

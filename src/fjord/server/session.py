@@ -44,17 +44,13 @@ class Sessions:
     def __init__(self) -> None:
         self._open: set[Session] = set()
         self._gone: asyncio.Future[None] | None = None
-        self._numbers = itertools.count(1)
+        self.clients = itertools.count(1)  # a number for each session
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._open))
-
-    def next_client(self) -> int:
-        """Returns a number that no other session has had."""
-        return next(self._numbers)
 
     def add(self, session: Session) -> None:
         self._open.add(session)
@@ -102,7 +98,7 @@ class Session(asyncio.Protocol):
         self._counters = shared.counters
         self._memory = shared.memory
         self._decoder = wire.RequestDecoder(cursors=shared.cursors)
-        self.client = shared.sessions.next_client()
+        self.client = next(shared.sessions.clients)
         self.client_id = b""  # as HELLO said
         self._listened_keys = 0
         self._in_flight: set[int] = set()
@@ -300,7 +296,9 @@ class Session(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         identifier = request.identifier
         if identifier in self._in_flight:
-            self._output += _duplicate(request, self._clock.wall_us())
+            text = f"identifier {identifier} is that of a request still under way"
+            refusal = Refusal(code=Code.DUPLICATE_ID, text=text)
+            self._output += wire.encode_reply(request, refusal, now_us=self._clock.wall_us())
             return
         self._counters.requests[request.function] += 1
         self._in_flight.add(identifier)
@@ -315,7 +313,8 @@ class Session(asyncio.Protocol):
         if serve is not None:
             serve(self, request, command)
         elif request.flags & commands.Flag.LISTEN:
-            self._begin_listening(request, command)  # type: ignore[arg-type] # GET or SET
+            listened = cast("commands.Set | commands.Get | commands.Touch", command)
+            self._listen_with(request, listened, listened.table, listened.keys, None)
         elif request.number:
             found = self._numbered(request, command)
             if found is not None:
@@ -336,10 +335,6 @@ class Session(asyncio.Protocol):
 
     # -- requests that need more than to be run ----------------------------------------------------
 
-    @serves(Refusal)
-    def _refuse(self, request: Request, refusal: Refusal) -> None:
-        self.answer(request, refusal)
-
     @serves(commands.Scan, commands.Span)
     def _scan(self, request: Request, command: commands.Scan | commands.Span) -> None:
         self._committer.scan(self, request, command)
@@ -359,9 +354,8 @@ class Session(asyncio.Protocol):
         def welcome(reply: Reply) -> Reply:
             if not isinstance(reply, commands.Done):
                 return reply
-            return commands.Welcome(
-                client=client, master=reply.master, version=self._shared.version
-            )
+            version = self._shared.version
+            return commands.Welcome(client=client, master=reply.master, version=version)
 
         self._committer.submit(self, request, Nop(), welcome)
 
@@ -404,12 +398,6 @@ class Session(asyncio.Protocol):
     def _listen_jobs(self, request: Request, command: commands.ListenJobs) -> None:
         problem = jobs_problem(self._shared.engine, command.table)
         self._listen_with(request, Nop(), command.table, Strings.of([JOBS_KEY]), problem)
-
-    def _begin_listening(
-        self, request: Request, command: commands.Set | commands.Get | commands.Touch
-    ) -> None:
-        """Runs a SET or a GET; if it is not refused, its key is listened to from then on."""
-        self._listen_with(request, command, command.table, command.keys, None)
 
     def _listen_with(
         self, request: Request, command: Command, table: str, keys: Strings, problem: Refusal | None
@@ -561,6 +549,7 @@ class Session(asyncio.Protocol):
         logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
 
 
+serves(Refusal)(Session.answer)
 for _row in commands.FUNCTIONS.values():
     if _row.look is not None or _row.leave is not None:
         _row.serve = Session._read
@@ -578,14 +567,6 @@ def _listen_problem(command: commands.Listen) -> Refusal | None:
             code=Code.KEY_TOO_LONG, text=f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         )
     return commands.name_problem(command.table)
-
-
-def _duplicate(request: Request, now_us: int) -> list[Buffer]:
-    refusal = Refusal(
-        code=Code.DUPLICATE_ID,
-        text=f"identifier {request.identifier} is that of a request still under way",
-    )
-    return wire.encode_reply(request, refusal, now_us=now_us)
 
 
 _NO_HELLO: Final = Refusal(code=Code.BAD_BATCH, text="a number needs a HELLO before it")

@@ -14,7 +14,7 @@ from fjord.columns import Strings
 from fjord.commands import Command, Messages, Reply
 from fjord.disk import Disk
 from fjord.engine import Engine
-from fjord.engine.cold import Errand
+from fjord.engine.cold import Errand, LazyCold
 from fjord.history import Block, SealPlan
 from fjord.ops import Opcode
 
@@ -52,7 +52,7 @@ class Shore:
         while True:
             (reply,) = engine.run([errand.command], (client,))
             engine.sync()
-            answer = errand.take(reply) or errand.look(self.cold)
+            answer = errand.take(reply) or errand.look(LazyCold(lambda: self.cold))
             if answer is not None:
                 return answer
 

@@ -104,7 +104,7 @@ def follow(command: Command, cold: Blocks | None, *replies: Reply) -> tuple[Repl
         ran.append(errand.command)
         answer = errand.take(rest.pop(0))
         if answer is None:
-            answer = errand.look(cold)
+            answer = errand.look(None if cold is None else LazyCold(lambda: cold))
         if answer is not None:
             assert not rest
             return answer, ran
@@ -238,9 +238,9 @@ def test_a_reader_is_made_once_and_only_when_it_is_needed() -> None:
     cold.close()
     assert cold.stats() == {}
     assert made == []
-    assert cold.read(WHERE, READ).rows == 20
-    assert cold.locate(WHERE, 5) == 41
-    assert cold.count_after(WHERE, 40) == 17
+    assert cold.made().read(WHERE, READ).rows == 20
+    assert cold.made().locate(WHERE, 5) == 41
+    assert cold.made().count_after(WHERE, 40) == 17
     assert cold.stats() == {"cold_bytes": 5}
     assert len(made) == 1
     cold.close()
@@ -252,7 +252,7 @@ def test_a_library_that_is_missing_is_named() -> None:
         raise ModuleNotFoundError("no module", name="pyarrow")
 
     with pytest.raises(FjordError, match="cold blocks need pyarrow: pip install"):
-        LazyCold(make).locate(WHERE, 5)
+        LazyCold(make).made()
 
 
 def test_nothing_is_kept_for_a_subscriber_that_has_left_the_blocks() -> None:
@@ -260,7 +260,7 @@ def test_nothing_is_kept_for_a_subscriber_that_has_left_the_blocks() -> None:
     cold = LazyCold(lambda: blocks)
     cold.note(READ, messages(500, 3))
     assert blocks.rested == []  # there is no reader yet
-    cold.read(WHERE, READ)
+    cold.made()
     cold.note(dataclasses.replace(READ, subscriber=""), messages(500, 3))
     assert blocks.rested == []
     cold.note(dataclasses.replace(READ, after=100), messages(500, 3))
@@ -272,7 +272,7 @@ def test_nothing_is_kept_for_a_subscriber_that_has_left_the_blocks() -> None:
 def made(blocks: Blocks) -> LazyCold:
     """Returns a reader that has read."""
     cold = LazyCold(lambda: blocks)
-    cold.locate(WHERE, 5)
+    cold.made()
     return cold
 
 

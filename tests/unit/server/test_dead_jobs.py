@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from fjord.engine import Engine
-from fjord.server.counters import Counters, DeadJobs
+from fjord.server.counters import Counters, count_deaths
 
 
 class World:
@@ -16,7 +16,6 @@ class World:
     def __init__(self, **died: int) -> None:
         self.counters = Counters()
         self.died = died
-        self.alerts = DeadJobs(cast(Engine, self), self.counters)
 
     def job_counts(self) -> dict[str, tuple[int, int, int]]:
         return {table: (5, 5, died - 1) for table, died in self.died.items()}
@@ -27,7 +26,7 @@ class World:
     def write(self, **died: int) -> None:
         """Something is written, and looked at a moment later."""
         self.died = died
-        self.alerts.look()
+        count_deaths(cast(Engine, self), self.counters)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fjord.engine.waits import Listeners
 from fjord.errors import Code
 from fjord.server.counters import Counters
+from fjord.server.exposition import text_of
 from fjord.server.metrics import BLOCK_COUNTS, BLOCK_GAUGES, ENGINE, Metrics
 from fjord.server.session import Sessions
 from fjord.server.sessions import Memory
@@ -47,7 +48,7 @@ def samples() -> dict[tuple[str, str], float]:
     """Returns value by name and label."""
     return {
         (sample.name, ",".join(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(metrics().exposition().decode())
+        for family in text_string_to_metric_families(text_of(metrics().collect()).decode())
         for sample in family.samples
     }
 
