@@ -196,7 +196,8 @@ def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest
     disk = settings.disk
     # First what is durable, then the segments: those hold at least that.  If none was packed away
     # in between, what is durable also says with which of them the journal begins.
-    oldest = _oldest_segment(disk, layout)
+    found = [frames.segment_number(name) for name in disk.names(layout.journal)]
+    oldest = min((number for number in found if number is not None), default=None)
     published = layouts.read_published(disk, layout)
     copies = []
     try:
@@ -214,24 +215,19 @@ def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest
                     copies.append(Copied(segment=header.segment, size=size, crc=crc))
     except FileNotFoundError as error:
         raise _SegmentGoneError from error
+    location = layouts.blocks_location(disk, layout, read_only=True)
     manifest = Manifest(
         version=_VERSION,
         seq=seq,
         created_us=settings.clock.wall_us(),
         segments=copies,
         blocks=_copy_blocks(settings, layout, target),
-        location=_elsewhere(disk, layout),
+        location="" if location == layout.blocks else location,
     )
     data = json.dumps(asdict(manifest), indent=1).encode() + b"\n"
     disks.replace_whole(disk, os.path.join(target, MANIFEST), data)
     disk.sync_directory(os.path.dirname(target))
     return manifest
-
-
-def _elsewhere(disk: Disk, layout: Layout) -> str:
-    """Returns where blocks are that are not in the directory, empty if there are none."""
-    location = layouts.blocks_location(disk, layout, read_only=True)
-    return "" if location == layout.blocks else location
 
 
 def _copy_blocks(settings: EngineSettings, layout: Layout, target: str) -> list[CopiedBlock]:
@@ -282,11 +278,6 @@ def _check(
             _check_same(disk, journal.path(header.segment), header)
         raise
     return seq, sizes
-
-
-def _oldest_segment(disk: Disk, layout: Layout) -> int | None:
-    found = [frames.segment_number(name) for name in disk.names(layout.journal)]
-    return min((number for number in found if number is not None), default=None)
 
 
 def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]) -> int:

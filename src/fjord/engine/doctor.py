@@ -15,12 +15,9 @@ from fjord.engine import layout as layouts
 from fjord.engine import opening
 from fjord.engine.group import read_applied
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.memory import TREE_COUNT
 from fjord.engine.opening import EngineSettings
-from fjord.engine.replay import Replay
 from fjord.errors import DirectoryError, UnavailableError
 from fjord.index import Index, Transaction, viewed
-from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
 from fjord.layouts import pages
 from fjord.tables.kv.layout import ROW
@@ -80,9 +77,7 @@ def diagnose(journal: Journal, index: Index, settings: EngineSettings, *, shown:
     """Compares an index with a replay of a journal."""
     with viewed(index) as transaction:
         applied_seq = read_applied(transaction)
-        replayed = MemoryIndex(TREE_COUNT)
-        replay = Replay(journal, replayed, settings.rebuild_rows, settings.progress)
-        replay.run(applied_seq, moved_from=applied_seq + 1)
+        replayed = opening.replayed(settings, journal, applied_seq)
         return _compare(transaction, replayed.view(), applied_seq, shown)
 
 

@@ -197,7 +197,11 @@ class Engine:
                 self.sync()
                 self.writer.close()
                 self._index.sync()
-                self._leave_clean_mark()
+                parts = self._parts
+                identity = parts.indexes.identity()
+                assert identity is not None
+                mark = layouts.Clean(seq=self.applied_seq, index=identity, lease_us=self.lease_us)
+                layouts.write_mark(parts.disk, parts.layout.clean, mark)
         except DurabilityError:
             self._fail()
             raise
@@ -542,13 +546,6 @@ class Engine:
         if durable_seq > self._published_seq:
             self._published.write(durable_seq)
             self._published_seq = durable_seq
-
-    def _leave_clean_mark(self) -> None:
-        parts = self._parts
-        identity = parts.indexes.identity()
-        assert identity is not None
-        clean = layouts.Clean(seq=self.applied_seq, index=identity, lease_us=self.lease_us)
-        layouts.write_mark(parts.disk, parts.layout.clean, clean)
 
     def _read_state(self) -> None:
         with viewed(self._index) as transaction:

@@ -26,7 +26,7 @@ from fjord.tables.jobs import keep, layout
 from fjord.tables.jobs.lanes import Lane
 from fjord.tables.kv import decide as links
 from fjord.tables.meaning import MEANING, Note
-from fjord.tables.state import AnyPointer, Generation, JobCounts, Moment, Table, Tree, VolatileValue
+from fjord.tables.state import AnyPointer, Generation, JobCounts, Table, Tree, VolatileValue
 
 _APPLIED = b"applied"
 _LIVE = b"live"
@@ -53,10 +53,7 @@ def read_live(transaction: Transaction) -> int:
 
 
 def write_progress(
-    transaction: Transaction,
-    applied_seq: int,
-    live_bytes: int,
-    counts: Mapping[int, JobCounts],
+    transaction: Transaction, applied_seq: int, live_bytes: int, counts: Mapping[int, JobCounts]
 ) -> None:
     """Writes how far the index is, and the counts of jobs that have changed."""
     kept = [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))]
@@ -72,14 +69,11 @@ def write_progress(
         transaction.delete_many(Tree.META, gone)
 
 
-def read_snapshots(transaction: Transaction) -> dict[int, Moment]:
-    return snapshots.read_all(transaction.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX))
-
-
 def read_memory(memory: Memory, transaction: Transaction) -> None:
     """Reads what is kept in memory of an index."""
     memory.counts = read_counts(transaction)
-    memory.snapshots = read_snapshots(transaction)
+    items = transaction.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX)
+    memory.snapshots = snapshots.read_all(items)
     memory.generations = read_generations(transaction)
     tables = read_tables(transaction)
     memory.given_back_seq = generations.given_back_seq(tables, memory.generations)

@@ -182,14 +182,15 @@ class Published:
         self._page = disk.open_page(layout.published, writable=writable)
         self._identity = (disk.identity(layout.published) or "").encode()
 
-    def read(self) -> int:
-        """Returns the durable seq, 0 if the record is not to be believed."""
-        seq = self._believed()
-        return 0 if seq == _FAILED_SEQ else seq
+    def read(self) -> tuple[int, bool]:
+        """Returns the durable seq, and whether the writer stopped because a sync failed.
 
-    def has_failed(self) -> bool:
-        """Says whether the writer stopped because the disk failed to sync."""
-        return self._believed() == _FAILED_SEQ
+        The seq is 0 if there is no record, or one that is not to be believed.
+        """
+        seq, seal = _RECORD.unpack_from(self._page.read())
+        if seal != self._seal(seq):
+            return 0, False
+        return (0, True) if seq == _FAILED_SEQ else (seq, False)
 
     def write(self, seq: int) -> None:
         self._page.write(_RECORD.pack(seq, self._seal(seq)))
@@ -200,10 +201,6 @@ class Published:
     def close(self) -> None:
         self._page.close()
 
-    def _believed(self) -> int:
-        seq, seal = _RECORD.unpack_from(self._page.read())
-        return int(seq) if seal == self._seal(seq) else 0
-
     def _seal(self, seq: int) -> int:
         return int(google_crc32c.value(b"%d %s" % (seq, self._identity)))
 
@@ -213,7 +210,7 @@ def read_published(disk: Disk, layout: Layout) -> tuple[int, bool]:
     if not disk.exists(layout.published):
         return 0, False
     with contextlib.closing(Published(disk, layout)) as published:
-        return published.read(), published.has_failed()
+        return published.read()
 
 
 # -- what an engine is made of, and what it is good for -------------------------------------------

@@ -28,6 +28,7 @@ from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Progress, Replay
 from fjord.index import Index, IndexDamagedError, Indexes, viewed
 from fjord.index.lmdb import LmdbIndexes
+from fjord.index.memory import MemoryIndex
 from fjord.journal import frame as frames
 from fjord.journal.frame import SegmentHeader
 from fjord.journal.reader import Journal, Located
@@ -40,10 +41,6 @@ from fjord.tables.upkeep import Begin
 _BESIDES_BYTES: Final = 1 * limits.MIB
 
 
-def _silent(done: int, total: int) -> None:
-    """Nobody watches."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """How a directory is opened; the defaults are right for all but tests."""
@@ -51,7 +48,7 @@ class EngineSettings:
     segment_bytes: int = limits.SEGMENT_BYTES
     index_step_bytes: int = limits.INDEX_STEP_BYTES
     rebuild_rows: int = limits.REBUILD_ROWS
-    progress: Progress = _silent
+    progress: Progress = field(default=lambda done, total: None)
     disk: Disk = field(default_factory=LocalDisk)
     clock: Clock = field(default_factory=SystemClock)
     indexes: Indexes | None = None  # LMDB in the directory, unless given
@@ -316,6 +313,14 @@ def indexes_of(settings: EngineSettings, layout: Layout) -> Indexes:
     return LmdbIndexes(layout.index, TREE_COUNT, step_bytes=settings.index_step_bytes)
 
 
+def replayed(settings: EngineSettings, journal: Journal, last_seq: int) -> MemoryIndex:
+    """Returns an index in memory, made by a replay of the journal up to a seq."""
+    index = MemoryIndex(TREE_COUNT)
+    replay = Replay(journal, index, settings.rebuild_rows, settings.progress)
+    replay.run(last_seq, moved_from=last_seq + 1)
+    return index
+
+
 def _open_index(
     settings: EngineSettings, layout: Layout, clean: Clean | None, last_seq: int
 ) -> Index:
@@ -328,7 +333,9 @@ def _open_index(
         index = indexes.open()
     except IndexDamagedError:
         return _fresh_index(disk, layout, indexes)
-    if applied_seq(index) <= last_seq:
+    with viewed(index) as transaction:
+        applied_seq = read_applied(transaction)
+    if applied_seq <= last_seq:
         return index
     index.close()
     return _fresh_index(disk, layout, indexes)
@@ -364,11 +371,6 @@ def _own_index(disk: Disk, layout: Layout, indexes: Indexes) -> None:
         layouts.write_mark(disk, layout.owner, owner)
 
 
-def applied_seq(index: Index) -> int:
-    with viewed(index) as transaction:
-        return read_applied(transaction)
-
-
 # -- where the journal begins ---------------------------------------------------------------------
 
 
@@ -381,12 +383,6 @@ def _begin(index: Index) -> tuple[int, int] | None:
         said = transaction.get(Tree.META, catalog.BEGINS)
         has_lost = transaction.get(Tree.META, catalog.LOST) is not None
     return None if has_lost and said is None else catalog.begins(said)
-
-
-def _is_secure(index: Index) -> bool:
-    """Says whether what goes is overwritten before."""
-    with viewed(index) as transaction:
-        return catalog.is_secure(read_tables(transaction))
 
 
 def _check_begin(journal: Journal, index: Index) -> None:
@@ -407,7 +403,8 @@ def _say_begin(engine: Engine, parts: Parts) -> None:
 def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
     """Removes segments that were packed before a crash, and not removed any more."""
     segment, _ = _begin(index) or (0, 0)
-    wipes = _is_secure(index)
+    with viewed(index) as transaction:
+        wipes = catalog.is_secure(read_tables(transaction))
     for header in journal.segments[:-1]:
         if header.segment < segment:
             journal.remove(header.segment)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,14 +19,11 @@ from fjord.commands import Command, Read, Refusal, Reply, Scan, Span
 from fjord.engine import group, opening
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout
-from fjord.engine.memory import TREE_COUNT, Memory, job_stats
+from fjord.engine.memory import Memory, job_stats
 from fjord.engine.opening import EngineSettings
-from fjord.engine.replay import Replay
 from fjord.engine.scan import Past, look
 from fjord.errors import Code
-from fjord.history import Block
 from fjord.index import Index, IndexDamagedError, Transaction
-from fjord.index.memory import MemoryIndex
 from fjord.journal.reader import Journal
 from fjord.tables import catalog
 from fjord.tables.state import Tree
@@ -98,13 +95,16 @@ class ReadOnlyEngine:
         """Answers from the journal, up to what was durable when the scan began."""
         with self._durable_view() as (transaction, applied_seq):
             known = group.read_tables(transaction)
-            cold = _edges(history.all_items(transaction.scan))
+            blocks = [block for block, _ in history.all_items(transaction.scan)]
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
             # Who writes blocks notes for each table how far it is, before a segment goes.
             seals = bool(transaction.scan(Tree.HISTORY, b"", None, 1))
+        firsts = {block.table: block.first for block in reversed(blocks)}
+        lasts = {block.table: block.last for block in blocks}
         takeovers = catalog.takeovers(items)
         self._journal.refresh()
-        return look(Past(self._journal, known, applied_seq, *cold, takeovers, seals), command)
+        past = Past(self._journal, known, applied_seq, firsts, lasts, takeovers, seals)
+        return look(past, command)
 
     def stats(self) -> dict[str, int]:
         """Returns those numbers of a directory that can be seen from outside its writer."""
@@ -215,18 +215,4 @@ class ReadOnlyEngine:
         known_seq = layouts.known_seq(disk, self._layout)
         self._journal.refresh()
         tail = opening.read_tail(self._journal, known_seq)
-        index = MemoryIndex(TREE_COUNT)
-        settings = self._settings
-        replay = Replay(self._journal, index, settings.rebuild_rows, settings.progress)
-        replay.run(tail.last_seq, moved_from=tail.last_seq + 1)
-        return index
-
-
-def _edges(blocks: Iterable[tuple[Block, bool]]) -> tuple[dict[int, int], dict[int, int]]:
-    """Returns the first and the last seq that is in a block, by table."""
-    firsts: dict[int, int] = {}
-    lasts: dict[int, int] = {}
-    for block, _ in blocks:
-        firsts.setdefault(block.table, block.first)
-        lasts[block.table] = block.last
-    return firsts, lasts
+        return opening.replayed(self._settings, self._journal, tail.last_seq)

@@ -8,7 +8,7 @@ from typing import Final
 from fjord.engine import group
 from fjord.engine.memory import Gathered
 from fjord.errors import CorruptionError
-from fjord.index import Index, IndexFullError, Transaction, viewed
+from fjord.index import Index, IndexFullError, viewed
 from fjord.journal.reader import Journal, Located
 from fjord.tables import catalog, generations
 from fjord.tables.generations import Generations
@@ -92,7 +92,10 @@ class Replay:
                     transaction, max(applied, self._applied), gathered.live_bytes, changed
                 )
                 if transaction.get(Tree.META, catalog.LOST) is not None:
-                    self._note_largest_table(transaction)
+                    # A table may be unknown whose rows are there; its id stays its own.
+                    key, note = catalog.largest_table(self._largest_table)
+                    if note > (transaction.get(Tree.META, key) or b""):
+                        transaction.put_many(Tree.META, [(key, note)])
                 transaction.commit()
                 break
             except IndexFullError:
@@ -106,22 +109,12 @@ class Replay:
             gathered.live_bytes, counts, self._journal.first_seq, self._generations
         )
 
-    def _note_largest_table(self, transaction: Transaction) -> None:
-        """After a loss a table may be unknown whose rows are there; its id stays its own."""
-        key, note = catalog.largest_table(self._largest_table)
-        if note > (transaction.get(Tree.META, key) or b""):
-            transaction.put_many(Tree.META, [(key, note)])
-
 
 class _Accounted(Gathered):
     """Gathered writes of a replay, and how much of the journal lives after them."""
 
     def __init__(
-        self,
-        live_bytes: int,
-        counts: dict[int, JobCounts],
-        first_seq: int,
-        known: Generations,
+        self, live_bytes: int, counts: dict[int, JobCounts], first_seq: int, known: Generations
     ) -> None:
         super().__init__()
         self.generations = known

@@ -141,7 +141,7 @@ class Rounds:
         self._rest_us = 0
 
     def _round(self) -> None:
-        self._make_durable()
+        self._turn(lambda: None)  # only what is durable is planned
         plan = in_turn(self._turn, self._plans.plan_seal)
         if plan is not None:
             self._write(plan)
@@ -150,7 +150,7 @@ class Rounds:
 
     def _seal_all(self, table: str) -> None:
         """Seals plan by plan, as far as there was something when it began."""
-        self._make_durable()
+        self._turn(lambda: None)  # only what is durable is planned
         end_seq = self._engine.durable_seq
         plan_now = partial(self._plans.plan_seal, table, now=True)
         while (plan := in_turn(self._turn, plan_now)) is not None:
@@ -158,10 +158,6 @@ class Rounds:
             if all(one.last >= end_seq for one in plan.ranges):
                 break
         self._retire()
-
-    def _make_durable(self) -> None:
-        """Lets everything count that ran before; only what is durable is planned."""
-        self._turn(lambda: None)
 
     def _write(self, plan: SealPlan) -> None:
         if self._is_stopped:

@@ -187,8 +187,10 @@ class Sealing:
 
     def _outdated(self, table: Table, now_us: int) -> list[Block]:
         """Returns the blocks of a table that are too old."""
-        if table.kind is kinds.Kind.STREAM and _has_retention(table):
-            return history.outdated(table, self.blocks(table.name), now_us)
+        if table.kind is kinds.Kind.STREAM:
+            settings = streams.decode_settings(table.settings)
+            if settings.retention_us or settings.retention_bytes:
+                return history.outdated(table, self.blocks(table.name), now_us)
         begins = self._begins(table)
         return [block for block in self.blocks(table.name) if block.last < begins] if begins else []
 
@@ -270,7 +272,8 @@ class Sealing:
         if not self._is_new(table):
             return None
         settings = _settings(table)
-        closed = self._closed_after(self._first(table))
+        ends = [header.first_seq for header in self._journal.segments[1:]]
+        closed = len(ends) - bisect.bisect_right(ends, self._first(table))
         if closed >= (1 if self._engine.space.is_short else limits.SEAL_SEGMENTS):
             return 0
         if self._rows.get(table.id, 0) >= settings.block_rows:
@@ -279,11 +282,6 @@ class Sealing:
         # A clock that was set back does not make anything younger than it is.
         since_us = self._since_us[table.id] = min(self._since_us.get(table.id, now_us), now_us)
         return since_us + settings.block_age_us
-
-    def _closed_after(self, seq: int) -> int:
-        """Returns how many full segments end behind a seq."""
-        ends = [header.first_seq for header in self._journal.segments[1:]]
-        return len(ends) - bisect.bisect_right(ends, seq)
 
     def _retirement_us(self, firsts: Sequence[tuple[Block, bool]]) -> int | None:
         """Returns when the first block is too old, 0 = the files of one are to go."""
@@ -343,11 +341,6 @@ class Sealing:
 def _removal_us(replaced: Block) -> int:
     """Returns when the files of a block go that was replaced, which its latest time says."""
     return replaced.max_us + limits.REPLACED_KEPT_US
-
-
-def _has_retention(table: Table) -> bool:
-    settings = streams.decode_settings(table.settings)
-    return bool(settings.retention_us or settings.retention_bytes)
 
 
 _NO_HISTORY: Final = History()
