@@ -217,7 +217,7 @@ class Packer:
     def _can_begin(self, dead_bytes: int) -> bool:
         segments = self._journal.segments
         if len(segments) < 2:  # on a full disk even the open segment is packed
-            return self._engine.space.is_full and self._writer.has_spare
+            return self._engine.space.is_full and self._writer.spare.is_whole
         segment, needed_bytes, known_bytes = self._unfit
         if segments[0].segment == segment:
             died_bytes = dead_bytes - known_bytes  # all of it in this segment, perhaps

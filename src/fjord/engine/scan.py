@@ -31,7 +31,7 @@ from fjord.history import HISTORIC
 from fjord.journal import reader
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
-from fjord.tables.rules import check_name
+from fjord.tables import catalog
 from fjord.tables.state import Table
 from fjord.tables.streams import history
 
@@ -57,7 +57,7 @@ class Past(NamedTuple):
 def look(past: Past, command: Scan | Span) -> Reply:
     """Answers what is asked of the journal alone."""
     try:
-        table = _find(past.tables, command.table)
+        table = catalog.find_any(past.tables, command.table)
         if isinstance(command, Span):
             return span_journal(past, table, command)
         return scan_journal(past, table, command)
@@ -65,14 +65,6 @@ def look(past: Past, command: Scan | Span) -> Reply:
         return Refusal.of(error)
     except CorruptionError as error:
         return Refusal(code=Code.CORRUPT, text=str(error))
-
-
-def _find(tables: Mapping[str, Table], name: str) -> Table:
-    check_name(name)
-    table = tables.get(name)
-    if table is None:
-        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}")
-    return table
 
 
 def span_journal(past: Past, table: Table, command: Span) -> Spanned:

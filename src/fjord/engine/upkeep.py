@@ -164,7 +164,7 @@ class Upkeep:
 
     def _do_one(self, monotonic_us: int) -> None:
         if self._writer.wants_spare and self._no_spare_before_us <= monotonic_us:
-            if not self._writer.ensure_spare():
+            if not self._writer.spare.ensure():
                 self._no_spare_before_us = monotonic_us + _RETRY_US
         elif self._engine.space.is_full and self._space_us <= monotonic_us:
             self._engine.space.look()

@@ -136,10 +136,6 @@ def _explain_at(disk: disks.Disk, part: Part, at: int) -> list[Field]:
             end = min(end, step.offset)
         else:
             start = max(start, step.end)
-    return _no_frame(disk, part, start, end)
-
-
-def _no_frame(disk: disks.Disk, part: Part, start: int, end: int) -> list[Field]:
     with contextlib.closing(disk.open(part.path)) as file:
         data = file.read(start, min(end - start, _BYTES_SHOWN))
     name = "no frame" if data.strip(b"\0") else "no frame, zeros so far"

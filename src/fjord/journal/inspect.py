@@ -95,11 +95,7 @@ def _report_of(part: Part) -> SegmentReport:
 
 
 def _judge_begin(
-    disk: disks.Disk,
-    report: Report,
-    parts: Sequence[Part],
-    begin: survey.Begin,
-    durable_seq: int,
+    disk: disks.Disk, report: Report, parts: Sequence[Part], begin: survey.Begin, durable_seq: int
 ) -> None:
     """Adds what is missing before the first segment, and takes away what was packed anyway."""
     for part, segment in zip(parts, report.segments, strict=True):

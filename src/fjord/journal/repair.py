@@ -175,7 +175,12 @@ def _quarantine(disk: disks.Disk, part: Part, quarantine: str) -> str:
     """Ensures that the damaged file is in quarantine for good; returns its path there."""
     disk.make_directory(quarantine)
     disk.sync_directory(os.path.dirname(quarantine))
-    kept_in = _free_path(disk, part.path, quarantine)
+    name = os.path.basename(part.path)
+    number, kept_in = 1, os.path.join(quarantine, name)
+    # A name that is free, or that this very file has got there already.
+    while disk.exists(kept_in) and disk.identity(kept_in) != disk.identity(part.path):
+        number += 1
+        kept_in = os.path.join(quarantine, f"{name}.{number}")
     if not disk.exists(kept_in):
         if not part.is_readable:
             disk.rename(part.path, kept_in)
@@ -185,23 +190,10 @@ def _quarantine(disk: disks.Disk, part: Part, quarantine: str) -> str:
     return kept_in
 
 
-def _free_path(disk: disks.Disk, path: str, quarantine: str) -> str:
-    """Returns a name that is free, or that this very file has got there already."""
-    number, kept_in = 1, os.path.join(quarantine, os.path.basename(path))
-    while disk.exists(kept_in) and disk.identity(kept_in) != disk.identity(path):
-        number += 1
-        kept_in = os.path.join(quarantine, f"{os.path.basename(path)}.{number}")
-    return kept_in
-
-
 def _link_or_copy(disk: disks.Disk, path: str, kept_in: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # a file system without second names
         disk.link(path, kept_in)
-    except OSError:  # a file system without second names
-        _copy(disk, path, kept_in)
-
-
-def _copy(disk: disks.Disk, path: str, kept_in: str) -> None:
+        return
     fresh = kept_in + frames.UNFINISHED
     with (
         contextlib.closing(disk.open(path)) as source,

@@ -62,12 +62,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        disk: disks.Disk,
-        directory: str,
-        header: SegmentHeader,
-        *,
-        segment_bytes: int,
+        self, disk: disks.Disk, directory: str, header: SegmentHeader, *, segment_bytes: int
     ) -> None:
         assert limits.SEGMENT_BYTES_MIN <= segment_bytes <= limits.SEGMENT_BYTES_MAX
         self._disk = disk
@@ -83,7 +78,7 @@ class Writer:
         self._file: disks.File | None = None
         self._capacity = 0  # bytes that are allocated
         self.synced_position = self.position
-        self._spare = Spare(disk, directory, segment_bytes)
+        self.spare = Spare(disk, directory, segment_bytes)
         # What packing may write before it gives a segment back; less while it is under way.
         self.owed_bytes = segment_bytes
 
@@ -99,7 +94,7 @@ class Writer:
         Ensures that the segment, `body` included, is durable.  It is made of the spare if there
         is one, and on a nearly full disk it is no larger than it has to be, unless it `is_whole`.
         """
-        self._spare.look()
+        self.spare.look()
         if last_seq is not None:
             self.next_seq = last_seq + 1
         least = frames.SEGMENT_HEADER_BYTES + len(body) + _ROOM_BYTES_MIN
@@ -111,7 +106,7 @@ class Writer:
 
         On a full disk it has no more room than the file has already.
         """
-        self._spare.look()
+        self.spare.look()
         path = frames.segment_path(self._directory, self.segment)
         self._file = self._disk.open(path, writable=True)
         try:
@@ -126,17 +121,9 @@ class Writer:
         self.committed_seq = self.durable_seq = next_seq - 1
 
     @property
-    def has_spare(self) -> bool:
-        return self._spare.is_whole
-
-    @property
     def wants_spare(self) -> bool:
         """Says that the segment is half full and nothing is allocated to follow it."""
-        return not self._spare.is_whole and 2 * self.position > self._capacity
-
-    def ensure_spare(self) -> bool:
-        """Says whether there is a spare, after allocating one if need be; False on a full disk."""
-        return self._spare.ensure()
+        return not self.spare.is_whole and 2 * self.position > self._capacity
 
     def recycle(self, segment: int, *, wipes: bool = False) -> None:
         """Makes a packed segment the spare, or removes it where it cannot be one.
@@ -153,18 +140,18 @@ class Writer:
             self._disk.sync_directory(self._directory)
             path += frames.UNWIPED
             disks.overwrite(self._disk, path)
-        if not self._spare.adopt(path):
+        if not self.spare.adopt(path):
             self._disk.remove(path)
             self._disk.sync_directory(self._directory)
 
     def has_room(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
         """Says whether a frame with a body of this size may go into the segment."""
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
-        behind = self._spare.bytes + self._spare.following_bytes
+        behind = self.spare.bytes + self.spare.following_bytes
         if not behind and self.header.segment == 1:  # nothing is before it that could be packed
             behind = self.owed_bytes
         reserved = self._reserved(claim, behind)
-        if self._spare.is_whole and self.position == frames.SEGMENT_HEADER_BYTES:
+        if self.spare.is_whole and self.position == frames.SEGMENT_HEADER_BYTES:
             reserved = min(reserved, _ROOM_BYTES_MIN)  # no segment has more room for it
         return used + reserved <= self._capacity
 
@@ -173,7 +160,7 @@ class Writer:
 
         If not, the next segment has to begin.
         """
-        self._spare.extend()
+        self.spare.extend()
         return self.has_room(body_bytes, claim)
 
     def _reserved(self, claim: Claim, behind: int) -> int:
@@ -185,42 +172,42 @@ class Writer:
 
     def _could_rotate(self, body_bytes: int, claim: Claim) -> bool:
         """Says whether a frame may go into the segment that is made of the spare."""
-        behind = self._spare.following_bytes
+        behind = self.spare.following_bytes
         if behind >= self._segment_bytes:
             return True
         used = self._least_for(body_bytes) - _ROOM_BYTES_MIN
         reserved = self._reserved(claim, behind)
-        return self._spare.is_whole and used + reserved <= self._size_for(body_bytes)
+        return self.spare.is_whole and used + reserved <= self._size_for(body_bytes)
 
     @property
     def following_bytes(self) -> int:
         """How many bytes the disk must have left when the segment is full."""
-        return self._segment_bytes * (1 if self._spare.is_whole else 2)
+        return self._segment_bytes * (1 if self.spare.is_whole else 2)
 
     def could_take(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
         """Tries whether there is space for a frame, in the segment or in the next one."""
         if self.has_room(body_bytes, claim):
             return True
-        known_bytes = self._spare.following_bytes
-        self._spare.extend()
+        known_bytes = self.spare.following_bytes
+        self.spare.extend()
         size = self._size_for(body_bytes)
         could_take = self.has_room(body_bytes, claim) or (
             self._could_rotate(body_bytes, claim)
-            and (size <= self._segment_bytes or self._spare.can_grow(size))
+            and (size <= self._segment_bytes or self.spare.can_grow(size))
         )
-        if could_take and self._spare.following_bytes and not known_bytes:
-            self._spare.drop_following()
+        if could_take and self.spare.following_bytes and not known_bytes:
+            self.spare.drop_following()
         return could_take
 
     @property
     def spare_room(self) -> int:
         """How many bytes of frames the spare has room for."""
-        return max(0, self._spare.bytes - frames.SEGMENT_HEADER_BYTES)
+        return max(0, self.spare.bytes - frames.SEGMENT_HEADER_BYTES)
 
     @property
     def vital_room(self) -> int:
         """How many bytes packing has room for, in the segment and behind it."""
-        behind = self.spare_room + self._spare.following_bytes
+        behind = self.spare_room + self.spare.following_bytes
         return self._capacity - self.position + behind
 
     def append(self, commit: Commit) -> None:
@@ -298,37 +285,34 @@ class Writer:
         with self._syncing:
             old, position, capacity = self._open_file(), self.position, self._capacity
             if claim is not Claim.VITAL:
-                self._spare.extend()
+                self.spare.extend()
                 if not self._could_rotate(body_bytes, claim):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._spare.path)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.spare.path)
             before = self.header
             self.header = SegmentHeader(
                 before.segment + 1, self.next_seq, before.shard, created_us, lease_us
             )
             size = self._size_for(body_bytes)
             try:
-                is_part = 0 < self._spare.bytes < self._segment_bytes
+                is_part = 0 < self.spare.bytes < self._segment_bytes
                 self._begin(b"", size=size, least=self._least_for(body_bytes) if is_part else size)
             except BaseException:
                 self.header = before
-                if self._spare.following_bytes and self._failed is None:
-                    self._spare.drop_following()
+                if self.spare.following_bytes and self._failed is None:
+                    self.spare.drop_following()
                 raise
-            if self._spare.following_bytes:
+            if self.spare.following_bytes:
                 try:
-                    self._spare.promote_following()
+                    self.spare.promote_following()
                 except OSError as error:
                     raise self._fail(error) from error
             with contextlib.closing(old):
                 if position < capacity - capacity // _UNUSED_SHARE:
-                    self._cut_unused(old, position)
-
-    def _cut_unused(self, file: disks.File, position: int) -> None:
-        try:
-            file.truncate(position)  # gives back space, no more
-        except OSError as error:
-            if not disks.is_full(error):
-                raise self._fail(error) from error
+                    try:
+                        old.truncate(position)  # gives back space, no more
+                    except OSError as error:
+                        if not disks.is_full(error):
+                            raise self._fail(error) from error
 
     def close(self) -> None:
         """Ensures that all is durable, and gives back the space that was allocated ahead.
@@ -361,8 +345,8 @@ class Writer:
             raise
         self._sync_file(file)
         self._disk.rename(source, path)
-        if source == self._spare.path:
-            self._spare.bytes = 0
+        if source == self.spare.path:
+            self.spare.bytes = 0
         try:
             self._disk.sync_directory(self._directory)
         except OSError as error:
@@ -384,19 +368,19 @@ class Writer:
     def _source(self, path: str, *, is_empty: bool) -> str:
         """Returns the name of the file to make the segment of."""
         fresh = path + frames.UNFINISHED
-        if not self._spare.bytes:
+        if not self.spare.bytes:
             return fresh
         if is_empty:
-            return self._spare.path
+            return self.spare.path
         # If this start fails, the next one makes the same segment, perhaps with fewer frames:
         # it must not find these ones in the spare.
-        self._spare.set_aside(fresh)
+        self.spare.set_aside(fresh)
         return fresh
 
     def _give_back(self, file: disks.File, source: str) -> None:
         with contextlib.closing(file):
-            if source == self._spare.path:
-                file.truncate(self._spare.bytes)
+            if source == self.spare.path:
+                file.truncate(self.spare.bytes)
             else:
                 self._disk.remove(source)
 

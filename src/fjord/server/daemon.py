@@ -182,7 +182,6 @@ class _Daemon:
             new_client=disk.new_uuid,
             cursors=Cursors(disk.new_uuid() + disk.new_uuid(), self._engine.master),
             stats=metrics.numbers,
-            version=fjord.__version__,
         )
 
     async def _serve_http(

@@ -132,25 +132,20 @@ class Metrics:
             **self.engine(),
             **_NO_BLOCKS,
             **self.blocks(),
-            "changes": counters.changes,
+            # All plain numbers under their own names, and then those that have another one.
+            **{name: value for name, value in vars(counters).items() if isinstance(value, int)},
             "connections": len(self.sessions),
             "connections_accepted": counters.connections,
             "connections_closed": counters.closed.total(),
-            "jobs_died": counters.jobs_died,
             "groups": counters.groups.count,
             "listened_keys": self.listeners.keys,
             "memory_bytes": self.memory.used_bytes,
-            "parked_waits": counters.parked_waits,
-            "received_bytes": counters.received_bytes,
             "refusals": counters.refusals.total(),
             "requests": sum(counters.requests),
-            "sent_bytes": counters.sent_bytes,
             "syncs": counters.syncs.count,
             "syncs_us": counters.syncs.sum_us,
             "upkeep_steps": counters.upkeep.count,
             "uptime_us": self.uptime_us(),
-            "wakeups": counters.wakeups,
-            "wakeups_lost": counters.wakeups_lost,
         }
 
 

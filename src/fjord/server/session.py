@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import fjord
 from fjord import commands, limits, wire
 from fjord.clock import Clock
 from fjord.columns import Buffer, Strings
@@ -83,7 +84,6 @@ class Shared:
     new_client: Callable[[], bytes]  # 16 bytes for a client that brings none
     cursors: Cursors
     stats: Callable[[], commands.Numbers]
-    version: str
 
 
 class Session(asyncio.Protocol):
@@ -163,7 +163,9 @@ class Session(asyncio.Protocol):
         self._untaken_bytes, self._untaken_us = self._output_bytes(), self._clock.monotonic_us()
 
     def resume_writing(self) -> None:
-        self._go_on()
+        if self.is_stalled:
+            self.is_stalled = False
+            self._committer.release()
         pushes, self._pushes = self._pushes, []
         self._pushes_bytes = 0
         self._output += pushes
@@ -354,8 +356,8 @@ class Session(asyncio.Protocol):
         def welcome(reply: Reply) -> Reply:
             if not isinstance(reply, commands.Done):
                 return reply
-            version = self._shared.version
-            return commands.Welcome(client=client, master=reply.master, version=version)
+            master, version = reply.master, fjord.__version__
+            return commands.Welcome(client=client, master=master, version=version)
 
         self._committer.submit(self, request, Nop(), welcome)
 
@@ -459,11 +461,6 @@ class Session(asyncio.Protocol):
     def _output_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def _go_on(self) -> None:
-        if self.is_stalled:
-            self.is_stalled = False
-            self._committer.release()
-
     def _drop_requests(self) -> None:
         """Lets the committer forget what it has not run yet: nobody would take the answers."""
         self.is_stalled = True
@@ -563,9 +560,8 @@ def _listen_problem(command: commands.Listen) -> Refusal | None:
     if min(sizes) == 0:
         return Refusal(code=Code.EMPTY_KEY, text="a key has at least one byte")
     if max(sizes) > limits.KV_KEY_BYTES_MAX:
-        return Refusal(
-            code=Code.KEY_TOO_LONG, text=f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
-        )
+        text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
+        return Refusal(code=Code.KEY_TOO_LONG, text=text)
     return commands.name_problem(command.table)
 
 

@@ -149,10 +149,10 @@ def find_map(state: State, name: str) -> Table | None:
     return table
 
 
-def find_any(state: State, name: str) -> Table:
+def find_any(tables: Mapping[str, Table], name: str) -> Table:
     """Returns the table of that name, which is of any kind, and has to be there."""
     rules.check_name(name)
-    table = state.tables.get(name)
+    table = tables.get(name)
     if table is None:
         raise RefusedError(Code.NOT_FOUND, f"there is no table {name}")
     return table
@@ -238,7 +238,7 @@ def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
 
 @decides(commands.DropTable)
 def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
-    table = find_any(state, command.name)
+    table = find_any(state.tables, command.name)
     op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
     listed = state.generations.get(table.id, ())
     ended = [generations.end(table.id, listed)] if listed else []
@@ -250,7 +250,7 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
 def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
     found = [state.tables[name] for name in sorted(state.tables)]
     if command.name:
-        found = [find_any(state, command.name)]
+        found = [find_any(state.tables, command.name)]
     reply = commands.TableList(
         names=Strings.of([table.name.encode() for table in found]),
         ids=[table.id for table in found],

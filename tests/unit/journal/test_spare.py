@@ -55,10 +55,10 @@ def fill(writer: Writer, claim: Claim = Claim.ORDINARY) -> int:
 def test_a_spare_is_allocated_once() -> None:
     disk = SimDisk()
     writer = start(disk)
-    assert not writer.has_spare
-    assert writer.ensure_spare()
+    assert not writer.spare.is_whole
+    assert writer.spare.ensure()
     calls = len(disk.calls)
-    assert writer.ensure_spare()
+    assert writer.spare.ensure()
     assert len(disk.calls) == calls
     assert disk.names("/journal") == [ONE, "spare"]
     assert disk.open("/journal/spare").size() == SEGMENT_BYTES
@@ -67,10 +67,10 @@ def test_a_spare_is_allocated_once() -> None:
 def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
     disk = SimDisk(capacity=SEGMENT_BYTES + SEGMENT_BYTES // 64 - 1)
     writer = start(disk)
-    assert not writer.ensure_spare()
+    assert not writer.spare.ensure()
     assert disk.names("/journal") == [ONE]
     disk.capacity = 2 * SEGMENT_BYTES
-    assert writer.ensure_spare()
+    assert writer.spare.ensure()
 
 
 def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
@@ -78,8 +78,8 @@ def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
     writer = start(disk)
     for size in (SEGMENT_BYTES // 2, SEGMENT_BYTES * 3 // 4):
         disk.capacity = SEGMENT_BYTES + size
-        assert not writer.ensure_spare()
-        assert not writer.has_spare
+        assert not writer.spare.ensure()
+        assert not writer.spare.is_whole
         assert disk.open("/journal/spare").size() == size
     append(writer, b"one")
     rotate(writer, urgent=True)
@@ -91,9 +91,9 @@ def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
 def test_a_part_of_a_spare_becomes_a_whole_one_when_there_is_space() -> None:
     disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
     writer = start(disk)
-    assert not writer.ensure_spare()
+    assert not writer.spare.ensure()
     disk.capacity = 2 * SEGMENT_BYTES
-    assert writer.ensure_spare()
+    assert writer.spare.ensure()
     assert disk.names("/journal") == [ONE, "spare"]
     assert disk.open("/journal/spare").size() == SEGMENT_BYTES
 
@@ -103,19 +103,19 @@ def test_a_disk_that_fails_is_no_full_disk() -> None:
     writer = start(disk)
     disk.errors[len(disk.calls) + 2] = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
-        writer.ensure_spare()
+        writer.spare.ensure()
     assert disk.names("/journal") == [ONE]
 
 
 def test_the_spare_becomes_the_next_segment() -> None:
     disk = SimDisk()
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     spare = disk.identity("/journal/spare")
     append(writer, b"one")
     rotate(writer)
     assert disk.identity(f"/journal/{TWO}") == spare
-    assert writer.has_spare
+    assert writer.spare.is_whole
     append(writer, b"two")
     writer.sync()
     assert found(disk) == [b"one", b"two"]
@@ -124,7 +124,7 @@ def test_the_spare_becomes_the_next_segment() -> None:
 def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() -> None:
     disk = SimDisk(capacity=3 * SEGMENT_BYTES)
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     large = b"v" * (2 * SEGMENT_BYTES)
     for urgent in (False, True):
         with pytest.raises(OSError, match="No space"):
@@ -140,22 +140,22 @@ def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() ->
 def test_the_spare_of_an_earlier_start_is_found() -> None:
     disk = SimDisk()
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     writer.close()
     again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
     again.resume(position=64, next_seq=1)
-    assert again.has_spare
+    assert again.spare.is_whole
     larger = Writer(disk, "/journal", header(), segment_bytes=2 * SEGMENT_BYTES)
     larger.resume(position=64, next_seq=1)
-    assert not larger.has_spare, "it is too small"
-    assert larger.ensure_spare()
+    assert not larger.spare.is_whole, "it is too small"
+    assert larger.spare.ensure()
     assert disk.open("/journal/spare").size() == 2 * SEGMENT_BYTES
 
 
 def test_recovery_uses_the_spare_on_a_full_disk() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     append(writer, b"one")
     writer.sync()
     disk.process_crash()
@@ -186,7 +186,7 @@ def recover(disk: SimDisk, segment: int) -> Writer:
 def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
     disk = SimDisk(capacity=SEGMENT_BYTES)
     writer = start(disk)
-    assert not writer.ensure_spare()
+    assert not writer.spare.ensure()
     fill(writer)
     left = SEGMENT_BYTES - writer.position
     assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
@@ -199,7 +199,7 @@ def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
 
 def test_ordinary_writes_use_all_of_a_segment_with_two_spares_behind_it() -> None:
     writer = start(SimDisk())
-    writer.ensure_spare()
+    writer.spare.ensure()
     fill(writer)
     left = SEGMENT_BYTES - writer.position
     assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
@@ -225,7 +225,7 @@ def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> N
     left = SEGMENT_BYTES - writer.position
     assert SEGMENT_BYTES // 2 <= left < SEGMENT_BYTES // 2 + 2000
     writer.recycle(1)
-    assert writer.has_spare, "packing has given it back"
+    assert writer.spare.is_whole, "packing has given it back"
 
 
 def test_closed_segments_can_be_spares_on_a_full_disk() -> None:
@@ -237,21 +237,21 @@ def test_closed_segments_can_be_spares_on_a_full_disk() -> None:
     disk.capacity = disk.used_bytes()
     assert disk.open(f"/journal/{ONE}").size() == SEGMENT_BYTES
     writer.recycle(1)
-    assert writer.has_spare
+    assert writer.spare.is_whole
 
 
 def test_the_last_spare_is_for_what_is_urgent() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     count = fill(writer)
     with pytest.raises(OSError, match="No space") as caught:
         rotate(writer)
     assert caught.value.errno == errno.ENOSPC
-    assert (writer.segment, writer.has_spare) == (1, True)
+    assert (writer.segment, writer.spare.is_whole) == (1, True)
     assert disk.names("/journal") == [ONE, "spare"]
     rotate(writer, urgent=True)
-    assert (writer.segment, writer.has_spare) == (2, False)
+    assert (writer.segment, writer.spare.is_whole) == (2, False)
     append(writer, b"a delete")
     writer.sync()
     assert len(found(disk)) == count + 1
@@ -261,14 +261,14 @@ def test_an_ordinary_rotation_leaves_a_spare() -> None:
     disk = SimDisk(capacity=3 * SEGMENT_BYTES)
     writer = start(disk)
     rotate(writer)
-    assert writer.has_spare
+    assert writer.spare.is_whole
     assert disk.names("/journal") == [ONE, TWO, "spare"]
 
 
 def test_all_goes_on_when_there_is_space_again() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     append(writer, b"one")
     rotate(writer, urgent=True)
     disk.capacity = SEGMENT_BYTES
@@ -302,7 +302,7 @@ def test_a_packed_segment_becomes_the_spare() -> None:
     one = disk.identity(f"/journal/{ONE}")
     assert disk.names("/journal") == [ONE, TWO]
     writer.recycle(1)
-    assert writer.has_spare
+    assert writer.spare.is_whole
     assert disk.names("/journal") == [TWO, "spare"]
     assert disk.identity("/journal/spare") == one
     assert disk.open("/journal/spare").size() == SEGMENT_BYTES
@@ -329,13 +329,13 @@ def test_a_packed_segment_that_is_overwritten_and_cannot_grow_is_removed() -> No
     disk.capacity = disk.used_bytes()
     writer.recycle(1, wipes=True)
     assert disk.names("/journal") == [TWO]
-    assert not writer.has_spare
+    assert not writer.spare.is_whole
 
 
 def test_a_packed_segment_replaces_a_spare_and_never_adds_a_second_one() -> None:
     disk = SimDisk()
     writer = packed(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     one = disk.identity(f"/journal/{ONE}")
     writer.recycle(1)
     assert disk.names("/journal") == [TWO, "spare"]
@@ -348,7 +348,7 @@ def test_a_packed_segment_that_cannot_grow_is_removed() -> None:
     disk.capacity = disk.used_bytes()
     writer.recycle(1)
     assert disk.names("/journal") == [TWO]
-    assert not writer.has_spare
+    assert not writer.spare.is_whole
 
 
 def test_a_packed_segment_that_was_larger_is_cut() -> None:
@@ -411,7 +411,7 @@ def crashed(seed: int) -> SimDisk:
     """A journal of one durable frame and two that a power cut may take, and a spare."""
     disk = SimDisk(seed)
     writer = start(disk)
-    writer.ensure_spare()
+    writer.spare.ensure()
     append(writer, b"durable")
     writer.sync()
     append(writer, b"maybe 1")
@@ -445,11 +445,11 @@ def test_frames_of_a_recovery_that_was_cut_short_do_not_come_back_in_the_spare()
 
 
 def ensure(writer: Writer) -> None:
-    writer.ensure_spare()
+    writer.spare.ensure()
 
 
 def use(writer: Writer) -> None:
-    writer.ensure_spare()
+    writer.spare.ensure()
     rotate(writer)
     append(writer, b"last")
     writer.sync()

@@ -358,7 +358,7 @@ def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = sim_writer(disk)
     append(writer, b"one")
-    assert writer.ensure_spare()
+    assert writer.spare.ensure()
     writer.close()
     disk.capacity = disk.used_bytes()
     again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)

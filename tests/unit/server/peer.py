@@ -128,7 +128,6 @@ class World:
             new_client=lambda: NEW_CLIENT,
             cursors=Cursors(b"secret", bytes(16)),
             stats=lambda: Numbers(names=Strings.of([b"answer"]), values=[42]),
-            version="1.2.3",
         )
 
     def tell(self, changes: Sequence[Changed]) -> None:

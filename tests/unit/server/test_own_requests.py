@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import fjord
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
@@ -87,7 +88,7 @@ def told(peer: Peer, start: int) -> list[tuple[int, bytes]]:
 
 def test_hello_is_answered_with_who_answers(peer: Peer) -> None:
     reply = ask(peer, Hello(client=CLIENT), reply=Done(master=b"m" * 16, seq=7))
-    assert reply == Welcome(client=CLIENT, master=b"m" * 16, version="1.2.3")
+    assert reply == Welcome(client=CLIENT, master=b"m" * 16, version=fjord.__version__)
 
 
 def test_a_client_without_a_name_gets_one(peer: Peer) -> None:

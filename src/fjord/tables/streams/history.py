@@ -205,7 +205,7 @@ def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) 
 
 def _find(state: State, name: str) -> Table:
     """Returns a table that may have blocks."""
-    table = catalog.find_any(state, name)
+    table = catalog.find_any(state.tables, name)
     if table.kind is kinds.Kind.KV:
         text = f"table {name} is a kv table; such have no history in blocks"
         raise RefusedError(Code.WRONG_KIND, text)
