@@ -33,29 +33,23 @@ class ColdReader(Protocol):
 
     def read(self, where: commands.InBlock, command: Read) -> commands.Messages:
         """Returns messages of a block."""
-        ...
 
     def locate(self, where: commands.InBlock, wall_us: int) -> int:
         """Returns the seq before the first message of a block from a moment on."""
-        ...
 
     def count_after(self, where: commands.InBlock, after: int) -> int:
         """Returns how many messages of a block are behind a seq."""
-        ...
 
     def rest(self, table: str, subscriber: str) -> None:
         """Keeps nothing in memory any more for a subscriber."""
-        ...
 
     def forget(self, table: str) -> None:
         """Keeps nothing in memory any more of a table."""
-        ...
 
     def stats(self) -> dict[str, int]: ...
 
     def close(self) -> None:
         """Waits for what is being read ahead, and keeps nothing."""
-        ...
 
 
 looks = registers("look")

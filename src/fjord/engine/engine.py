@@ -240,13 +240,6 @@ class Engine:
         """Gives free what a client had locked that is gone."""
         self.memory.locks.release(client)
 
-    def watch(self, table: str, key: bytes) -> None:
-        """From now on `take_news` tells of this key."""
-        self.watched.add(table, key)
-
-    def unwatch(self, table: str, key: bytes) -> None:
-        self.watched.discard(table, key)
-
     def take_news(self) -> News:
         """Returns what was written since the last call; to be told once durable."""
         news, self.news = self.news, NO_NEWS
@@ -467,17 +460,18 @@ class Engine:
             if execution.claim_of(wanted[0]) is Claim.URGENT and self._pack_for_deletes():
                 return self.run_some(wanted, clients)
             return [_DISK_FULL]
-        found = (
-            self._run_alone(command, clients[position : position + 1])
-            for position, command in enumerate(wanted)
-        )
         late_us = self.clock.monotonic_us() + limits.GROUP_US_MAX
-        return execution.bounded(found, lambda: self.clock.monotonic_us() > late_us)
-
-    def _run_alone(self, command: Command, clients: Sequence[int]) -> Reply:
-        if type(command).row.reads or execution.is_urgent(command):
-            return self.run_some([command], clients)[0]
-        return _DISK_FULL
+        replies: list[Reply] = []
+        answer_bytes = 0
+        for position, command in enumerate(wanted):
+            reply: Reply = _DISK_FULL
+            if type(command).row.reads or execution.is_urgent(command):
+                (reply,) = self.run_some([command], clients[position : position + 1])
+            replies.append(reply)
+            answer_bytes += type(reply).row.size(reply)
+            if answer_bytes >= limits.ANSWER_BYTES_MAX or self.clock.monotonic_us() > late_us:
+                break
+        return replies
 
     # -- small steps ------------------------------------------------------------------------------
 

@@ -120,18 +120,6 @@ def claim_of(command: Command) -> Claim:
     return Claim.URGENT if frees else Claim.ORDINARY
 
 
-def bounded(replies: Iterator[Reply], is_late: IsLate) -> list[Reply]:
-    """Takes replies until they are one large answer together, or late; the rest is not made."""
-    taken: list[Reply] = []
-    answer_bytes = 0
-    for reply in replies:
-        taken.append(reply)
-        answer_bytes += data_bytes(reply)
-        if answer_bytes >= limits.ANSWER_BYTES_MAX or is_late():
-            break
-    return taken
-
-
 def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | None:
     """Runs one command; None if the frame has no room for it."""
     numbered = None
@@ -207,17 +195,6 @@ def _run_batch(
     return _try_batch(group, batch, numbered)
 
 
-def _decide_inside(command: Command, group: Group) -> Decision:
-    """Decides a command of a batch, which cannot wait until somebody has looked into a block."""
-    decision = decide(command, group, group.wall_us)
-    return Decision(_IN_BLOCK) if isinstance(decision.reply, commands.InBlock) else decision
-
-
-def _refused(position: int, refusal: Refusal) -> Refusal:
-    text = f"command {position} of the batch: {refusal.text}"
-    return Refusal(code=refusal.code, text=text)
-
-
 def _try_batch(group: Group, batch: commands.Batch, numbered: commands.Numbered | None) -> Reply:
     """Runs all commands of a batch, or none of them.
 
@@ -241,24 +218,27 @@ def _gather_batch(group: Group, batch: commands.Batch, numbered: commands.Number
     replies: list[Reply] = []
     before, answer_bytes = group.body_bytes, 0
     for position, command in enumerate(batch.commands, start=1):
-        decision = _decide_inside(command, group)
-        if isinstance(decision.reply, Refusal):
-            return _refused(position, decision.reply)
+        decision = decide(command, group, group.wall_us)
+        # A batch cannot wait until somebody has looked into a block.
+        reply = _IN_BLOCK if isinstance(decision.reply, commands.InBlock) else decision.reply
+        if isinstance(reply, Refusal):
+            text = f"command {position} of the batch: {reply.text}"
+            return Refusal(code=reply.code, text=text)
         _gather(group, decision)
-        replies.append(decision.reply)
-        answer_bytes += data_bytes(decision.reply)
+        replies.append(reply)
+        answer_bytes += data_bytes(reply)
         if answer_bytes > limits.ANSWER_BYTES_MAX:
             text = f"the answers of a batch have at most {limits.ANSWER_BYTES_MAX} bytes"
             return Refusal(code=Code.TOO_LARGE, text=text)
-    reply = commands.Replies(replies=replies)
+    answer = commands.Replies(replies=replies)
     if numbered is not None:
-        answered = clients.answered_op([numbered], [reply], group.wall_us)
+        answered = clients.answered_op([numbered], [answer], group.wall_us)
         if isinstance(answered, Refusal):
             return answered
-        _gather(group, Decision(reply, [answered]))
+        _gather(group, Decision(answer, [answered]))
     if group.body_bytes > before and not group.fits(0, claim_of(batch)):
         raise _NoRoomError(group.body_bytes)
-    return reply
+    return answer
 
 
 def _gather(group: Group, decision: Decision) -> None:
@@ -318,9 +298,9 @@ def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> li
     asked = [one for one in run if type(one) is commands.Numbered]
     if len(set(map(clients.slot_of, asked))) < len(asked):
         return None  # one is a retry of another, or would take the place of its answer
-    if any(clients.number_problem(one) for one in asked):
-        return None
-    if asked and any(clients.find_answers(group, asked)):
+    if asked and (
+        any(map(clients.number_problem, asked)) or any(clients.find_answers(group, asked))
+    ):
         return None
     found = [one.command if type(one) is commands.Numbered else one for one in run]
     merged = _merged(found)

@@ -9,7 +9,6 @@ memory.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -64,15 +63,12 @@ class ReadOnlyEngine:
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         """Answers reads from one durable moment; refuses everything else."""
-        for attempt in itertools.count(1):
-            try:
+        for _ in range(1, _ATTEMPTS):
+            # The writer may pack a segment meanwhile; its rows have another place then.
+            with contextlib.suppress(FileNotFoundError):
                 return self._run(wanted)
-            except FileNotFoundError:
-                # The writer has packed a segment since; its rows have another place by now.
-                if attempt == _ATTEMPTS:
-                    raise
-                self._journal.refresh()
-        raise AssertionError
+            self._journal.refresh()
+        return self._run(wanted)
 
     def _run(self, wanted: Sequence[Command]) -> list[Reply]:
         with self._durable_view() as (transaction, applied_seq):

@@ -45,15 +45,12 @@ class Shelf(Protocol):
 
     def write(self, journal: str, plan: SealPlan) -> list[Block]:
         """Writes blocks, durably; the same ones again if they are there."""
-        ...
 
     def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
         """Removes the files of blocks, as far as they are there; `wipes`: overwritten before."""
-        ...
 
     def stop(self) -> None:
         """Ends a write that is under way, with an error, and every later one."""
-        ...
 
 
 class Rounds:

@@ -70,7 +70,8 @@ class Sealing:
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
         self._written.clear()
-        for date_us in (*dates, self._retirement_us(firsts), self._removal_us()):
+        removal_us = min(map(_removal_us, self._replaced()), default=None)
+        for date_us in (*dates, self._retirement_us(firsts), removal_us):
             self._bring_forward(date_us)
 
     def look_at_stages(self) -> None:
@@ -297,10 +298,6 @@ class Sealing:
             elif table is not None and block.last < self._begins(table):
                 return 0
         return min(dates, default=None)
-
-    def _removal_us(self) -> int | None:
-        """Returns when the files of the first block go that was replaced."""
-        return min(map(_removal_us, self._replaced()), default=None)
 
     def _replaced(self) -> Iterator[Block]:
         return history.replaced_blocks(self._engine.scan_index)

@@ -34,7 +34,7 @@ import enum
 import heapq
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from fjord import commands, kinds, limits
@@ -234,15 +234,13 @@ class _Ticket(NamedTuple):
     jobs: int  # how many it asks for
 
 
+@dataclass(slots=True, eq=False)
 class _Line(Generic[K]):
     """Who waits at one place."""
 
-    __slots__ = ("parked", "width", "woken")
-
-    def __init__(self) -> None:
-        self.parked: Ranked[K] = Ranked()  # by ticket
-        self.woken = 0
-        self.width = 0  # how many were woken in the last round that was a guess
+    parked: Ranked[K] = field(default_factory=lambda: Ranked())  # by ticket
+    woken: int = 0
+    width: int = 0  # how many were woken in the last round that was a guess
 
     def wake(self, count: int) -> list[K]:
         """Wakes so many, as far as there are."""
@@ -360,16 +358,14 @@ def jobs_problem(engine: Engine, name: str) -> Refusal | None:
     )
 
 
+@dataclass(slots=True, eq=False)
 class Listening(Generic[K]):
     """The keys that one request asked to be told of."""
 
-    __slots__ = ("identifier", "is_over", "keys", "listener")
-
-    def __init__(self, listener: K, identifier: int) -> None:
-        self.listener = listener
-        self.identifier = identifier  # of the request that began it
-        self.keys: set[Place] = set()
-        self.is_over = False
+    listener: K
+    identifier: int  # of the request that began it
+    keys: set[Place] = field(default_factory=set)
+    is_over: bool = False
 
 
 class Listeners(Generic[K]):
@@ -403,7 +399,7 @@ class Listeners(Generic[K]):
             listening.keys.add(place)
             others = self._by_key.setdefault(place, {})
             if not others and key != JOBS_KEY:
-                self._engine.watch(table, key)
+                self._engine.watched.add(table, key)
             others[listening] = None
         added = len(listening.keys) - before
         self.keys += added
@@ -476,7 +472,7 @@ class Listeners(Generic[K]):
             return
         del self._by_key[place]
         if place[1] != JOBS_KEY:
-            self._engine.unwatch(*place)
+            self._engine.watched.discard(*place)
         elif not self.hears_all:
             self._dates.discard(place[0])
 

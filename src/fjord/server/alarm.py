@@ -29,18 +29,19 @@ class Alarm:
         self._due_us = math.inf
         self._is_stopped = False
 
-    def set(self, due_us: int) -> None:
-        """Rings at this monotonic time at the latest."""
-        if due_us >= self._due_us or self._is_stopped:
+    def set(self, due_us: int | None) -> None:
+        """Rings at this monotonic time at the latest; None sets nothing."""
+        if due_us is None or due_us >= self._due_us or self._is_stopped:
             return
         self._cancel()
         self._due_us = due_us
         ticks = max(1, math.ceil((due_us - self._clock.monotonic_us()) / _TICK_US))
         self._timer = self._loop.call_later(ticks * _TICK_US / 1e6, self._ring)
 
-    def set_wall(self, due_us: int) -> None:
+    def set_wall(self, due_us: int | None) -> None:
         """The same for a wall time; if the clock is set meanwhile, nobody knows here."""
-        self.set(due_us - self._clock.wall_us() + self._clock.monotonic_us())
+        if due_us is not None:
+            self.set(due_us - self._clock.wall_us() + self._clock.monotonic_us())
 
     def stop(self) -> None:
         """Rings no more, whatever it is set for."""

@@ -398,9 +398,7 @@ class Committer:
         self._plan_dates()
 
     def _plan_dates(self) -> None:
-        look_us = self.listeners.look_us(self._clock.wall_us())
-        if look_us is not None:
-            self._dates.set_wall(look_us)
+        self._dates.set_wall(self.listeners.look_us(self._clock.wall_us()))
 
     def _tell_dates(self) -> None:
         """Tells of dates that have come, once everything is durable that they may come from."""

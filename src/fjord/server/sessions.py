@@ -23,39 +23,21 @@ class Origin(Protocol):
 
     def __hash__(self) -> int: ...
 
-    @property
-    def client(self) -> int:
-        """A number that lives as long as the connection."""
-        ...
-
-    @property
-    def is_stalled(self) -> bool:
-        """Says that replies wait to be taken, or that nobody is there to take them."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Says that somebody is there; else what is stalled is forgotten."""
-        ...
-
-    @property
-    def is_ending(self) -> bool:
-        """Says that the peer sends no more, so that nothing waits for it."""
-        ...
+    client: int  # lives as long as the connection
+    is_stalled: bool  # replies wait to be taken, or nobody is there to take them
+    is_open: bool  # somebody is there; else what is stalled is forgotten
+    is_ending: bool  # the peer sends no more, so nothing waits for it
 
     def answer(self, request: Any, reply: Reply) -> None:
         """Takes the reply to what it asked with `request`; it is sent with `flush`."""
-        ...
 
     def flush(self) -> None: ...
 
     def forget(self, request: Any) -> None:
         """Takes note that a request is not run, since nobody is there any more."""
-        ...
 
     def push(self, messages: Sequence[bytes]) -> None:
         """Sends changes that it listens to."""
-        ...
 
 
 class Itself:

@@ -278,12 +278,8 @@ class WaitingRequests:
 
     def _plan(self) -> None:
         """Sets the alarm for the end of a wait, and for the next date."""
-        deadline_us = self._waits.deadline_us()
-        if deadline_us is not None:
-            self._alarm.set(deadline_us)
-        look_us = self._waits.look_us(self._clock.wall_us())
-        if look_us is not None:
-            self._alarm.set_wall(look_us)
+        self._alarm.set(self._waits.deadline_us())
+        self._alarm.set_wall(self._waits.look_us(self._clock.wall_us()))
 
     def _look(self) -> None:
         """Goes on with those whose time is over, and wakes others whose date has come."""

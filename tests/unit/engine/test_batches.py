@@ -171,7 +171,7 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     create = CreateTable(name="log", kind=Kind.STREAM.number)
     (_, opened) = engine.run([create, OpenSnapshot()])
     assert isinstance(opened, Opened)
-    engine.watch("default", b"a")
+    engine.watched.add("default", b"a")
     now_us = clock.wall_us()
     hourly = jobs.Settings(period=Period.HOUR)
     changes: list[Command] = [

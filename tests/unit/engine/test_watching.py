@@ -62,11 +62,11 @@ def test_jobs_and_messages_are_told_of_elsewhere(engine: Engine, clock: SimClock
 
 def test_keys_are_told_of_beside_tables(engine: Engine, clock: SimClock) -> None:
     engine.watched.watch_tables()
-    engine.watch(TABLE, b"key")
+    engine.watched.add(TABLE, b"key")
     write(engine, clock, {b"key": b"value", b"more": b"value"})
     news = engine.take_news()
     assert [change.key for change in news.changed] == [b"key"]
     assert set(news.written) == {TABLE}
-    engine.unwatch(TABLE, b"key")
+    engine.watched.discard(TABLE, b"key")
     write(engine, clock, {b"key": b"again"})
     assert not engine.take_news().changed

@@ -68,11 +68,25 @@ class Wire(asyncio.Transport):
         assert high == limits.OUTPUT_BYTES_MAX
 
 
+class WatchedKeys:
+    """Keys that are watched, each once."""
+
+    def __init__(self) -> None:
+        self.keys: set[tuple[str, bytes]] = set()
+
+    def add(self, table: str, key: bytes) -> None:
+        assert (table, key) not in self.keys
+        self.keys.add((table, key))
+
+    def discard(self, table: str, key: bytes) -> None:
+        self.keys.remove((table, key))
+
+
 class Source:
     """An engine that remembers which keys are watched, and knows of jobs what the test says."""
 
     def __init__(self) -> None:
-        self.watched: set[tuple[str, bytes]] = set()
+        self.watched = WatchedKeys()
         self.tables: dict[str, Table] = {}
         self.dates_us: dict[str, list[int]] = {}
         self.left: list[int] = []
@@ -80,13 +94,6 @@ class Source:
     @property
     def as_engine(self) -> Engine:
         return cast(Engine, self)
-
-    def watch(self, table: str, key: bytes) -> None:
-        assert (table, key) not in self.watched
-        self.watched.add((table, key))
-
-    def unwatch(self, table: str, key: bytes) -> None:
-        self.watched.remove((table, key))
 
     def first_date_us(self, table: str, after_us: int) -> int | None:
         later = [date for date in self.dates_us.get(table, ()) if date > after_us]

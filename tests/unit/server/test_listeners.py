@@ -62,7 +62,7 @@ def test_it_knows_how_many_keys_are_listened_to(keys: Source) -> None:
     assert listeners.end(ear, 1) == 3
     assert listeners.keys == 0
     assert ear not in listeners
-    assert keys.watched == set()
+    assert keys.watched.keys == set()
 
 
 def test_dropping_one_that_never_listened_is_nothing(keys: Source) -> None:

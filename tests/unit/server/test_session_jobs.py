@@ -209,7 +209,7 @@ def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
     world.loop.pass_time(0.001)
     _, due = told(peer, start)
     assert (due.identifier, due.value, due.timestamp_us) == (9, DUE, date_us)
-    assert world.source.watched == set()  # no key of a value
+    assert world.source.watched.keys == set()  # no key of a value
 
 
 def test_jobs_of_other_tables_are_not_told(peer: Peer) -> None:
