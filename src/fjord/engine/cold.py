@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from fjord import commands, limits
-from fjord.columns import Strings
 from fjord.commands import Command, Read, Refusal, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import registers
@@ -84,7 +83,11 @@ class Errand:
             self._found = reply
             return None
         if self._seqs and type(reply) is commands.Numbers:
-            return self._sum(reply)
+            more = {b"messages": self._messages, b"seqs": self._seqs}
+            names = reply.names.rows()
+            pairs = zip(names, reply.values, strict=True)
+            values = [value + more.get(name, 0) for name, value in pairs]
+            return commands.Numbers(names=reply.names, values=values)
         return reply
 
     def look(self, cold: LazyCold | None) -> Reply | None:
@@ -125,14 +128,6 @@ class Errand:
         self._messages += cold.count_after(where, where.after)
         self._seqs += where.last - where.after
         self.command = dataclasses.replace(self.command, after=where.last)
-
-    def _sum(self, reply: commands.Numbers) -> commands.Numbers:
-        more = {b"messages": self._messages, b"seqs": self._seqs}
-        names = reply.names.rows()
-        values = [
-            value + more.get(name, 0) for name, value in zip(names, reply.values, strict=True)
-        ]
-        return commands.Numbers(names=Strings.of(names), values=values)
 
     @looks(commands.AsOf)
     def _fill(self, found: commands.Replies, cold: ColdReader) -> Reply:

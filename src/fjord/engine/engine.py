@@ -543,10 +543,8 @@ class Engine:
 
     def _read_state(self) -> None:
         with viewed(self._index) as transaction:
-            self.tables, self.live_bytes = (
-                groups.read_tables(transaction),
-                groups.read_live(transaction),
-            )
+            self.tables = groups.read_tables(transaction)
+            self.live_bytes = groups.read_live(transaction)
             self._names = {table.id: name for name, table in self.tables.items()}
             groups.read_memory(self.memory, transaction)
 

@@ -504,7 +504,6 @@ def schedule_of(op: Op) -> tuple[Tree, int] | None:
 def arrival_of(op: Op) -> Arrival:
     """Returns what an op lets wait."""
     dates = op.column("process_at_us")
-    assert not isinstance(dates, Strings)
     return Arrival(op.rows, dates[0] if op.rows == 1 else min(dates))
 
 
@@ -514,8 +513,7 @@ def lanes_of(op: Op) -> Iterator[tuple[Lane, int]]:
     if "lane" in op.opcode.position:
         places = zip(*map(op.column, ("lane", "priority", "process_at_us")), strict=True)
     else:
-        images = op.column("image")
-        assert isinstance(images, Strings)
-        places = (layout.PLACE.unpack_from(image)[:3] for image in images.rows())
+        images = op.column("image").rows()
+        places = (layout.PLACE.unpack_from(image)[:3] for image in images)
     for lane, priority, date_us in places:
         yield (lane, priority >= SLOW_FROM), date_us

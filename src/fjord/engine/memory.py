@@ -287,10 +287,9 @@ class Overlay(Gathered):
         self._transaction = transaction
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]:
-        items = self._trees[tree]
+        items, found = self._trees[tree], self._transaction.get_many(tree, keys)
         if not items:
-            return self._transaction.get_many(tree, keys)
-        found = self._transaction.get_many(tree, keys)
+            return found
         return [items.get(key, below) for key, below in zip(keys, found, strict=True)]
 
     def scan(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fjord.columns import Strings
 from fjord.commands import Changed, Entries
 from fjord.layouts import table_of
 from fjord.ops import Op
@@ -72,7 +71,7 @@ class Watched:
         for name, wanted in self._keys.items():
             table = tables.get(name)
             if table is not None and table.id == op.table:
-                keys = _strings(op, "key").rows()
+                keys = op.column("key").rows()
                 for row in [row for row, key in enumerate(keys) if key in wanted]:
                     yield _changed(op, name, row, keys[row])
 
@@ -104,14 +103,8 @@ def _changed(op: Op, table: str, row: int, key: bytes) -> Changed:
     stamp = _number(op, "timestamp_us", row)
     if "value" not in op.opcode.position:
         return Changed(table, key, Entries.MISSING, b"", stamp, 0)
-    value, expires = _strings(op, "value")[row], _number(op, "expires_at_us", row)
+    value, expires = op.column("value")[row], _number(op, "expires_at_us", row)
     return Changed(table, key, _number(op, "type", row), value, stamp, expires)
-
-
-def _strings(op: Op, name: str) -> Strings:
-    column = op.column(name)
-    assert isinstance(column, Strings)
-    return column
 
 
 def _number(op: Op, name: str, row: int) -> int:

@@ -245,11 +245,8 @@ class Packer:
             return self._measure(found)
         if found is None:
             return self._drop_oldest()
-        used_bytes, segment, position = (
-            self.used_bytes(),
-            self._writer.segment,
-            self._writer.position,
-        )
+        used_bytes = self.used_bytes()
+        segment, position = self._writer.segment, self._writer.position
         reply = self._engine.run_internal(replace(found, is_measured=self._is_measured))
         self._kept_bytes += self.used_bytes() - used_bytes
         if self._is_measured:
@@ -409,10 +406,8 @@ def _parts(op: Op, place: Place, bytes_max: int) -> Iterator[PlacedOp]:
         if offsets is not None and offsets[end] - offsets[start] > bytes_max:
             end = max(start + 1, bisect.bisect_right(offsets, offsets[start] + bytes_max) - 1)
         skipped = offsets[start] if offsets is not None else 0
-        yield (
-            ops.part(op, start, end),
-            place._replace(seq=place.seq + start, payload=place.payload + skipped),
-        )
+        where = place._replace(seq=place.seq + start, payload=place.payload + skipped)
+        yield ops.part(op, start, end), where
         start = end
 
 

@@ -353,9 +353,9 @@ class Lines(Generic[K]):
 def jobs_problem(engine: Engine, name: str) -> Refusal | None:
     """Says that a table has no jobs to listen to, or None; one that is not there yet may have."""
     table = engine.tables.get(name)
-    return (
-        commands.name_problem(name) if table is None else catalog.wrong_kind(table, kinds.Kind.JOBS)
-    )
+    if table is None:
+        return commands.name_problem(name)
+    return catalog.wrong_kind(table, kinds.Kind.JOBS)
 
 
 @dataclass(slots=True, eq=False)

@@ -64,10 +64,8 @@ def repair(
         for part in damaged
     }
     with _second_names(disk, parts, [*damaged, *packed]):
-        return [
-            *(_remove(disk, part, quarantine) for part in packed if disk.exists(part.path)),
-            *(_replace(disk, part, quarantine, *written[part.segment]) for part in damaged),
-        ]
+        going = [*(part for part in packed if disk.exists(part.path)), *damaged]
+        return [_replace(disk, one, quarantine, written.get(one.segment)) for one in going]
 
 
 def _find_damaged(
@@ -111,20 +109,16 @@ def _second_names(disk: disks.Disk, parts: Sequence[Part], going: Sequence[Part]
 
 
 def _replace(
-    disk: disks.Disk, part: Part, quarantine: str, frame_count: int, lost_rows: int
+    disk: disks.Disk, part: Part, quarantine: str, written: tuple[int, int] | None
 ) -> Repaired:
+    """Puts the new file, if one was written, in the place of the old one, which is kept."""
     kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
-    disk.rename(part.path + frames.UNFINISHED, part.path)
-    disk.sync_directory(os.path.dirname(part.path))
-    return Repaired(part.segment, part.path, kept_in, frame_count, lost_rows)
-
-
-def _remove(disk: disks.Disk, part: Part, quarantine: str) -> Repaired:
-    kept_in = _quarantine(disk, part, quarantine)
-    if disk.exists(part.path):
+    if written is not None:
+        disk.rename(part.path + frames.UNFINISHED, part.path)
+    elif disk.exists(part.path):
         disk.remove(part.path)
     disk.sync_directory(os.path.dirname(part.path))
-    return Repaired(part.segment, part.path, kept_in, frames=0, lost_rows=0)
+    return Repaired(part.segment, part.path, kept_in, *(written or (0, 0)))
 
 
 def _write(disk: disks.Disk, part: Part, steps: Iterator[Located | Damage]) -> tuple[int, int]:

@@ -231,7 +231,7 @@ class _Daemon:
         logs.note(logging.INFO, "stopping", connections=len(self._sessions))
         if self._sealer is not None:
             self._sealer.stop()
-        for session in self._sessions:
+        for session in list(self._sessions):
             session.stop()
         if self._failure is None:
             try:
@@ -254,7 +254,7 @@ class _Daemon:
         while True:
             await asyncio.sleep(pause)
             now_us = self._clock.monotonic_us()
-            for session in self._sessions:
+            for session in list(self._sessions):
                 session.check_deadlines(now_us)
 
     def _fail(self, error: Exception) -> None:

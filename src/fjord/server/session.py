@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -39,31 +39,22 @@ from fjord.wire import Cursors, Function, Request, encode_fatal
 serves = registers("serve")
 
 
-class Sessions:
+class Sessions(set["Session"]):
     """All sessions that are open."""
 
     def __init__(self) -> None:
-        self._open: set[Session] = set()
+        super().__init__()
         self._gone: asyncio.Future[None] | None = None
         self.clients = itertools.count(1)  # a number for each session
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def __iter__(self) -> Iterator[Session]:
-        return iter(list(self._open))
-
-    def add(self, session: Session) -> None:
-        self._open.add(session)
-
-    def discard(self, session: Session) -> None:
-        self._open.discard(session)
-        if not self._open and self._gone is not None and not self._gone.done():
+    def discard(self, session: object) -> None:
+        super().discard(session)
+        if not self and self._gone is not None and not self._gone.done():
             self._gone.set_result(None)
 
     async def wait_gone(self) -> None:
         """Returns when no session is open."""
-        if self._open:
+        if self:
             self._gone = asyncio.get_running_loop().create_future()
             await self._gone
 

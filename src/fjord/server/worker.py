@@ -18,21 +18,20 @@ from collections.abc import Callable
 from fjord import limits
 from fjord.server.sessions import Origin
 
+Work = Callable[[], object]
 Finish = Callable[[object, Exception | None], object]
-Asked = tuple[Origin, Callable[[], object], Finish, Callable[[], None]]
+Asked = tuple[Origin, Work, Finish, Callable[[], None]]
 
 
 class Worker:
     """Runs what it is given in order; `finish` is called on the worker's own thread."""
 
     def __init__(self, name: str) -> None:
-        self._queue: queue.SimpleQueue[tuple[Callable[[], object], Finish] | None] = (
-            queue.SimpleQueue()
-        )
+        self._queue: queue.SimpleQueue[tuple[Work, Finish] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def put(self, work: Callable[[], object], finish: Finish) -> None:
+    def put(self, work: Work, finish: Finish) -> None:
         self._queue.put((work, finish))
 
     def close(self) -> None:
