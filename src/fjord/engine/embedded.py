@@ -358,15 +358,13 @@ class EmbeddedReader:
         self._running = threading.Lock()
 
     def execute(self, command: Command) -> Reply:
-        if isinstance(command, commands.Scan | commands.Span):
-            with self._running:
-                return self._engine.scan(command)
-        if isinstance(command, commands.Stats):
-            with self._running:
-                return numbers(self._engine.stats())
         errand = Errand(command)
         while True:
             with self._running:
+                if isinstance(command, commands.Scan | commands.Span):
+                    return self._engine.scan(command)
+                if isinstance(command, commands.Stats):
+                    return numbers(self._engine.stats())
                 (reply,) = self._engine.run([errand.command])
             answer = errand.take(reply) or errand.look(self._cold)
             if answer is not None:

@@ -46,11 +46,10 @@ _IN_BLOCK: Final = Refusal(
 
 
 class _NoRoomError(Exception):
-    """The ops of a batch do not fit behind what the frame holds already."""
+    """The ops of a batch do not fit behind what the frame holds already.
 
-    def __init__(self, body_bytes: int) -> None:
-        super().__init__(body_bytes)
-        self.body_bytes = body_bytes  # with the ops of the batch
+    Its argument is the size of the body with them.
+    """
 
 
 def fill(
@@ -187,11 +186,12 @@ def _run_batch(
     try:
         return _try_batch(group, batch, numbered)
     except _NoRoomError as error:
+        (body_bytes,) = error.args
         if group.rows:
             return None
-        if error.body_bytes > _BODY_BYTES_MAX:
+        if body_bytes > _BODY_BYTES_MAX:
             return _TOO_LARGE
-        make_room(error.body_bytes, claim_of(batch))
+        make_room(body_bytes, claim_of(batch))
     return _try_batch(group, batch, numbered)
 
 

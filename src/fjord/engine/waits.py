@@ -81,12 +81,8 @@ def found_nothing(command: Command, reply: Reply) -> bool:
     """Says that a NEXT, or a READ of whatever there is, found nothing, which may change."""
     if type(reply) is commands.Taken:
         return len(reply.rows) == 0
-    return (
-        type(reply) is commands.Messages
-        and reply.rows == 0
-        and type(command) is Read
-        and command.until == 0
-    )
+    is_empty = type(reply) is commands.Messages and reply.rows == 0
+    return is_empty and type(command) is Read and command.until == 0
 
 
 class Waits(Generic[W]):

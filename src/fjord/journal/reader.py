@@ -238,7 +238,9 @@ class Journal:
             end_seq = following if following is not None else durable_seq + 1
             seq, offset = header.first_seq, frames.SEGMENT_HEADER_BYTES
             if position == first:
-                seq, offset = self._nearest_mark(header, start_seq)
+                marks = self._marks.get(header.segment, [])
+                at = bisect.bisect_right(marks, start_seq, key=lambda mark: mark[0]) - 1
+                seq, offset = marks[at] if at >= 0 else (seq, offset)
             for located in self._walk(header, seq, offset, start_seq):
                 if following is not None and located.frame.first_seq >= following:
                     break
@@ -290,7 +292,10 @@ class Journal:
                 body = data[start : offset - base + frame.length]
             if frame.first_seq != seq or (body and frames.checksum(body) != frame.body_crc):
                 return
-            self._remember(segment, seq, offset)
+            marks = self._marks.setdefault(segment, [])
+            if not marks or offset >= marks[-1][1] + _MARK_BYTES:
+                with self._guard:
+                    bisect.insort(marks, (seq, offset))
             yield Located(frame, body, segment, offset)
             seq, offset = frame.last_seq + 1, offset + frame.length
 
@@ -345,19 +350,6 @@ class Journal:
                 # Not closed here: another thread may be reading it; the last one closes it.
                 self._files.pop(next(iter(self._files)))
         return file
-
-    def _nearest_mark(self, header: SegmentHeader, start_seq: int) -> tuple[int, int]:
-        marks = self._marks.get(header.segment, [])
-        position = bisect.bisect_right(marks, start_seq, key=lambda mark: mark[0]) - 1
-        if position < 0:
-            return header.first_seq, frames.SEGMENT_HEADER_BYTES
-        return marks[position]
-
-    def _remember(self, segment: int, seq: int, offset: int) -> None:
-        marks = self._marks.setdefault(segment, [])
-        if not marks or offset >= marks[-1][1] + _MARK_BYTES:
-            with self._guard:
-                bisect.insort(marks, (seq, offset))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -80,10 +80,8 @@ def _find_damaged(
                 whole.discard(part)
     packed = [part for part in parts if begin.is_packed(part)]
     damaged = [part for part in begin.settle(parts) if part not in whole]
-    return (
-        [part for part in damaged if not begin.is_packed(part)],
-        [] if whole.issuperset(packed) else packed,
-    )
+    damaged = [part for part in damaged if not begin.is_packed(part)]
+    return damaged, [] if whole.issuperset(packed) else packed
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from fjord.clock import Clock
 from fjord.commands import Changed, Command, Refusal, Reply, Scan, Scanned, ScannedArrow, Span
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
-from fjord.engine.news import NO_NEWS, News
+from fjord.engine.news import NO_NEWS
 from fjord.engine.waits import Listeners, Listening
 from fjord.errors import Code, RefusedError
 from fjord.server import logs
@@ -180,10 +180,7 @@ class Committer:
             origin.flush()
 
         self._scanner.put(
-            origin,
-            lambda: scan(self._engine, command),
-            finish,
-            lambda: origin.forget(request),
+            origin, lambda: scan(self._engine, command), finish, lambda: origin.forget(request)
         )
 
     def note_refusal(self, code: Code) -> None:
@@ -367,19 +364,16 @@ class Committer:
         self._is_sooner |= news.is_sooner
         self.waits.news.append(news)
         if self._wakeups is not None:
-            self._note_wakeups(self._wakeups, news)
+            now_us = self._clock.wall_us()
+            for table, arrival in news.arrivals.items():
+                if arrival.first_us <= now_us:  # else it will be due
+                    self._wakeups.note(table, What.ARRIVED)
+            for table in (*news.appended, *news.written):
+                self._wakeups.note(table, What.CHANGED)
         if self.listeners.keys or self._wakeups is not None:
             arrived = self.listeners.arrive(news.arrivals, self._clock.wall_us())
             self._told += self.listeners.match((*arrived, *news.changed))
             self._plan_dates()
-
-    def _note_wakeups(self, wakeups: Wakeups, news: News) -> None:
-        now_us = self._clock.wall_us()
-        for table, arrival in news.arrivals.items():
-            if arrival.first_us <= now_us:  # else it will be due
-                wakeups.note(table, What.ARRIVED)
-        for table in (*news.appended, *news.written):
-            wakeups.note(table, What.CHANGED)
 
     def send_wakeups(self, wakeups: Wakeups) -> None:
         """Sends wake-ups from now on, of all tables; the first are of jobs that wait already."""

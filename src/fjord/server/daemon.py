@@ -189,13 +189,11 @@ class _Daemon:
     ) -> asyncio.Server | None:
         if not listeners:
             return None
-        pages = Pages(
-            {
-                "/metrics": lambda: exposition.page(metrics.collect()),
-                "/healthz": self._show_health,
-            },
-            seconds_max=self._options.bounds.message_seconds,
-        )
+        found = {
+            "/metrics": lambda: exposition.page(metrics.collect()),
+            "/healthz": self._show_health,
+        }
+        pages = Pages(found, seconds_max=self._options.bounds.message_seconds)
         return await service.serve_pages(listeners[0], pages)
 
     def _say_ready(self, server: asyncio.Server, http: asyncio.Server | None) -> None:

@@ -73,11 +73,7 @@ class Beside:
         return not self._waiting and len(self._free) == len(self._workers)
 
     def put(
-        self,
-        origin: Origin,
-        work: Callable[[], object],
-        finish: Finish,
-        forget: Callable[[], None] = lambda: None,
+        self, origin: Origin, work: Work, finish: Finish, forget: Callable[[], None] = lambda: None
     ) -> None:
         """Does some work for a peer; `finish` is called on the loop with what came of it.
 
