@@ -92,9 +92,8 @@ def _compare(stored: Transaction, replayed: Transaction, applied_seq: int, shown
             if wanted != value:
                 count += 1
                 if len(differences) < shown:
-                    differences.append(
-                        Difference(tree=tree.name, key=key, index=value, replay=wanted)
-                    )
+                    found = Difference(tree=tree.name, key=key, index=value, replay=wanted)
+                    differences.append(found)
         count += len(expected)
         differences += [
             Difference(tree=tree.name, key=key, index=None, replay=expected[key])

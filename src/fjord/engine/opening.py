@@ -350,9 +350,8 @@ def is_index_trusted(disk: Disk, layout: Layout, indexes: Indexes, clean: Clean 
         return True
     if layouts.read_published(disk, layout)[1]:
         return False
-    return layouts.read_mark(disk, layout.owner, Owner) == Owner(
-        boot=disk.boot_id(), index=identity
-    )
+    owner = Owner(boot=disk.boot_id(), index=identity)
+    return layouts.read_mark(disk, layout.owner, Owner) == owner
 
 
 def _fresh_index(disk: Disk, layout: Layout, indexes: Indexes) -> Index:

@@ -50,9 +50,8 @@ class Replay:
         applied = start
         if start >= last_seq:
             return
-        for located in self._journal.frames(
-            max(start + 1, self._journal.first_seq), durable_seq=last_seq
-        ):
+        first_seq = max(start + 1, self._journal.first_seq)
+        for located in self._journal.frames(first_seq, durable_seq=last_seq):
             self._gathered.counts = located.frame.last_seq > self._applied
             self._apply(located)
             applied = located.frame.last_seq
@@ -77,7 +76,7 @@ class Replay:
             raise CorruptionError(path, located.offset, str(error)) from error
 
     def _flush(self, applied: int, *, is_last: bool = False) -> None:
-        gathered = self._gathered
+        gathered, seq = self._gathered, max(applied, self._applied)
         changed = gathered.job_counts.changed
         while True:
             transaction = self._index.begin()
@@ -88,9 +87,7 @@ class Replay:
                     changed |= group.recount(transaction, self._generations)
                 elif self._is_rebuild:
                     transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
-                group.write_progress(
-                    transaction, max(applied, self._applied), gathered.live_bytes, changed
-                )
+                group.write_progress(transaction, seq, gathered.live_bytes, changed)
                 if transaction.get(Tree.META, catalog.LOST) is not None:
                     # A table may be unknown whose rows are there; its id stays its own.
                     key, note = catalog.largest_table(self._largest_table)

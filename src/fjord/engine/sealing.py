@@ -10,7 +10,7 @@ above what is durable goes to blocks, and a segment stays until all that it hold
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fjord import kinds, limits, streams
@@ -70,7 +70,8 @@ class Sealing:
         self.cold_seqs = {block.table: block.first for block, _ in firsts}
         self._due_us = None
         self._written.clear()
-        removal_us = min(map(_removal_us, self._replaced()), default=None)
+        replaced = history.replaced_blocks(self._engine.scan_index)
+        removal_us = min(map(_removal_us, replaced), default=None)
         for date_us in (*dates, self._retirement_us(firsts), removal_us):
             self._bring_forward(date_us)
 
@@ -165,9 +166,8 @@ class Sealing:
         self.cold_lasts.update({block.table: block.last for block in blocks})
         for where in plan.ranges:
             # What came while the blocks were written still counts.
-            self._rows[where.table] = self._rows.get(where.table, 0) - self._planned.pop(
-                where.table, 0
-            )
+            planned = self._planned.pop(where.table, 0)
+            self._rows[where.table] = self._rows.get(where.table, 0) - planned
             self._since_us.pop(where.table, None)
         self.look()
 
@@ -180,7 +180,8 @@ class Sealing:
                 self._run(history.Retire(blocks=gone))
         items = history.all_items(self._engine.scan_index)
         retired = [block for block, is_retired in items if is_retired]
-        retired += [block for block in self._replaced() if _removal_us(block) <= now_us]
+        replaced = history.replaced_blocks(self._engine.scan_index)
+        retired += [block for block in replaced if _removal_us(block) <= now_us]
         shared = [block for block in retired if block.last <= self.shared_seq]
         if shared:
             self._run(history.Gone(blocks=shared))
@@ -260,10 +261,9 @@ class Sealing:
         at = bisect.bisect_right(segments, begin, key=lambda header: header.first_seq) - 1
         # Where space is short it goes for the blocks of one segment, so that this one can go.
         bytes_max = 0 if self._engine.space.is_short else limits.SEAL_BYTES_MAX
-        count = max(
-            1, bytes_max // max(1, self._journal.segment_bytes(segments[max(at, 0)].segment))
-        )
-        following = max(at, 0) + count
+        first = max(at, 0)
+        size = self._journal.segment_bytes(segments[first].segment)
+        following = first + max(1, bytes_max // max(1, size))
         return segments[following].first_seq - 1 if following < len(segments) else 2**63
 
     def _table_due_us(self, table: Table) -> int | None:
@@ -298,9 +298,6 @@ class Sealing:
             elif table is not None and block.last < self._begins(table):
                 return 0
         return min(dates, default=None)
-
-    def _replaced(self) -> Iterator[Block]:
-        return history.replaced_blocks(self._engine.scan_index)
 
     def _bring_forward(self, date_us: int | None) -> None:
         if date_us is not None:

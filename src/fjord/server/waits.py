@@ -226,11 +226,7 @@ class WaitingRequests:
     def _follow(self, wait: WaitingRequest, reply: Reply) -> Reply | None:
         """Returns what to answer; None if it takes a look into a block."""
         answer: Reply | None = reply
-        if (
-            wait.errand is not None
-            or type(reply) is commands.InBlock
-            or type(reply) is commands.Replies
-        ):
+        if wait.errand is not None or type(reply) in (commands.InBlock, commands.Replies):
             wait.errand = wait.errand or Errand(wait.command)
             answer = wait.errand.take(reply)
         cold = self._cold
