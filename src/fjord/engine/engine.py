@@ -534,7 +534,7 @@ class Engine:
     def _fail(self) -> None:
         """Nothing is acknowledged any more, and the next start does not trust the index."""
         self._status = Status.FAILED
-        self._published.write_failed()
+        self._published.write(layouts.FAILED_SEQ)
 
     def _publish(self, durable_seq: int) -> None:
         if durable_seq > self._published_seq:

@@ -33,7 +33,8 @@ from fjord.journal.reader import Journal
 from fjord.journal.writer import Writer
 
 _RECORD = struct.Struct("<QQ")  # durable seq, checksum of it with the file's identity
-_FAILED_SEQ = 2**64 - 1
+# Published instead of a seq once the disk has failed.
+FAILED_SEQ = 2**64 - 1
 
 
 class Layout:
@@ -190,13 +191,10 @@ class Published:
         seq, seal = _RECORD.unpack_from(self._page.read())
         if seal != self._seal(seq):
             return 0, False
-        return (0, True) if seq == _FAILED_SEQ else (seq, False)
+        return (0, True) if seq == FAILED_SEQ else (seq, False)
 
     def write(self, seq: int) -> None:
         self._page.write(_RECORD.pack(seq, self._seal(seq)))
-
-    def write_failed(self) -> None:
-        self.write(_FAILED_SEQ)
 
     def close(self) -> None:
         self._page.close()
