@@ -68,9 +68,8 @@ class AsyncConnection:
 
     async def execute(self, command: Command) -> Reply:
         deadline = self._loop.time() + self.timeout
-        wait_seconds = calls.wait_seconds(command)
-        if wait_seconds:
-            deadline += wait_seconds
+        if command.wait_us:
+            deadline += command.wait_us / 1_000_000
             await self._take_places()
         elif self._places.free:
             self._places.free -= 1
@@ -82,13 +81,13 @@ class AsyncConnection:
             if self._closed or self._untold is not None or not self._places.free:
                 self._check_usable(deadline)
             pending = Pending(self._client, command, self._loop.create_future(), deadline)
-            if wait_seconds:
+            if command.wait_us:
                 pending.waits = True
                 self._shorten_wait(pending)
             self._send(pending)
         except FjordError:
             self._places.give_back()
-            if wait_seconds:
+            if command.wait_us:
                 self._waits.give_back()
             raise
         if self._watch is None:

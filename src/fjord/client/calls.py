@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Acted, Command, Done, Next, Nop, Read, Refusal, Reply, Retry, SealNow
+from fjord.commands import Acted, Command, Done, Next, Nop, Refusal, Reply, Retry
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 Result = TypeVar("Result")
@@ -302,19 +302,6 @@ def is_final(error: Exception) -> bool:
     return isinstance(error, FjordError) and not (
         isinstance(error, RemoteProtocolError) and error.code in _GOODBYES
     )
-
-
-WAITING: Final = frozenset({Next, Read, SealNow})  # commands that may let the server wait
-# Blocks are written for as long as that takes; who asks for it has nothing else to wait for.
-_SEAL_SECONDS: Final = limits.WAIT_US_MAX / 1_000_000
-
-
-def wait_seconds(command: Command) -> float:
-    """Returns how long a command lets the server wait, beyond the time that a call may take."""
-    if type(command) is SealNow:
-        return _SEAL_SECONDS
-    wait_us: int = getattr(command, "wait_us", 0)
-    return wait_us / 1_000_000
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:

@@ -77,8 +77,8 @@ class Connection:
             raise calls.nobody(self.name, error) from error
 
     def execute(self, command: Command) -> Reply:
-        if type(command) in calls.WAITING and (seconds := calls.wait_seconds(command)):
-            return self._execute_waiting(command, self._deadline(seconds))
+        if command.wait_us:
+            return self._execute_waiting(command, self._deadline(command.wait_us / 1_000_000))
         deadline = Deadline(self._clock, self._timeout)
         if not self._guard.acquire(blocking=False):
             self._wait_for_others(deadline)

@@ -118,6 +118,8 @@ class ListBlocks(Command):
 class SealNow(Command):
     """Writes everything that is durable to cold blocks now; answered when it is."""
 
+    # For as long as that takes; who asks for it has nothing else to wait for.
+    wait_us = limits.WAIT_US_MAX
     table: str = field(NAME, default="")  # only of this table
 
 

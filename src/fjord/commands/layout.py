@@ -233,6 +233,7 @@ class Command:
 
     __slots__ = ()
     row: ClassVar[Row]
+    wait_us = 0  # how long it lets the server wait before it answers; some have a field for it
 
 
 class Reply:

@@ -257,11 +257,11 @@ def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
 
 
 def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
-    assert calls.wait_seconds(NEXT) == calls.wait_seconds(READ) == 30
-    assert calls.wait_seconds(Read(table="t", after=5)) == 0
-    assert calls.wait_seconds(commands.SealNow()) == 3600
-    assert calls.wait_seconds(Next(table="t")) == 0
-    assert calls.wait_seconds(ADD) == 0
+    assert NEXT.wait_us == READ.wait_us == 30_000_000
+    assert Read(table="t", after=5).wait_us == 0
+    assert commands.SealNow().wait_us == 3_600_000_000
+    assert Next(table="t").wait_us == 0
+    assert ADD.wait_us == 0
 
 
 def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
