@@ -146,7 +146,9 @@ def _of_command(record: bytes) -> Iterator[RecordRow]:
     command = to_command(record)
     if isinstance(command, Refusal):
         raise ValueError(command.text)
-    columns = {name: getattr(command, column) for name, column in _COLUMNS[type(command)].items()}
+    names = type(command).row.columns
+    given = {field: getattr(command, name) for field, name in _COLUMNS.items() if name in names}
+    columns = {field: column for field, column in given.items() if len(column)}
     for at, key in enumerate(command.keys.rows()):
         row = RecordRow(
             stamp_us=stamp_of(record),
@@ -158,20 +160,15 @@ def _of_command(record: bytes) -> Iterator[RecordRow]:
         yield replace(row, **{name: column[at] for name, column in columns.items()})
 
 
-_VALUES: Final = {"type": "types", "value": "values"}
-# The fields of a row that a command has a column for.
-_COLUMNS: Final[dict[type[Write], dict[str, str]]] = {
-    Push: _VALUES
-    | {
-        "stamp_us": "timestamps_us",
-        "domain": "domains",
-        "priority": "priorities",
-        "due_us": "process_at_us",
-        "expires_us": "expires_at_us",
-    },
-    Append: _VALUES,
-    Set: _VALUES,
-    Delete: {},
+# The fields of a row that a command may have a column for.
+_COLUMNS: Final = {
+    "stamp_us": "timestamps_us",
+    "type": "types",
+    "value": "values",
+    "domain": "domains",
+    "priority": "priorities",
+    "due_us": "process_at_us",
+    "expires_us": "expires_at_us",
 }
 _COMMAND_BYTE: Final = bytes((RecordKind.COMMAND,))
 
