@@ -29,7 +29,20 @@ LINE_CHARACTERS_MAX = 100
 GRAB_BAGS = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 # Parts that compute and touch nothing of the machine.
-PURE = ("wire/", "tables/", "columns.py", "commands.py", "errors.py", "limits.py", "ops.py")
+PURE = (
+    "wire/",
+    "tables/",
+    "commands/",
+    "declared/",
+    "columns.py",
+    "errors.py",
+    "kinds.py",
+    "layouts.py",
+    "limits.py",
+    "opcodes.py",
+    "ops.py",
+    "values.py",
+)
 MACHINE = {"asyncio", "io", "logging", "os", "pathlib", "socket", "subprocess", "threading"}
 
 # Where in the package a standard module may be imported.
@@ -194,6 +207,12 @@ def test_pure_parts_touch_nothing_of_the_machine() -> None:
         for node, name in imports(source)
         if name in MACHINE
     )
+
+
+def test_homes_exist() -> None:
+    named = {*PURE, *FILES, *(place for places in HOMES.values() for place in places)}
+    named.update(place for places in CALLS.values() for place in places)
+    check_none(f"there is no {name}" for name in named if not (ROOT / "src/fjord" / name).exists())
 
 
 def test_standard_modules_stay_in_their_homes() -> None:

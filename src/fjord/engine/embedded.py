@@ -25,7 +25,7 @@ from fjord.engine import waits
 from fjord.engine.cold import Errand, LazyCold
 from fjord.engine.engine import Engine
 from fjord.engine.read_only import ReadOnlyEngine
-from fjord.engine.rounds import Rounds, Shelf
+from fjord.engine.sealing import Rounds, Shelf
 from fjord.engine.waits import Stage
 from fjord.errors import ClosedError, Code, FjordError
 

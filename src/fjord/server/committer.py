@@ -25,7 +25,17 @@ from typing import Any, Final, NamedTuple, cast
 
 from fjord import limits, wire
 from fjord.clock import Clock
-from fjord.commands import Changed, Command, Refusal, Reply, Scan, Scanned, ScannedArrow, Span
+from fjord.commands import (
+    Changed,
+    Command,
+    Fail,
+    Refusal,
+    Reply,
+    Scan,
+    Scanned,
+    ScannedArrow,
+    Span,
+)
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.engine.news import NO_NEWS
@@ -61,6 +71,13 @@ class Pending(NamedTuple):
     after: After | None
     wait: WaitingRequest | None  # takes the reply in the place of the session
     key: Origin | WaitingRequest  # whose queue it stands in; a request that waited has its own
+
+
+class Call(NamedTuple):
+    """A call on the engine by the daemon itself."""
+
+    run: Callable[[], None]
+    finish: Callable[[], None]
 
 
 class _Backlog:
@@ -129,6 +146,8 @@ class Committer:
         for _ in range(1, _AWAKE_TURNS):
             self._turn = (loop.call_soon, *self._turn)
         self._backlog = _Backlog()
+        self._calls: deque[Call] = deque()  # of the daemon itself, one after each group
+        self._finishes: list[Callable[[], None]] = []  # of calls that are not durable yet
         self._held: list[Pending] = []  # of peers that do not take their replies
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
@@ -146,6 +165,7 @@ class Committer:
         self.sealing = Beside(loop, "fjord-seal", on_idle=self._note_idle)
         self._besides = (self._scanner, self._cold, self.sealing)
         self.waits = WaitingRequests(self.submit, loop, clock, counters, self._cold, cold)
+        self.waits.give_back = self._give_back
         self._upkeep = Upkeep(engine, loop, clock, counters.upkeep, self._tend)
         self._upkeep.plan()
 
@@ -168,6 +188,14 @@ class Committer:
         if not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
+
+    def call(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+        """Runs a call of the daemon itself after a group; `finish`, once what it wrote is durable.
+
+        A call that raises stops the daemon.
+        """
+        self._calls.append(Call(run, finish))
+        self._schedule()
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         """Reads history beside the groups; the reply comes when it is there."""
@@ -221,30 +249,36 @@ class Committer:
 
     # -- groups -----------------------------------------------------------------------------------
 
+    def _give_back(self, fail: Fail) -> None:
+        """Gives back jobs that were taken for a worker that is gone."""
+
+        def run() -> None:
+            reply = self._engine.run([fail])[0]
+            if type(reply) is Refusal:
+                logs.note(logging.WARNING, "jobs could not be given back", code=reply.code)
+
+        self.call(run, lambda: None)
+
     def _schedule(self) -> None:
-        if self._backlog.queues and not self._scheduled and not self._syncing:
+        waits = self._backlog.queues or self._calls
+        if waits and not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
     def _run_group(self) -> None:
         self._scheduled = False
         group = self._backlog.take(self._set_aside)
-        if not group:
+        if not group and not self._calls:
             self._sync_step()  # of a step of upkeep that left it to this group
             self._note_idle()
             return
         self._begun_us = self._clock.monotonic_us()
         try:
-            _, clients, _, wanted, _, _, _ = zip(*group, strict=True)
-            replies = self._engine.run_some(wanted, clients)
-            if len(replies) < len(group):
-                self._backlog.put_back(group[len(replies) :])
-                group = group[: len(replies)]
-            after = group[-1].after
-            if self._engine.news is not NO_NEWS:
-                self._note_news()
-            if after is not None:
-                replies[-1] = after(replies[-1])
+            replies = self._run_commands(group) if group else []
+            if self._calls:
+                call = self._calls.popleft()
+                call.run()
+                self._finishes.append(call.finish)
                 self._note_news()
             if self._is_disk_full:
                 self._watch_disk()
@@ -253,6 +287,21 @@ class Committer:
                 self._note_writes()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
             self._on_failure(error)
+
+    def _run_commands(self, group: list[Pending]) -> list[Reply]:
+        """Runs a group, or the first of it: the rest is put back."""
+        _, clients, _, wanted, _, _, _ = zip(*group, strict=True)
+        replies = self._engine.run_some(wanted, clients)
+        if len(replies) < len(group):
+            self._backlog.put_back(group[len(replies) :])
+            del group[len(replies) :]
+        after = group[-1].after
+        if self._engine.news is not NO_NEWS:
+            self._note_news()
+        if after is not None:
+            replies[-1] = after(replies[-1])
+            self._note_news()
+        return replies
 
     def _note_writes(self) -> None:
         """Lets upkeep know if it may be due earlier, and looks at the rest in a moment."""
@@ -287,7 +336,7 @@ class Committer:
         unsynced_bytes = self._engine.unsynced_bytes
         if not unsynced_bytes:
             self._deliver(group, replies)
-        elif len(group) == 1 and unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
+        elif len(group) <= 1 and unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
             self._sync()
             self._deliver(group, replies)
         else:
@@ -326,6 +375,8 @@ class Committer:
                 self.waits.settle(wait, reply)
         for pending in group:
             pending.origin.flush()
+        while self._finishes:
+            self._finishes.pop(0)()
         if self._told or self._wakeups:
             self._tell()
         if not self.waits.by_origin:
@@ -337,8 +388,7 @@ class Committer:
             self._counters.groups.observe(now_us - self._begun_us)
         if self._upkeep.is_due:
             self._tend()
-        if self._backlog.queues:
-            self._schedule()
+        self._schedule()
         if self._drained is not None:
             self._note_idle()
         self._awake_until_us = now_us + self.awake_us
@@ -453,7 +503,7 @@ class Committer:
         if self._drained is None or self._drained.done():
             return
         under_way = self._syncing or self._scheduled or self._backlog.queues or self._held
-        if not under_way and all(beside.is_idle for beside in self._besides):
+        if not under_way and not self._calls and all(beside.is_idle for beside in self._besides):
             self._drained.set_result(None)
 
 

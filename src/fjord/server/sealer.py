@@ -1,7 +1,7 @@
 """A daemon's cold blocks: who reads them, who writes them, and when.
 
     nothing due    nothing is looked at until something is written; then once a second at most
-    due            a round on the thread for it, see `engine.rounds`; blocks are written by a
+    due            a round on the thread for it, see `engine.sealing`; blocks are written by a
                    child process, and the loop only plans and takes note
     failed         logged and counted; the next round begins after a rest that grows
 
@@ -29,16 +29,16 @@ from typing import Any, Final, NamedTuple, cast
 from fjord import commands, limits
 from fjord.blocks.child import NodeBlocks, missing_libraries
 from fjord.clock import Clock
-from fjord.commands import Command, Nop, Read, Refusal, Reply
+from fjord.commands import Command, Read, Refusal, Reply
 from fjord.engine import Engine
 from fjord.engine.cold import Errand, LazyCold
-from fjord.engine.rounds import Rounds, Turn, in_turn
+from fjord.engine.sealing import Rounds, Turn, in_turn
 from fjord.errors import ClosedError, Code, RefusedError
 from fjord.history import Block
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.committer import Committer
-from fjord.server.sessions import ITSELF, Origin
+from fjord.server.sessions import Origin
 
 # Looking whether something is due is worth it only so often.
 _LOOK_US: Final = 1_000_000
@@ -104,7 +104,7 @@ class Sealer:
                 logs.note(logging.WARNING, "blocks could not be looked at", error=error)
             self.look()
 
-        self._beside.put(ITSELF, self._warm_up.run, finish)
+        self._beside.put(None, self._warm_up.run, finish)
 
     def seal(self, origin: Origin, request: Any, command: commands.SealNow) -> None:
         """Seals everything; answers when that is done."""
@@ -144,7 +144,7 @@ class Sealer:
             self._alarm.set_wall(min(due_us, now_us + _WALL_LOOK_US))
         else:
             self._is_under_way = True
-            self._beside.put(ITSELF, self.rounds.round, self._finish_round)
+            self._beside.put(None, self.rounds.round, self._finish_round)
 
     def look_soon(self) -> None:
         self._alarm.set(self._clock.monotonic_us() + _LOOK_US)
@@ -171,10 +171,10 @@ _FAILED: Final = Refusal(code=Code.FAILED, text="sealing failed; the log says wh
 
 
 class Turns:
-    """Lets other threads use the engine: each call takes its turn among the commands.
+    """Lets other threads use the engine, which belongs to the loop's thread.
 
-    The engine belongs to the loop's thread.  A call is handed over to it, runs between two commands
-    like a NOP, and returns once everything is durable that it has written.
+    A call is handed over to the loop, runs after a group of commands, and returns once everything
+    that it has written is durable.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer) -> None:
@@ -192,7 +192,7 @@ class Turns:
         """
         future: Future[None] = Future()
 
-        def run(reply: Reply) -> Reply:
+        def run() -> None:
             try:
                 call()
             except RefusedError as error:  # nothing was changed, and the engine goes on
@@ -200,15 +200,12 @@ class Turns:
             except Exception as error:
                 self._end(future, error)
                 raise
-            return reply
 
         with self._changing:
             if self._is_stopped:
                 raise ClosedError
             self._under_way.add(future)
-        self._loop.call_soon_threadsafe(
-            self._committer.submit, ITSELF, lambda reply: self._end(future), Nop(), run
-        )
+        self._loop.call_soon_threadsafe(self._committer.call, run, lambda: self._end(future))
         future.result()
 
     def stop(self) -> None:

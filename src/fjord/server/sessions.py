@@ -19,7 +19,7 @@ After = Callable[[Reply], Reply]
 
 
 class Origin(Protocol):
-    """Who asks, and gets the reply: a session, or the daemon itself."""
+    """What sends a request and gets the reply: a session."""
 
     def __hash__(self) -> int: ...
 
@@ -38,27 +38,6 @@ class Origin(Protocol):
 
     def push(self, messages: Sequence[bytes]) -> None:
         """Sends changes that it listens to."""
-
-
-class Itself:
-    """The daemon as its own client: a request is whom to call with the reply."""
-
-    client = 0
-    is_stalled = False
-    is_open = True
-    is_ending = False
-
-    def answer(self, request: Callable[[Reply], None], reply: Reply) -> None:
-        request(reply)
-
-    def flush(self) -> None: ...
-
-    def forget(self, request: Any) -> None: ...
-
-    def push(self, messages: Sequence[bytes]) -> None: ...
-
-
-ITSELF: Final = Itself()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

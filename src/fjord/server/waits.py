@@ -34,7 +34,7 @@ from fjord.errors import Code
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
-from fjord.server.sessions import ITSELF, After, Origin
+from fjord.server.sessions import After, Origin
 from fjord.server.worker import Beside
 
 # Subscribers inside blocks that are known of one connection; those beyond go when they are idle.
@@ -67,6 +67,8 @@ class WaitingRequests:
         cold: LazyCold | None,
     ) -> None:
         self._submit = submit
+        # Gives back jobs that were taken for a worker that is gone.
+        self.give_back: Callable[[commands.Fail], None] = lambda fail: None
         self._clock = clock
         self._counters = counters
         self._beside = beside  # threads that read blocks
@@ -218,8 +220,7 @@ class WaitingRequests:
         """Lets others have jobs whose worker is gone; their leases would last for long."""
         xids = range(taken.first_xid, taken.first_xid + len(taken.rows))
         table = cast(Next, wait.command).table
-        fail = commands.Fail(table=table, xids=xids, counts=False)
-        self._submit(ITSELF, _note_given_back, fail, None, None)
+        self.give_back(commands.Fail(table=table, xids=xids, counts=False))
 
     # -- blocks -----------------------------------------------------------------------------------
 
@@ -288,8 +289,3 @@ class WaitingRequests:
         self._waits.reach(self._clock.wall_us())
         self._run_woken()
         self._plan()
-
-
-def _note_given_back(reply: Reply) -> None:
-    if type(reply) is Refusal:
-        logs.note(logging.WARNING, "jobs could not be given back", code=reply.code)

@@ -20,7 +20,7 @@ from fjord.server.sessions import Origin
 
 Work = Callable[[], object]
 Finish = Callable[[object, Exception | None], object]
-Asked = tuple[Origin, Work, Finish, Callable[[], None]]
+Asked = tuple[Origin | None, Work, Finish, Callable[[], None]]
 
 
 class Worker:
@@ -73,11 +73,15 @@ class Beside:
         return not self._waiting and len(self._free) == len(self._workers)
 
     def put(
-        self, origin: Origin, work: Work, finish: Finish, forget: Callable[[], None] = lambda: None
+        self,
+        origin: Origin | None,
+        work: Work,
+        finish: Finish,
+        forget: Callable[[], None] = lambda: None,
     ) -> None:
-        """Does some work for a peer; `finish` is called on the loop with what came of it.
+        """Does work for a peer, or for the daemon (None); then calls `finish` on the loop.
 
-        If the peer is gone before it begins, `forget` is called instead.
+        If the peer is gone before the work begins, `forget` is called instead.
         """
         self._waiting.append((origin, work, finish, forget))
         self.release()
@@ -88,9 +92,10 @@ class Beside:
             if not self._free:
                 return
             asked = self._waiting.popleft()
-            if not asked[0].is_stalled:
+            origin = asked[0]
+            if origin is None or not origin.is_stalled:
                 self._begin(self._free.pop(), asked)
-            elif asked[0].is_open:
+            elif origin.is_open:
                 self._waiting.append(asked)
             else:
                 asked[3]()

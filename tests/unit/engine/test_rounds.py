@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from fjord.commands import Done, Refusal, SealNow
-from fjord.engine.rounds import Rounds
+from fjord.engine.sealing import Rounds
 from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.kinds import Kind

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from fjord import limits
 from fjord.columns import Buffer, Strings
-from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
+from fjord.commands import Changed, Command, Done, Fail, Numbers, Reply, Scan, Span
 from fjord.engine import Engine
 from fjord.engine.news import NO_NEWS
 from fjord.engine.waits import Arrivals, Listeners
@@ -122,6 +122,8 @@ class World:
         self.waits = WaitingRequests(
             self.submit, self.loop.as_loop, self.clock, counters, beside, None
         )
+        self.given_back: list[Fail] = []
+        self.waits.give_back = self.given_back.append
         self.shared = Shared(
             engine=self.source.as_engine,
             committer=cast(Committer, self),

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from fjord.columns import Strings
+from fjord import kinds
 from fjord.commands import (
     CreateTable,
+    DropTable,
     Finish,
     Next,
     Nop,
@@ -286,6 +288,22 @@ def test_jobs_of_a_connection_that_closed_are_given_back_at_once(world: World) -
     reply = heir.replies[-1]
     assert isinstance(reply, Taken)
     assert list(reply.timeouts) == [0, 0]  # it was nobody's fault
+
+
+def test_jobs_that_cannot_be_given_back_are_logged(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, other = world.client(), world.client()
+    world.push(b"a")
+    world.committer.waits.begin(gone, None, Next(table=TABLE, lease_us=3600 * SECOND_US))
+    world.committer.submit(other, None, Nop())  # a group of two is synced by a thread
+    world.loop.until(lambda: world.engine.job_counts()[TABLE] == (0, 1, 0))
+    world.hang_up(gone)
+    world.committer.submit(other, None, DropTable(name=TABLE))
+    world.committer.submit(other, None, CreateTable(name=TABLE, kind=kinds.Kind.KV.number))
+    with caplog.at_level("WARNING"):
+        world.loop.until(lambda: bool(caplog.messages))
+    assert caplog.messages == ["jobs could not be given back"]
 
 
 def test_jobs_that_were_given_back_are_for_the_next_who_waits(world: World) -> None:

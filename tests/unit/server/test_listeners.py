@@ -9,15 +9,29 @@ import pytest
 from fjord.commands import Changed
 from fjord.engine.waits import Listeners
 from fjord.server.committer import tell
-from fjord.server.sessions import Itself, Origin
+from fjord.server.sessions import Origin
 from tests.unit.server.peer import Source
 
 
-class Ear(Itself):
+class Ear:
     """Remembers how many messages it was given at a time."""
+
+    client = 1
+    is_stalled = False
+    is_open = True
+    is_ending = False
 
     def __init__(self) -> None:
         self.pushed: list[int] = []
+
+    def answer(self, request: object, reply: object) -> None:
+        raise AssertionError
+
+    def flush(self) -> None:
+        raise AssertionError
+
+    def forget(self, request: object) -> None:
+        raise AssertionError
 
     def push(self, messages: Sequence[bytes]) -> None:
         self.pushed.append(len(messages))

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
 
 from fjord.blocks.child import NodeBlocks
-from fjord.commands import Command, Done, Refusal, SealNow
+from fjord.commands import Done, Refusal, SealNow
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.errors import ClosedError, Code
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.server.committer import Committer
 from fjord.server.sealer import ColdBlocks, Sealer
-from fjord.server.sessions import After, Origin
 from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks
@@ -64,9 +63,9 @@ class World:
         self.rounds = self.sealer.rounds
         self.beside = self.sealing
 
-    def submit(self, origin: Origin, request: Any, command: Command, after: After | None) -> None:
-        assert after is not None
-        origin.answer(request, after(DONE))
+    def call(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+        run()
+        finish()
 
     def due_us(self) -> int | None:
         return self.due

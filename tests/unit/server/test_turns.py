@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from fjord.commands import Command, Done, Nop
-from fjord.engine.rounds import in_turn
+from fjord.engine.sealing import in_turn
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
 from fjord.server.committer import Committer
 from fjord.server.sealer import Turns
-from fjord.server.sessions import After, Origin
 from fjord.testing import SimClock
 from tests.unit.server.sim_loop import SimLoop
 
-DONE = Done(master=bytes(16), seq=1)
 SECONDS_MAX = 10.0
 
 
@@ -26,13 +23,12 @@ class World:
 
     def __init__(self) -> None:
         self.loop = SimLoop(SimClock())
-        self.submitted: list[tuple[Origin, Any, Command, After]] = []
+        self.called: list[tuple[Callable[[], None], Callable[[], None]]] = []
         self.turns = Turns(self.loop.as_loop, cast(Committer, self))
         self.result: object = None
 
-    def submit(self, origin: Origin, request: Any, command: Command, after: After | None) -> None:
-        assert after is not None
-        self.submitted.append((origin, request, command, after))
+    def call(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+        self.called.append((run, finish))
 
     def begin(self, call: Callable[[], object]) -> threading.Thread:
         """Returns a thread whose call has come to the committer."""
@@ -45,7 +41,7 @@ class World:
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
-        self.loop.until(lambda: bool(self.submitted))
+        self.loop.until(lambda: bool(self.called))
         return thread
 
 
@@ -58,14 +54,12 @@ def test_a_call_runs_in_its_turn_and_returns_when_it_is_durable() -> None:
         return 42
 
     thread = world.begin(call)
-    ((origin, request, command, after),) = world.submitted
-    assert isinstance(command, Nop)
-    assert (origin.is_open, origin.is_stalled, called) == (True, False, [])
-    assert after(DONE) == DONE
+    ((run, finish),) = world.called
+    assert called == []
+    run()
     assert called == [threading.current_thread()]
     assert thread.is_alive()
-    origin.answer(request, DONE)
-    origin.flush()
+    finish()
     thread.join(SECONDS_MAX)
     assert world.result == 42
 
@@ -77,9 +71,9 @@ def test_a_refusal_is_told_to_who_called_and_the_engine_goes_on() -> None:
         raise RefusedError(Code.DISK_FULL, "full")
 
     thread = world.begin(call)
-    ((origin, request, _, after),) = world.submitted
-    assert after(DONE) == DONE
-    origin.answer(request, DONE)
+    ((run, finish),) = world.called
+    run()
+    finish()
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, RefusedError)
 
@@ -92,7 +86,7 @@ def test_a_failure_is_told_to_the_committer_too() -> None:
 
     thread = world.begin(call)
     with pytest.raises(DurabilityError):
-        world.submitted[0][3](DONE)
+        world.called[0][0]()
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, DurabilityError)
 
@@ -103,9 +97,8 @@ def test_nobody_waits_after_a_stop() -> None:
     world.turns.stop()
     thread.join(SECONDS_MAX)
     assert isinstance(world.result, ClosedError)
-    origin, request, _, after = world.submitted[0]
-    after(DONE)
-    origin.answer(request, DONE)  # too late, and no error
-    origin.forget(None)
+    run, finish = world.called[0]
+    run()
+    finish()  # too late, and no error
     with pytest.raises(ClosedError):
         world.turns(lambda: None)
