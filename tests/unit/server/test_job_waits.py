@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord.columns import Strings
 from fjord import kinds
+from fjord.columns import Strings
 from fjord.commands import (
     CreateTable,
     DropTable,
