@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from fjord import commands, limits
 from fjord.clock import Clock
-from fjord.commands import Acted, Command, Done, Next, Nop, Refusal, Reply, Retry
+from fjord.commands import Acted, Command, Done, Next, Nop, Read, Refusal, Reply, Retry
 from fjord.errors import Code, FjordError, RemoteProtocolError, UnavailableError
 
 Result = TypeVar("Result")
@@ -251,15 +251,14 @@ class InFlight:
             self._client.last_number = self.number = self._client.last_number + 1
 
     def wait_at_most(self, seconds: float) -> None:
-        """A command that waits on the server, and is sent again, waits no longer than its caller.
+        """Lets a command that says how long the server may wait not outlast its caller.
 
         Otherwise the server would hand jobs to a call that is over.
         """
-        command: Any = self.command
-        wait_us = getattr(command, "wait_us", 0)
-        if wait_us:
+        command = self.command
+        if isinstance(command, Next | Read) and command.wait_us:
             left_us = max(0, round(seconds * 1_000_000))
-            self.command = replace(command, wait_us=min(wait_us, left_us))
+            self.command = replace(command, wait_us=min(command.wait_us, left_us))
 
     def pause_seconds(self, *, at_once: bool = False) -> float:
         """Returns how long to wait before the next try; `at_once`: not at all if it is the second.

@@ -276,9 +276,10 @@ def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
     read = InFlight(Client(IDENTITY), READ)
     read.wait_at_most(1)
     assert read.command == Read(table="t", after=5, wait_us=1_000_000)
-    other = InFlight(Client(IDENTITY), ADD)
-    other.wait_at_most(-1)
-    assert other.command is ADD
+    for without in (ADD, commands.SealNow(table="t")):
+        other = InFlight(Client(IDENTITY), without)
+        other.wait_at_most(-1)
+        assert other.command is without
 
 
 def test_jobs_that_nobody_waits_for_are_given_back_uncounted() -> None:
