@@ -57,10 +57,7 @@ class Daemon:
         command = [*self.program, "serve", "--data", str(self.path), "--listen", listen]
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [*command, *self.options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+                [*command, *self.options], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self._process.stdout is not None
         words = self._process.stdout.readline().split()

@@ -154,33 +154,6 @@ def test_what_is_not_there_is_said(daemon: Daemon, tmp_path: Path) -> None:
     assert (where.exit_code, "--into" in where.stderr) == (2, True)
 
 
-def test_what_was_passed_over_is_counted(tmp_path: Path) -> None:
-    data, copy = ("--data", str(tmp_path / "data")), str(tmp_path / "copy")
-    with fjord.open(tmp_path / "data") as db:
-        fill(db)
-        db.seal("events")
-        count = len(db.blocks("events"))
-    first, again = (run("blocks", "fetch", "events", "--into", copy, *data) for _ in range(2))
-    assert f" fetched, {COUNT} rows, " in first.stdout
-    assert "; 0 passed over, 0 damaged" in first.stdout
-    told = f"0 blocks fetched, 0 rows, 0 bytes; {count} passed over, 0 damaged\n"
-    assert again.stdout == told
-    gone = next((tmp_path / "copy").rglob("*.parquet"))
-    gone.unlink()
-    objects = found(run("blocks", "fetch", "events", "--into", copy, "--json", *data))
-    assert [(one["fetched"], one["problem"]) for one in objects].count((True, None)) == 1
-    assert [(one["fetched"], one["problem"]) for one in objects].count((False, None)) == count - 1
-
-
-def test_a_table_without_history_has_no_blocks(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.kv("settings").set("k", 1)
-    for verb in ("list", "seal", "verify"):
-        done = run("blocks", verb, "settings", "--to", daemon.url)
-        assert (done.exit_code, done.stdout) == (1, "")
-        assert "WRONG_KIND" in done.stderr
-
-
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
     blocks = ("files", "location", "reader", "rewriting", "sealing", "store")
@@ -190,11 +163,6 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         done = run("blocks", *words, "--location", str(tmp_path))
         assert (done.exit_code, done.stdout) == (1, "")
         assert "reading blocks needs fsspec: pip install 'fjord-journal[server]'" in done.stderr
-
-
-@pytest.mark.parametrize("verb", ["list", "seal", "verify", "fetch"])
-def test_every_verb_has_an_example(verb: str) -> None:
-    assert f"Example: fjord blocks {verb}" in run("blocks", verb, "--help").stdout
 
 
 def values(path: str, blocks: str | None = None) -> list[Any]:
@@ -231,16 +199,3 @@ def test_blocks_that_are_elsewhere_are_fetched_beside_a_backup(tmp_path: Path) -
     assert not (tmp_path / "data" / "blocks").exists()
     assert run("restore", backup, "--data", new).exit_code == 0
     assert values(new, copy) == ALL
-
-
-def test_a_variable_says_where_the_blocks_of_a_directory_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FJORD_BLOCKS", str(tmp_path / "elsewhere"))
-    data = ("--data", str(tmp_path / "data"))
-    run("stream", "append", "events", "a", "b", *data)
-    assert run("blocks", "seal", *data).exit_code == 0
-    assert run("stream", "read", "events", *data).stdout.count("\n") == 2
-    assert run("blocks", "verify", "--location", str(tmp_path / "elsewhere")).exit_code == 0
-    (block,) = found(run("blocks", "list", "events", "--json", *data))
-    assert block["location"] == str(tmp_path / "elsewhere")

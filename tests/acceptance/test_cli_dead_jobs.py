@@ -126,15 +126,6 @@ def test_the_dead_are_picked_by_row(dead: str, to: tuple[str, str], db: fjord.Da
     assert (both.exit_code, "one by one" in both.stderr) == (2, True)
 
 
-def test_the_dead_whose_keys_wait_are_dropped(
-    dead: str, to: tuple[str, str], db: fjord.Database
-) -> None:
-    db.jobs(dead).push("http://a/1")
-    done = run("jobs", "redrive", dead, "--domain", "a", *to)
-    assert done.stderr == "3 dead jobs matched: 2 revived, 1 dropped\n"
-    assert db.jobs(dead).count() == (3, 0, 3)
-
-
 def test_a_dry_run_shows_the_first_of_many(to: tuple[str, str], db: fjord.Database) -> None:
     jobs = db.jobs("many-dead")
     jobs.push_many(keys=[f"k{number:02}" for number in range(25)])
@@ -146,16 +137,6 @@ def test_a_dry_run_shows_the_first_of_many(to: tuple[str, str], db: fjord.Databa
     (shown,) = found(run(*words, "--json"))
     assert (shown["matched"], shown["first"][9]["key"]) == (25, "k09")
     assert jobs.count().dead == 25
-
-
-def test_the_dead_are_discarded(dead: str, to: tuple[str, str], db: fjord.Database) -> None:
-    dry = found(run("jobs", "discard", dead, "--domain", "a", "--dry-run", "--json", *to))
-    assert [(one["matched"], one["dry_run"]) for one in dry] == [(3, True)]
-    assert db.jobs(dead).count().dead == 6
-    assert "matched: 3 discarded" in run("jobs", "discard", dead, "--domain", "a", *to).stderr
-    assert db.jobs(dead).count() == (0, 0, 3)
-    assert run("jobs", "discard", dead, "--all", *to).exit_code == 0
-    assert db.jobs(dead).count() == (0, 0, 0)
 
 
 def test_all_the_dead_are_meant_only_if_one_says_so(to: tuple[str, str]) -> None:

@@ -126,62 +126,7 @@ def test_nothing_is_said_with_the_moment_of_the_next_job(
     assert (none.exit_code, found(none)) == (1, [{"next_at": due.isoformat()}])
 
 
-def test_many_are_taken_for_good(to: tuple[str, str], db: fjord.Database) -> None:
-    db.jobs("many").push_many(keys=[f"k{number}" for number in range(5)])
-    jobs = found(run("next", "many", "--count", "3", "--done", "--json", *to))
-    assert [job["key"] for job in jobs] == ["k0", "k1", "k2"]
-    assert [job["xid"] for job in jobs] == [0, 0, 0]
-    assert db.jobs("many").count() == (2, 0, 0)
-
-
-@pytest.mark.req("FJ-28")
-def test_a_wait_ends_with_a_push(to: tuple[str, str], db: fjord.Database) -> None:
-    waiting = subprocess.Popen(
-        [*FJORD, "next", "waits", "--wait", "60", "--json", *to], stdout=subprocess.PIPE
-    )
-    for _ in range(10_000):
-        if db.stats()["parked_waits"]:
-            break
-    db.jobs("waits").push("key", b"v")
-    out, _ = waiting.communicate(timeout=50)
-    assert (waiting.returncode, json.loads(out)["key"]) == (0, "key")
-
-
 # -- lines ----------------------------------------------------------------------------------------
-
-
-def test_lines_are_pushed_and_bad_ones_told(to: tuple[str, str], db: fjord.Database) -> None:
-    lines = [
-        '{"key": "a", "value": "x", "priority": "now"}',
-        "",
-        "no json",
-        '{"key": "b", "value": {"base64": "AHo="}, "delay": 0.5}',
-        '{"key": "c", "vlaue": 1}',
-        '{"key": "' + "k" * 2000 + '"}',
-        '{"key": "d", "value": 2.5, "process_at": "2026-01-31T12:00:00Z"}',
-        '{"key": "e", "expires_at": "2020-01-01T00:00:00Z"}',
-        '{"key": {"base64": "/w=="}, "domain": "x.org", "priority": 3}',
-        '["key"]',
-        '{"key": "f", "priority": 256}',
-        '{"key": "g", "process_at": "2026-01-31T12:00:00"}',
-    ]
-    done = run("push", "lines", "--lines", "-", "--json", *to, text="\n".join(lines))
-    assert (done.exit_code, found(done)) == (1, [{"table": "lines", "pushed": 4, "bad": 7}])
-    told = done.stderr.splitlines()
-    numbers = sorted(int(line.split(":")[0].removeprefix("line ")) for line in told)
-    assert numbers == [3, 5, 6, 8, 10, 11, 12]
-    assert "line 12: 2026-01-31T12:00:00 has no time zone" in done.stderr
-    assert "no vlaue" in done.stderr
-    assert "KEY_TOO_LONG" in done.stderr
-    assert "BAD_TIMEOUT" in done.stderr
-    jobs = db.jobs("lines")
-    assert jobs.count().waiting == 4
-    first = jobs.get("a")
-    assert first is not None
-    assert (first.priority, first.value) == (0, "x")
-    odd = jobs.get(b"\xff")
-    assert odd is not None
-    assert (odd.domain, odd.priority) == ("x.org", 3)
 
 
 def test_a_file_of_many_lines_is_pushed(
@@ -200,61 +145,7 @@ def test_a_file_of_many_lines_is_pushed(
     assert (missing.exit_code, "cannot be read" in missing.stderr) == (2, True)
 
 
-def test_a_table_of_another_kind_ends_lines_at_once(
-    to: tuple[str, str], db: fjord.Database
-) -> None:
-    db.kv("settings").set("a", 1)
-    done = run("push", "settings", "--lines", "-", *to, text='{"key": "a"}\n{"key": "b"}\n')
-    assert done.exit_code == 1
-    assert done.stderr.count("WRONG_KIND") == 1
-
-
 # -- settings, waiting and taken jobs -------------------------------------------------------------
-
-
-@pytest.mark.req("FJ-02")
-def test_a_table_is_made_with_settings(to: tuple[str, str]) -> None:
-    words = ("table", "create", "plain", "--model", "queue", "--set", "timeouts_max=1")
-    made = {"name": "plain", "model": "queue", "outcome": "made"}
-    assert found(run(*words, "--json", *to)) == [made]
-    assert found(run(*words, "--json", *to)) == [made | {"outcome": "same"}]
-    other = run("table", "create", "plain", "--set", "merge=true", *to)
-    assert (other.exit_code, "differs: merge is false, not true" in other.stderr) == (1, True)
-    for value in ("1", "2", "3"):
-        run("push", "plain", "", value, *to)
-    jobs = found(run("next", "plain", "--count", "3", "--json", *to))
-    assert [job["value"] for job in jobs] == ["1", "2", "3"]
-    described = found(run("table", "describe", "plain", "--count", "--json", *to))[0]
-    assert (described["kind"], described["waiting"], described["taken"]) == ("jobs", 0, 3)
-
-
-def test_fairness_is_asked_for_by_name(to: tuple[str, str]) -> None:
-    run("table", "create", "fair", "--set", "fairness=domain", *to)
-    for key in ("http://a/1", "http://a/2", "http://b/1"):
-        run("push", "fair", key, *to)
-    both = found(run("next", "fair", "--count", "2", "--json", *to))
-    assert sorted(job["domain"] for job in both) == ["a", "b"]
-    (only,) = found(run("next", "fair", "--count", "2", "--domain", "a", "--json", *to))
-    assert only["domain"] == "a"
-    run("push", "unfair", "k", *to)
-    refused = run("next", "unfair", "--domain", "a", *to)
-    assert (refused.exit_code, "BAD_DOMAIN" in refused.stderr) == (1, True)
-
-
-def test_only_what_is_of_a_domain_is_shown(to: tuple[str, str], db: fjord.Database) -> None:
-    jobs = db.create_jobs("by-domain", fairness="domain")
-    jobs.push("http://a/1", delay=1000)
-    jobs.push("http://b/1", delay=2000)
-    jobs.push("http://a/2", delay=3000)
-    peeked = found(run("jobs", "peek", "by-domain", "--json", *to))
-    domains = [job["domain"] for job in peeked]
-    assert sorted(domains) == ["a", "a", "b"]
-    assert domains in (["a", "a", "b"], ["b", "a", "a"])  # whatever their dates
-    due = jobs.next_at("b")
-    assert due is not None
-    words = ("jobs", "count", "by-domain", "--domain", "b")
-    assert found(run(*words, "--json", *to)) == [{"next_at": due.isoformat()}]
-    assert run(*words, *to).stdout == f"next_at\t{due.isoformat()}\n"
 
 
 def test_all_jobs_tables_are_listed(tmp_path: Path) -> None:
@@ -411,11 +302,3 @@ def test_what_is_refused_is_said(to: tuple[str, str]) -> None:
     for verb in (("push", "t", "k"), ("next", "t"), ("done", "t", "1"), ("jobs", "count", "t")):
         nobody = run(*verb, "--to", "fjord://127.0.0.1:1")
         assert (nobody.exit_code, "fjord serve" in nobody.stderr) == (1, True)
-
-
-def test_every_verb_has_an_example() -> None:
-    verbs = "list count peek taken get cancel reschedule kick bury touch fail dead redrive"
-    for verb in [*(f"jobs {one}" for one in [*verbs.split(), "discard", "listen"]), "next", "done"]:
-        assert f"Example: fjord {verb}" in run(*verb.split(), "--help").stdout
-    for verb in ("push", "work"):
-        assert f"Example: fjord {verb}" in run(verb, "--help").stdout

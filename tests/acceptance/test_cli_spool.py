@@ -122,30 +122,6 @@ def test_a_bad_option_writes_nothing(tmp_path: Path, words: list[str], said: str
     assert not (tmp_path / "spool").exists()
 
 
-def test_a_file_that_cannot_be_read_does_not_keep_the_others(tmp_path: Path) -> None:
-    assert run("append", tmp_path, "events", "one").exit_code == 0
-    name = files.name_of(int(file_of(tmp_path).name[:2]) + 1)
-    (tmp_path / name).mkdir()
-    said = f"{name} cannot be read: not a regular file"
-    status = run("status", tmp_path)
-    assert (status.exit_code, said in status.stdout) == (1, True)
-    dumped = run("dump", tmp_path, "--json")
-    assert (dumped.exit_code, said in dumped.stderr) == (1, True)
-    assert json.loads(dumped.stdout)["value"] == "one"
-    verified = run("verify", tmp_path)
-    assert verified.exit_code == 2
-    assert verified.stdout.splitlines()[1:] == [said, "whole: 1 file; 1 file cannot be read"]
-    assert [one["problem"] for one in objects("verify", tmp_path)] == ["", "not a regular file"]
-    tried = run("retry", tmp_path)
-    assert (tried.exit_code, tried.stdout.splitlines()) == (
-        1,
-        [
-            f"{name} stays: it cannot be read: not a regular file",
-            "0 records to be sent again, 0 left; 1 file cannot be read",
-        ],
-    )
-
-
 def test_status_counts_what_waits(tmp_path: Path) -> None:
     with fjord.spool(tmp_path, period=long_period()) as spool:
         spool.stream("events").append(b"one")

@@ -88,8 +88,3 @@ def test_what_is_wrong_is_said() -> None:
         done = run(*verb, "--to", "fjord://127.0.0.1:1")
         assert done.exit_code == 1
         assert "fjord serve" in done.stderr
-
-
-def test_every_verb_has_an_example() -> None:
-    for verb in ("stats", "table list", "table describe", "table drop"):
-        assert f"Example: fjord {verb}" in run(*verb.split(), "--help").stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -103,16 +102,6 @@ def test_the_page_does_what_it_says(
 
 
 @pytest.mark.req("SJ-30")
-def test_the_same_with_asyncio(daemon: Daemon, file: Path) -> None:
-    async def main() -> list[str]:
-        async with await fjord.aio.connect(daemon.url) as db:
-            await db.create_tables(file)
-            return [one.outcome for one in await db.create_tables(file)]
-
-    assert asyncio.run(main()) == ["same", "same"]
-
-
-@pytest.mark.req("SJ-30")
 def test_a_table_is_declared_with_options(daemon: Daemon) -> None:
     words = (
         *("create", "pages", "--model", "jobs", "--column", "uri:string:required"),
@@ -138,17 +127,6 @@ def test_all_that_is_wrong_is_said_and_nothing_is_sent(file: Path) -> None:
     first, second = done.stderr.splitlines()
     assert first.startswith(f"fjord: {file}:5:5: lease is 0.001 to 2,592,000 seconds, not 0")
     assert second.startswith(f"fjord: {file}:8:7: there is no type 'uint9'; there are boolean")
-
-
-@pytest.mark.req("SJ-30")
-def test_all_that_is_wrong_with_options_is_said_and_nothing_is_sent() -> None:
-    words = ("--column", "uri:strin", "--set", "leas=3", "--set", "period=week")
-    done = run("create", "pages", *words, "--to", "fjord://127.0.0.1:1")
-    assert done.exit_code == 2
-    column, unknown, wrong = done.stderr.splitlines()
-    assert column.startswith("fjord: --column: uri:strin: there is no type 'strin'")
-    assert unknown.startswith("fjord: --set: leas=3: a table of model jobs has no setting 'leas'")
-    assert wrong == "fjord: --set: period=week: period is hour or day or month"
 
 
 @pytest.mark.req("SJ-30")
@@ -208,8 +186,3 @@ def test_what_is_not_there_cannot_be_exported(tmp_path: Path) -> None:
     missing = run("export", "none", "--data", str(tmp_path))
     assert missing.exit_code == 1
     assert "there is no table none" in missing.stderr
-
-
-def test_every_verb_has_an_example() -> None:
-    for verb in ("create", "export"):
-        assert f"Example: fjord table {verb}" in run(verb, "--help").stdout

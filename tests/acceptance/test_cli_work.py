@@ -145,25 +145,6 @@ def test_a_command_gets_the_value_and_the_environment(
     assert jobs.count() == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("value", "read", "type_"),
-    [
-        (None, "", "void"),
-        ("text", "text", "string"),
-        (5, "5", "integer"),
-        (0.5, "0.5", "float"),
-        (True, "true", "boolean"),
-    ],
-)
-def test_every_type_of_value_is_read_as_text(
-    daemon: Daemon, db: fjord.Database, value: Any, read: str, type_: str
-) -> None:
-    db.jobs("types").push("key", value)
-    command = 'cat; echo " $FJORD_TYPE"'
-    done = run("types", "--exec", command, "--once", "--to", daemon.url)
-    assert (done.returncode, done.stdout) == (0, f"{read} {type_}\n")
-
-
 @pytest.mark.req("SJ-14")
 def test_a_command_that_fails_says_why_and_its_job_waits(
     daemon: Daemon, db: fjord.Database
@@ -192,13 +173,6 @@ def test_a_job_that_fails_too_often_is_dead_with_its_reason(
     assert "3 failed" in run(*words, "--to", daemon.url).stderr
     (dead,) = jobs.dead()
     assert dead.reason == "failed 3 times: exit code 3: boom"
-
-
-def test_a_command_that_a_signal_ends_has_failed(daemon: Daemon, db: fjord.Database) -> None:
-    db.jobs("signal").push("key")
-    done = run("signal", "--exec", "kill -SEGV $$", "--once", "--json", "--to", daemon.url)
-    assert done.returncode == 1
-    assert objects(done.stdout)[0]["reason"] == "signal SIGSEGV"
 
 
 def test_a_command_that_takes_too_long_is_ended(
@@ -240,17 +214,6 @@ def test_drain_ends_with_1_if_a_job_failed(daemon: Daemon, db: fjord.Database) -
     some = run(*words, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
     assert (some.returncode, some.stderr.splitlines()[-1]) == (1, "2 done, 1 failed")
     assert run(*words, "--exec", "true").returncode == 0
-
-
-def test_jobs_of_one_domain_are_worked_on(daemon: Daemon, db: fjord.Database) -> None:
-    jobs = db.create_jobs("domains", fairness="domain")
-    jobs.push_many(keys=["http://a/1", "http://b/1", "http://a/2"])
-    words = ("domains", "--exec", "true", "--drain", "--domain", "a")
-    assert "2 done" in run(*words, "--to", daemon.url).stderr
-    assert [job.key for job in jobs.peek()] == ["http://b/1"]
-    db.create_jobs("no_domains")
-    refused = run("no_domains", "--exec", "true", "--domain", "a", "--to", daemon.url)
-    assert (refused.returncode, "BAD_DOMAIN" in refused.stderr) == (1, True)
 
 
 def test_a_directory_is_worked_on_without_a_daemon(tmp_path: Path) -> None:
@@ -315,18 +278,6 @@ def test_the_job_of_a_worker_that_was_killed_comes_back(
 # -- many, and the end ----------------------------------------------------------------------------
 
 
-def test_several_commands_run_at_a_time(daemon: Daemon, db: fjord.Database, gate: Gate) -> None:
-    jobs = db.jobs("several")
-    jobs.push_many(keys=["a", "b", "c", "d"])
-    words = ("several", "--exec", gate.command, "--workers", "3", "--once")
-    with working(*words, "--to", daemon.url) as worker:
-        assert lines(worker, 3) == ["begun"] * 3
-        assert jobs.count() == (1, 3, 0)
-        gate.let_go(3)
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()[-1]) == (0, "3 done")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_first_signal_waits_for_what_is_under_way(
     daemon: Daemon, db: fjord.Database, gate: Gate, number: signal.Signals
@@ -381,44 +332,6 @@ def test_an_idle_worker_asks_nothing(tmp_path: Path) -> None:
         worker.send_signal(signal.SIGTERM)
         code, _, _ = end(worker)
     assert code == 0
-
-
-def test_idle_threads_end_while_others_work_on(
-    daemon: Daemon, db: fjord.Database, gate: Gate
-) -> None:
-    jobs = db.jobs("mixed")
-    jobs.push("a")
-    words = ("mixed", "--exec", gate.command, "--workers", "3", "--to", daemon.url)
-    with working(*words) as worker:
-        assert "begun" in lines(worker, 1)[-1]
-        until_parked(db, 2)
-        worker.send_signal(signal.SIGTERM)
-        assert "no new jobs" in lines(worker, 1)[0]
-        until_parked(db, 0)
-        jobs.push("b")
-        assert jobs.count() == (1, 1, 0)
-        gate.let_go()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done a", "1 done"])
-    assert jobs.count() == (1, 0, 0)
-
-
-def test_a_signal_ends_work_on_a_directory(tmp_path: Path, gate: Gate) -> None:
-    data = tmp_path / "own"
-    with fjord.open(data) as db:
-        db.jobs("own").push("key")
-    words = ("own", "--exec", gate.command, "--workers", "3", "--data", str(data))
-    with working(*words) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.send_signal(signal.SIGTERM)
-        assert "no new jobs" in lines(worker, 1)[0]
-        gate.let_go()
-        begun = time.monotonic()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done key", "1 done"])
-    assert time.monotonic() - begun < WAIT_SECONDS / 4
-    with fjord.open(data) as db:
-        assert db.jobs("own").count() == (0, 0, 0)
 
 
 def test_a_job_that_comes_after_a_signal_is_given_back(tmp_path: Path, gate: Gate) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 import fjord
 import fjord.aio
 from fjord.client.blocking.database import Database
-from fjord.errors import Code, LockedError, NotFoundError, RefusedError
+from fjord.errors import Code, LockedError, RefusedError
 from fjord.wire import Function
 from tests.acceptance import raw
 from tests.acceptance.daemon import Daemon
@@ -29,29 +27,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def db(request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon) -> Iterator[Database]:
     with fjord.open(tmp_path) if request.param == "embedded" else fjord.connect(daemon.url) as one:
         yield one
-
-
-@pytest.mark.req("FJ-30")
-def test_an_entry_keeps_its_dates_and_its_life(db: Database) -> None:
-    kv = db.kv("entries")
-    before = datetime.now(tz=UTC) - timedelta(seconds=5)
-    until = datetime(2099, 1, 1, tzinfo=UTC)
-    with pytest.raises(RefusedError) as caught:
-        kv.set("key", 1, expires_at=until)
-    assert caught.value.code is Code.BAD_TIMEOUT
-    kv.set("key", 1, ttl=60)
-    first = kv.entry("key")
-    assert first is not None
-    assert first.expires_at is not None
-    assert (first.value, first.ttl, first.accessed_at) == (1, 60.0, None)
-    assert before < first.written_at < first.expires_at
-    assert kv.touch("key", ttl=3600) == 1
-    second = kv.entry("key")
-    assert second is not None
-    assert second.expires_at is not None
-    assert second.accessed_at is not None
-    assert second.expires_at > first.expires_at + timedelta(minutes=50)
-    assert second.created_at == first.created_at
 
 
 @pytest.mark.req("FJ-31")
@@ -90,36 +65,6 @@ def test_a_long_range_comes_in_pages(db: Database) -> None:
     assert sum(1 for _ in kv.keys()) == 25_000  # noqa: SIM118 - this is no dict
     assert [key for key, _ in kv.range("012345", limit=2)] == ["012345", "012346"]
     assert [key for key, _ in kv.match("^0246.7$")] == [f"0246{digit}7" for digit in range(10)]
-
-
-def test_one_refusal_refuses_the_whole_transaction(db: Database) -> None:
-    kv = db.kv("transactions")
-    kv.set("there", 1)
-    with pytest.raises(fjord.ExistsError), db.transaction() as tx:
-        tx.kv("transactions").set("new", 1)
-        tx.kv("transactions").set("there", 2, overwrite=False)
-    assert kv.get_many(["new", "there"]) == {"there": 1}
-    with db.transaction() as tx:
-        tx.kv("transactions").set("new", 1)
-        tx.kv("transactions").add("new", 4)
-        tx.kv("elsewhere").set("other", "x")
-    assert tx.results == [None, 5, None]
-    assert db.kv("elsewhere").get("other") == "x"
-
-
-def test_tables_come_and_go(db: Database) -> None:
-    db.kv("gone").set("key", 1)
-    found = db.table("gone")
-    assert (found.name, found.kind) == ("gone", "kv")
-    assert "gone" in [table.name for table in db.tables()]
-    db.drop("gone")
-    with pytest.raises(NotFoundError):
-        db.table("gone")
-    with pytest.raises(NotFoundError):
-        db.drop("gone")
-    assert db.kv("gone").get("key") is None
-    assert db.stats()["durable_seq"] > 0
-    assert db.ping() >= 0
 
 
 @pytest.mark.req("FJ-44")
@@ -172,52 +117,6 @@ def test_a_lock_keeps_other_clients_out_until_its_holder_is_gone(daemon: Daemon)
                 break
         kv.set("key", 4)
         assert kv.get("key") == 4
-
-
-def test_everything_works_awaited_too(daemon: Daemon) -> None:
-    async def main() -> None:
-        async with await fjord.aio.connect(daemon.url) as db:
-            kv = db.kv("awaited")
-            await kv.set_many({"user:1": 1, "user:2": 2})
-            assert await asyncio.gather(*(kv.add("user:1", 1) for _ in range(3))) == [2, 3, 4]
-            assert [row async for row in kv.match("^user:", limit=5)] == [
-                ("user:1", 4),
-                ("user:2", 2),
-            ]
-            async with kv.listen("user:1") as changes:
-                async with db.transaction() as tx:
-                    tx.kv("awaited").add("user:1", 1)
-                    tx.kv("awaited").delete("user:2")
-                assert tx.results == [5, None]
-                change = await changes.wait(20)
-                assert change is not None
-                assert (change.key, change.value) == ("user:1", 5)
-            async with kv.locked("user:1"):
-                entry = await kv.entry("user:1")
-                assert entry is not None
-                assert entry.locked
-            assert await kv.take("user:1") == 5
-            assert await kv.take("user:1") is None
-
-    asyncio.run(main())
-
-
-def test_a_single_command_is_refused_with_the_same_words_everywhere(db: Database) -> None:
-    kv = db.kv("words")
-    kv.set("there", 1)
-    for call, text in (
-        (lambda: kv.add("nope", 1), "NOT_FOUND: the key does not exist"),
-        (lambda: kv.rename("nope", "other"), "NOT_FOUND: the key does not exist"),
-        (lambda: kv.set("there", 2, overwrite=False), "EXISTS: "),
-        (lambda: db.drop("nope"), "NOT_FOUND: "),
-    ):
-        with pytest.raises(RefusedError) as caught:
-            call()
-        assert str(caught.value).startswith(text)
-        assert "batch" not in str(caught.value)
-    with pytest.raises(NotFoundError, match="command 2 of the batch"), db.transaction() as tx:
-        tx.kv("words").set("new", 1)
-        tx.kv("words").add("nope", 1)
 
 
 def test_a_touch_gives_no_end_to_what_never_expires(db: Database) -> None:

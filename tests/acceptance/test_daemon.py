@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -20,8 +19,7 @@ from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
 from fjord.columns import Strings
 from fjord.commands import Get
-from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
-from fjord.values import Value
+from fjord.errors import UnavailableError
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.unit.wire.streams import sent
 
@@ -70,12 +68,6 @@ def raw(daemon: Daemon) -> Iterator[Raw]:
     one.close()
 
 
-def is_served(daemon: Daemon) -> bool:
-    with fjord.connect(daemon.url) as db:
-        db.kv("alive").set("key", 1)
-        return db.kv("alive").get("key") == 1
-
-
 @pytest.mark.req("FJ-34", "FJ-36")
 def test_a_client_that_knows_only_the_seeds_page_works(daemon: Daemon, raw: Raw) -> None:
     raw.send(SEED_SET)
@@ -110,50 +102,6 @@ def test_quit_is_answered_and_the_connection_closed(raw: Raw) -> None:
     assert replies[38:40] == b"\0\x09"
 
 
-def test_an_identifier_in_flight_is_not_taken_twice(raw: Raw) -> None:
-    raw.send(SEED_SET + SEED_SET)
-    replies = raw.receive(17)
-    raw.finish()
-    replies += raw.receive_all()
-    assert replies.count(b"DUPLICATE_ID") == 1
-
-
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", b"BAD_MAGIC: a message begins with FJ; this looks like HTTP"),
-        (b"\x16\x03\x01\x02\x00", b"BAD_MAGIC: a message begins with FJ; this looks like TLS"),
-        (SEED_SET[:3] + b"\x02" + SEED_SET[4:], b"BAD_VERSION"),
-        (SEED_SET[:5] + b"\x63" + SEED_SET[6:], b"UNKNOWN_FUNCTION"),
-        (SEED_SET[:8] + b"\x82\x22" + SEED_SET[10:], b"BAD_FLAGS: bit 15"),
-        (SEED_SET[:8] + b"\x02\x20" + SEED_SET[10:], b"BAD_VALUE_SIZE"),
-        (SEED_SET[:8] + b"\x02\x26" + SEED_SET[10:20] + b"\xff" * 4, b"VALUE_TOO_LARGE"),
-        (SEED_SET[:5] + b"\x20\0\1\0\0" + bytes(8) + b"\xff" * 4, b"TOO_LARGE"),
-    ],
-)
-def test_bytes_that_cannot_be_followed_are_answered_once_and_closed(
-    daemon: Daemon, raw: Raw, data: bytes, code: bytes
-) -> None:
-    raw.send(data)
-    reply = raw.receive_all()
-    assert reply[:2] == b"JR"
-    assert reply.count(b"JR") == 1
-    assert code in reply
-    assert is_served(daemon)
-
-
-def test_a_request_cut_at_any_byte_changes_nothing(daemon: Daemon) -> None:
-    cut = SEED_SET[:19] + b"c" + SEED_SET[20:]
-    for size in range(len(cut)):
-        raw = Raw(daemon)
-        raw.send(cut[:size])
-        raw.finish()
-        assert raw.receive_all() == b""
-        raw.close()
-    with fjord.connect(daemon.url) as db:
-        assert db.kv().get("c") is None
-
-
 def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
     raw.send(SEED_SET + b"nonsense")
     replies = raw.receive_all()
@@ -161,68 +109,11 @@ def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
     assert b"BAD_MAGIC" in replies
 
 
-@pytest.mark.req("FJ-41")
-def test_values_keep_their_types(daemon: Daemon) -> None:
-    things: dict[str, Value] = {
-        "none": None,
-        "bytes": b"\0\xff",
-        "str": "å",
-        "int": -5,
-        "float": 0.5,
-        "bool": True,
-    }
-    with fjord.connect(daemon.url) as db:
-        kv = db.kv("types")
-        kv.set_many(things)
-        found = kv.get_many(things)
-        assert found == things
-        assert {key: type(value) for key, value in found.items()} == {
-            key: type(value) for key, value in things.items()
-        }
-        entry = kv.entry("int")
-        assert entry is not None
-        assert (entry.value, entry.type.name, entry.expires_at) == (-5, "INTEGER", None)
-        assert kv.entry("missing") is None
-
-
-def test_refusals_are_errors_with_their_codes(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        kv = db.kv("refusals")
-        kv.set("key", 1)
-        with pytest.raises(ExistsError):
-            kv.set("key", 2, overwrite=False)
-        with pytest.raises(RefusedError, match="KEY_TOO_LONG"):
-            kv.set("k" * 481, 1)
-        with pytest.raises(RefusedError) as caught:
-            kv.set_many({"key": 3, "large": b"x" * (limits.VALUE_BYTES_MAX + 1)})
-        assert caught.value.code is Code.VALUE_TOO_LARGE
-        with pytest.raises(RefusedError, match="BAD_NAME"):
-            db.kv("../etc").set("key", 1)
-        with pytest.raises(NotFoundError):
-            next(db.scan("nothing"))
-        assert kv.get("key") == 1
-
-
 def test_large_batches_and_values_come_back_whole(daemon: Daemon) -> None:
     items = {f"key-{number}": bytes([number]) * 70_000 for number in range(100)}
     with fjord.connect(daemon.url) as db:
         db.kv("large").set_many(items)
         assert db.kv("large").get_many(items) == items
-
-
-def test_many_tasks_share_one_asyncio_connection(daemon: Daemon) -> None:
-    async def main() -> dict[str, Value]:
-        async with await fjord.aio.connect(daemon.url) as db:
-            kv = db.kv("tasks")
-            await asyncio.gather(*(kv.set(f"key-{number}", number) for number in range(600)))
-            await kv.delete("key-7")
-            assert await kv.get("key-8") == 8
-            pieces = [piece async for piece in db.scan("tasks")]
-            assert pieces[-1].next_seq == pieces[-1].end_seq
-            return await kv.get_many([f"key-{number}" for number in range(600)])
-
-    found = asyncio.run(main())
-    assert found == {f"key-{number}": number for number in range(600) if number != 7}
 
 
 def test_an_address_that_others_could_reach_is_refused(tmp_path: Path) -> None:
@@ -274,15 +165,6 @@ def test_a_client_says_what_to_do_when_nobody_answers(tmp_path: Path) -> None:
             db.kv().get("key")
     with pytest.raises(UnavailableError, match="fjord serve"):
         fjord.connect(daemon.url)
-
-
-def test_a_client_connects_again_after_a_restart(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as db:
-        db.kv().set("key", 1)
-        port = daemon.port
-        daemon.kill()
-        daemon.start(port)
-        assert db.kv().get("key") == 1
 
 
 def serve_fails(directory: Path, listen: str = "127.0.0.1:0") -> tuple[int, str]:
@@ -368,12 +250,6 @@ def peak_bytes(daemon: Daemon) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) * limits.KIB
-
-
-def test_words_that_are_markup_elsewhere_are_printed_as_they_are(tmp_path: Path) -> None:
-    code, text = serve_fails(tmp_path / "data", "x[/y]:1")
-    assert code == 2
-    assert "x[/y]" in text
 
 
 def test_no_directory_is_no_data_directory(tmp_path: Path) -> None:

@@ -185,26 +185,6 @@ def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
     assert db.jobs("typed").count() == (0, 0, 0)
 
 
-def test_an_import_is_repeated_without_harm(to: tuple[str, str], db: fjord.Database) -> None:
-    text = dump(3)
-    run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    before = jobs(db)
-    db.jobs("pages").push("http://x/1", "newer", priority=0)
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, len(jobs(db))) == (0, 3)
-    newer = db.jobs("pages").get("http://x/1")
-    assert newer is not None
-    assert (newer.value, newer.priority) == ("newer", 0)
-    assert sorted(job[0] for job in before) == sorted(job[0] for job in jobs(db))
-
-
-def test_of_rows_with_one_uri_one_job_is_left(to: tuple[str, str], db: fjord.Database) -> None:
-    older, newer = NOW_US - 2 * HOUR_US, NOW_US - HOUR_US
-    text = dump(0, f"('old',7,{older},'u',NULL)", f"('new',9,{newer},'u',NULL)")
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, jobs(db)) == (0, [("u", "new", 7, newer)])
-
-
 def test_a_dump_that_was_cut_short_gives_what_it_has(
     to: tuple[str, str], db: fjord.Database, tmp_path: Path
 ) -> None:
@@ -227,22 +207,6 @@ def test_a_packed_dump_is_unpacked(to: tuple[str, str], db: fjord.Database, tmp_
     path.write_bytes(b"no such thing")
     none = run("jobs", "import", "cut", "--mysql-dump", str(path), *to)
     assert (none.exit_code, "cannot be read: Not a gzipped file" in none.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"", "has no table with the columns"),
-        (bytes(range(256)) * 100, "cut short"),
-        (b"\xff\xfe" + dump(1).decode().encode("utf-16-le"), "UTF-16"),
-        (b"CREATE TABLE pages (id int);", "has no table with the columns"),
-        (b"/*!40101 SET NAMES latin1 */;" + dump(1), "--default-character-set=utf8mb4"),
-    ],
-    ids=["nothing", "garbage", "utf-16", "another table", "latin1"],
-)
-def test_what_is_no_dump_is_told(text: bytes, reason: str, to: tuple[str, str]) -> None:
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, reason in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

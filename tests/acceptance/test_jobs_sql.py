@@ -175,20 +175,6 @@ def test_a_real_dump_is_imported(
     assert jobs(db) == wanted(rows())
 
 
-@pytest.mark.mariadb
-def test_a_dump_that_tells_no_columns_needs_the_name_of_the_table(
-    mariadb: Server, to: tuple[str, str], db: fjord.Database
-) -> None:
-    mariadb.run("DROP TABLE IF EXISTS journal", CREATE_MYSQL)
-    mariadb.fill(rows(), COLUMNS)
-    text = mariadb.program("mariadb-dump", "--no-create-info", databases.DATABASE)
-    words = ("jobs", "import", "pages", "--mysql-dump", "-")
-    done = run(*words, *to, text=text)
-    assert (done.exit_code, "name it with --sql-table" in done.stderr) == (1, True)
-    named = run(*words, "--sql-table", "journal", *to, text=text)
-    assert (named.exit_code, jobs(db)) == (0, wanted(rows()))
-
-
 @pytest.mark.req("FJ-17")
 def test_a_live_table_is_imported(server: Server, to: tuple[str, str], db: fjord.Database) -> None:
     done = run("jobs", "import", "pages", "--sql", server.url, "--json", *to)
@@ -260,21 +246,6 @@ def test_what_is_wrong_with_a_database_is_told_without_the_password(
         assert databases.PASSWORD not in done.output
     assert "nothing" in missing.stderr
     assert "has no column domain, priority, key_start_date, status" in other.stderr
-
-
-@pytest.mark.postgresql
-def test_inserts_of_pg_dump_are_imported_and_copy_is_not(
-    postgresql: Server, to: tuple[str, str], db: fjord.Database
-) -> None:
-    postgresql.run("DROP TABLE IF EXISTS journal", CREATE_POSTGRESQL)
-    postgresql.fill(rows(), COLUMNS)
-    name = databases.DATABASE
-    dumped = postgresql.program("pg_dump", "--inserts", "--table=journal", name)
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=dumped)
-    assert (done.exit_code, jobs(db)) == (0, wanted(rows()))
-    copied = postgresql.program("pg_dump", "--table=journal", name)
-    refused = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=copied)
-    assert (refused.exit_code, "pg_dump --inserts" in refused.stderr) == (1, True)
 
 
 # -- to a database --------------------------------------------------------------------------------

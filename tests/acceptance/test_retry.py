@@ -169,19 +169,6 @@ def test_a_set_that_may_not_overwrite_does_not_meet_itself(
             kv.set("key-100000", 1, overwrite=False)
 
 
-def test_reads_and_plain_writes_that_are_cut_anywhere_come_to_their_end(
-    proxy: CuttingProxy,
-) -> None:
-    with fjord.connect(proxy.url) as db:
-        kv = db.kv("plain")
-
-        def set_and_get() -> None:
-            kv.set("key", "value")
-            assert kv.get("key") == "value"
-
-        assert cut_everywhere(proxy, set_and_get) > 100
-
-
 def test_many_tasks_on_a_connection_that_is_cut_all_over_count_right(proxy: CuttingProxy) -> None:
     async def main() -> None:
         async with await fjord.aio.connect(proxy.url) as db:
@@ -262,25 +249,3 @@ def test_a_loop_of_adds_over_a_daemon_that_is_killed_counts_right(tmp_path: Path
             progress.add()
         killer.join(timeout=60)
         assert kv.get("count") == ADDS
-
-
-def test_many_tasks_over_a_daemon_that_is_killed_count_right(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with await fjord.aio.connect(daemon.url) as db:
-            kv = db.kv("loop")
-            await kv.set("count", 0)
-
-            async def add_many() -> None:
-                for _ in range(ADDS // 10):
-                    await kv.add("count", 1)
-                    progress.add()
-
-            await asyncio.gather(*(add_many() for _ in range(10)))
-            assert await kv.get("count") == ADDS
-
-    with Daemon(tmp_path / "data") as daemon:
-        progress = Progress()
-        killer = threading.Thread(target=kill_and_restart, args=(daemon, progress))
-        killer.start()
-        asyncio.run(main())
-        killer.join(timeout=60)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 import fjord
-from fjord import limits
 from fjord.client.spool import bell as waking
 from fjord.client.spool import files, reader, records
 from fjord.client.spool.files import Fate
@@ -93,52 +91,6 @@ def test_a_late_value_does_not_replace_a_newer_one(
     }
 
 
-def test_a_late_job_does_not_replace_a_newer_one(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    jobs = db.jobs(tables.jobs)
-    with opened(tmp_path) as spool:
-        late = spool.jobs(tables.jobs)
-        late.push("replaced", "late", priority=1)
-        late.push_many(keys=["many", "new"], values=["late", "late"])
-    jobs.push_many(keys=["replaced", "many"], values=["newer", "newer"], priority=[7, 8])
-    forward(tmp_path, daemon.url)
-    found = {job.key: (job.value, job.priority) for job in jobs.next(count=10)}
-    assert found == {"replaced": ("newer", 7), "many": ("newer", 8), "new": ("late", 100)}
-
-
-def test_a_late_message_does_not_replace_a_newer_one_of_its_key(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    stream = db.create_stream(tables.stream, mode="latest")
-    stream.append("old", key="older")
-    with opened(tmp_path) as spool:
-        late = spool.stream(tables.stream)
-        late.append("late", key="replaced")
-        late.append_many(["late", "late", "late"], keys=["many", "new", "older"])
-    stream.append_many(["newer", "newer"], keys=["replaced", "many"])
-    forward(tmp_path, daemon.url)
-    found = {key: stream.get(key) for key in ("replaced", "many", "new", "older")}
-    assert found == {"replaced": "newer", "many": "newer", "new": "late", "older": "late"}
-
-
-def test_what_has_expired_on_its_way_has_the_effect_of_its_end(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    kv = db.kv(tables.kv)
-    kv.set("expired", "before")
-    with opened(tmp_path) as spool:
-        spool.kv(tables.kv).set("expired", "late", ttl=600)
-        spool.kv(tables.kv).set("lives", "late", ttl=7200)
-        soon = datetime.now(UTC) + timedelta(minutes=10)
-        spool.jobs(tables.jobs).push("expired", expires_at=soon)
-        spool.jobs(tables.jobs).push("lives", expires_at=soon + timedelta(hours=2))
-    progress = forward(tmp_path, daemon.url, hours=1)
-    assert not progress.refused
-    assert dict(kv.range("")) == {"lives": "late"}
-    assert [job.key for job in db.jobs(tables.jobs).next(count=10)] == ["lives"]
-
-
 # -- what cannot be sent --------------------------------------------------------------------------
 
 
@@ -195,22 +147,6 @@ def test_a_record_that_is_refused_is_set_aside_and_the_rest_goes_on(
     forward(tmp_path, daemon.url)
     assert not spool_files(tmp_path)
     assert len(files.aside_names(str(tmp_path))) == 1
-
-
-def test_the_largest_calls_arrive(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
-) -> None:
-    rows = limits.BATCH_ROWS_MAX
-    with opened(tmp_path) as spool:
-        spool.stream(tables.stream).append_many(["x"] * rows)
-        spool.stream(tables.stream).append_many([b"x" * limits.VALUE_BYTES_MAX] * 8)
-        spool.kv(tables.kv).set("largest", b"x" * limits.VALUE_BYTES_MAX)
-    progress = forward(tmp_path, daemon.url)
-    assert not progress.refused
-    assert db.kv(tables.kv).get("largest") == b"x" * limits.VALUE_BYTES_MAX
-    last = db.stream(tables.stream).read(rows)
-    assert len(last) == rows
-    assert len(db.stream(tables.stream).read(after=last)) == 7  # as many as a reply has room for
 
 
 # -- who is away ----------------------------------------------------------------------------------

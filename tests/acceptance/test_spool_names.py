@@ -74,21 +74,6 @@ def test_a_file_that_somebody_has_open_goes_before_newer_ones(
         assert list(stream_values(db, "idle")) == ["first", "second"]
 
 
-@pytest.mark.req("FJ-26")
-def test_a_file_that_somebody_removes_is_made_again(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fjord.client.spool.writer.CHECK_US", 0)
-    with fjord.spool(tmp_path) as spool:
-        spool.stream("removed").append("lost with its file")
-        (path,) = spool_files(tmp_path)
-        path.unlink()
-        spool.stream("removed").append("kept")
-    forward(tmp_path, daemon.url)
-    with fjord.connect(daemon.url) as db:
-        assert list(stream_values(db, "removed")) == ["kept"]
-
-
 @pytest.mark.req("FJ-27")
 def test_many_more_files_than_a_forwarder_has_open_arrive_in_order(
     daemon: Daemon, tmp_path: Path

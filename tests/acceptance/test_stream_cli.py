@@ -130,37 +130,6 @@ def test_values_are_what_their_type_says(to: tuple[str, str]) -> None:
     assert (bad.exit_code, "x is no integer" in bad.stderr) == (2, True)
 
 
-def test_json_lines_are_appended_and_bad_ones_told(to: tuple[str, str]) -> None:
-    given = [
-        '{"key": "a", "value": "x"}',
-        "",
-        "no json",
-        '{"value": {"base64": "AHo="}}',
-        '{"key": "c", "vlaue": 1}',
-        '{"key": "' + "k" * 2000 + '", "value": 1}',
-        '{"key": {"base64": "/w=="}, "value": 2.5}',
-        "{}",
-    ]
-    words = ("stream", "append", "lines", "--json-lines", "--key", "usual", "--json", *to)
-    done = run(*words, text="\n".join(given))
-    (told,) = found(done)
-    assert (done.exit_code, told["appended"], told["bad"]) == (1, 4, 3)
-    numbers = [line.split(":")[0] for line in done.stderr.splitlines()]
-    assert sorted(numbers) == ["line 3", "line 5", "line 6"]
-    assert "a message has no vlaue; it has key, value" in done.stderr
-    assert "KEY_TOO_LONG" in done.stderr
-    read = found(run("stream", "read", "lines", "--json", *to))
-    assert [(one["key"], one["value"]) for one in read] == [
-        ("a", "x"),
-        ("usual", {"base64": "AHo="}),
-        ({"base64": "/w=="}, 2.5),
-        ("usual", None),
-    ]
-    assert read[-1]["seq"] == told["seq"]
-    both = run("stream", "append", "lines", "value", "--json-lines", *to)
-    assert (both.exit_code, "without values" in both.stderr) == (2, True)
-
-
 def test_plain_lines_are_what_they_are(to: tuple[str, str]) -> None:
     done = run("stream", "append", "plain", *to, text=b"one\n\n{}\n\xff\nlast")
     assert (done.exit_code, done.stdout) == (1, "")
@@ -243,25 +212,6 @@ def test_a_subscriber_stays_unless_it_is_acknowledged(
     assert (far.exit_code, "BAD_RANGE" in far.stderr) == (1, True)
 
 
-def wait_parked(db: fjord.Database) -> None:
-    """Returns when a request of somebody else waits; between two looks it waits for nothing."""
-    quiet = db.create_stream("quiet").reader()
-    for _ in range(600):
-        if db.stats()["parked_waits"]:
-            return
-        assert len(quiet.read(wait=0.1)) == 0
-    pytest.fail("nobody waits")
-
-
-def test_a_wait_ends_with_an_append(to: tuple[str, str], db: fjord.Database) -> None:
-    db.create_stream("waits")
-    one = started("stream", "read", "waits", "--wait", "60", "--json", *to)
-    wait_parked(db)
-    db.stream("waits").append("came")
-    out, _ = one.communicate(timeout=60)
-    assert (one.returncode, json.loads(out)["value"]) == (0, "came")
-
-
 @pytest.mark.req("KY-02")
 def test_a_stream_is_followed_until_it_is_stopped(to: tuple[str, str], db: fjord.Database) -> None:
     stream = db.stream("followed")
@@ -275,17 +225,6 @@ def test_a_stream_is_followed_until_it_is_stopped(to: tuple[str, str], db: fjord
     assert [one["value"] for one in lines(read, 2)] == ["new", "newer"]
     assert (stopped(tail), stopped(read)) == (0, 0)
     assert [one.name for one in stream.subscribers()] == ["s"]
-
-
-def test_the_last_are_found_among_other_tables(to: tuple[str, str], db: fjord.Database) -> None:
-    stream = db.stream("sparse")
-    stream.append("old")
-    for number in range(20):
-        db.kv("between").set_many({f"k{number}-{other}": other for other in range(100)})
-        stream.append(number)
-    assert values(run("stream", "tail", "sparse", "-n", "3", "--json", *to)) == [17, 18, 19]
-    assert len(found(run("stream", "tail", "sparse", "-n", "100", "--json", *to))) == 21
-    assert run("stream", "tail", "sparse", "-n", "0", *to).stdout == ""
 
 
 # -- mode latest ----------------------------------------------------------------------------------
@@ -313,30 +252,6 @@ def test_the_latest_of_each_key_is_a_map_too(to: tuple[str, str]) -> None:
     assert (tombstone["deleted"], tombstone["type"]) == (True, None)
 
 
-def test_a_message_without_a_key_is_refused(to: tuple[str, str]) -> None:
-    run("table", "create", "keyed", "--model", "stream", "--set", "mode=latest", *to)
-    refused = run("stream", "append", "keyed", "value", *to)
-    assert (refused.exit_code, "EMPTY_KEY" in refused.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("setting", "reason"),
-    [
-        ("history=false", "a stream of mode log has history"),
-        ("block_rows=0", "block_rows is a whole number from 1"),
-        ("retention=-1", "-1"),
-        ("mode=newest", "mode is log or latest"),
-    ],
-)
-def test_settings_that_cannot_be_meant_are_wrong_use(
-    to: tuple[str, str], setting: str, reason: str
-) -> None:
-    done = run("table", "create", "never", "--model", "stream", "--set", setting, *to)
-    assert done.exit_code == 2
-    assert reason in done.stderr
-    assert run("table", "describe", "never", *to).exit_code == 1
-
-
 # -- subscribers ----------------------------------------------------------------------------------
 
 
@@ -358,24 +273,6 @@ def test_subscribers_are_moved_by_hand(to: tuple[str, str], db: fjord.Database) 
     assert [one["lag"] for one in listed] == [0, 1]
     assert run("stream", "unsubscribe", "moved", "a", *to).exit_code == 0
     assert [one.name for one in stream.subscribers()] == ["b"]
-
-
-def test_who_reads_under_a_name_that_was_sought_is_told(
-    to: tuple[str, str], db: fjord.Database
-) -> None:
-    stream = db.stream("sought")
-    stream.append("old")
-    one = started("stream", "read", "sought", "--subscriber", "s", "--follow", "--json", *to)
-    assert [message["value"] for message in lines(one, 1)] == ["old"]
-    while not stream.subscribers()[0].position:
-        pass  # its acknowledgement is on its way
-    assert run("stream", "seek", "sought", "s", "beginning", *to).exit_code == 0
-    stream.append("new")
-    out, err = one.communicate(timeout=60)
-    assert (one.returncode, json.loads(out)["value"]) == (1, "new")
-    assert "STALE_EPOCH" in err
-    again = run("stream", "read", "sought", "--subscriber", "s", "--json", *to)
-    assert values(again) == ["old", "new"]
 
 
 @pytest.mark.parametrize("words", [("seek", "t", "nobody", "end"), ("ack", "t", "nobody", "1")])
@@ -412,21 +309,6 @@ def test_a_table_of_another_kind_is_refused(to: tuple[str, str], db: fjord.Datab
         assert (done.exit_code, "WRONG_KIND" in done.stderr) == (1, True)
 
 
-def test_a_daemon_that_is_not_there_is_told() -> None:
-    done = run("stream", "tail", "t", "--to", "fjord://127.0.0.1:1")
-    assert (done.exit_code, "fjord serve" in done.stderr) == (1, True)
-
-
-def test_streams_are_tables(to: tuple[str, str], db: fjord.Database) -> None:
-    db.create_stream("shown", block_rows=5).append(b"1")
-    db.stream("shown").subscriber("s")
-    kinds = {one["name"]: one["kind"] for one in found(run("table", "list", "--json", *to))}
-    assert kinds["shown"] == "stream"
-    (what,) = found(run("table", "describe", "shown", "--count", "--json", *to))
-    assert (what["kind"], what["settings"]) == ("stream", '{"block_rows":5}')
-    assert (what["subscribers"], what["blocks"]) == (1, 0)
-
-
 def test_a_directory_is_used_without_a_daemon(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert run("stream", "append", "own", "a", "b", *data).exit_code == 0
@@ -446,12 +328,3 @@ def test_a_directory_is_read_beside_its_daemon(daemon: Daemon, db: fjord.Databas
     for words in (("append", "beside", "c"), ("read", "beside", *date)):
         refused = run("stream", *words, *data)
         assert (refused.exit_code, "--to" in refused.stderr) == (2, True)
-
-
-VERBS = ["append", "read", "tail", "get", "delete"]
-VERBS += ["subscribers", "seek", "ack", "unsubscribe"]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_an_example(verb: str) -> None:
-    assert f"fjord stream {verb}" in run("stream", verb, "--help").stdout

@@ -38,13 +38,7 @@ ROW: dict[str, Any] = {
     "score": 0.5,
     "ok": True,
 }
-TEXT = json.dumps(
-    {
-        **ROW,
-        "seen": "2026-01-31T12:00:00.250000+00:00",
-        "body": {"base64": "AP8="},
-    }
-)
+TEXT = json.dumps({**ROW, "seen": "2026-01-31T12:00:00.250000+00:00", "body": {"base64": "AP8="}})
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)
 
 

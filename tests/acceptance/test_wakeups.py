@@ -162,30 +162,6 @@ def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(
         assert pages.count() == (0, 0, 0)
 
 
-def test_workers_with_asyncio_are_woken(tmp_path: Path, port: int) -> None:
-    async def main(url: str) -> list[str | bytes]:
-        found: list[str | bytes] = []
-        async with await fjord.aio.connect(url) as db:
-
-            async def work() -> None:
-                async with contextlib.aclosing(db.jobs("pages").work(wake=port, poll=HOUR)) as jobs:
-                    async for job in jobs:
-                        found.append(job.key)
-                        await job.done()
-                        if len(found) == 3:
-                            return
-
-            working = asyncio.create_task(work())
-            for key in ("a", "b", "c"):
-                await db.jobs("pages").push(key)
-            async with asyncio.timeout(SECONDS_MAX):
-                await working
-        return sorted(found)
-
-    with Daemon(tmp_path / "data", "--wake", str(port)) as daemon:
-        assert asyncio.run(main(daemon.url)) == ["a", "b", "c"]
-
-
 def test_a_connection_that_was_idle_for_too_long_is_opened_again(tmp_path: Path, port: int) -> None:
     with (
         Daemon(tmp_path / "data", "--wake", str(port), "--idle-seconds", "0.2") as daemon,
@@ -210,20 +186,6 @@ def test_wakeups_go_on_after_a_restart(tmp_path: Path, port: int) -> None:
         with fjord.Waker(port, tables=["pages"]) as waker:
             daemon.start()
             assert waker.wait(SECONDS_MAX)
-
-
-def test_streams_and_values_are_told_of(tmp_path: Path, port: int) -> None:
-    with (
-        Daemon(tmp_path / "data", "--wake", str(port)) as daemon,
-        fjord.connect(daemon.url) as db,
-        fjord.Waker(port, tables=["events"]) as stream,
-        fjord.Waker(port, tables=["settings"]) as kv,
-    ):
-        db.stream("events").append(b"signed up")
-        assert stream.wait(SECONDS_MAX)
-        db.kv("settings").set("key", 5)
-        assert kv.wait(SECONDS_MAX)
-        assert not stream.wait(0.1)
 
 
 # -- off ------------------------------------------------------------------------------------------

@@ -109,10 +109,7 @@ def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Pa
     assert unknown.problem.startswith("unknown: ")
     assert spool.shown_json(unknown)["data"] == b"\x09 of the future"
     assert spool.shown_cells(unknown)[:2] == ["07.spool", "96"]
-    assert (spool.shown_json(odd)["type"], spool.shown_json(odd)["value"]) == (
-        "type 99",
-        b"odd",
-    )
+    assert (spool.shown_json(odd)["type"], spool.shown_json(odd)["value"]) == ("type 99", b"odd")
     (checked,) = survey.verify(str(tmp_path), ignore)
     assert (checked.waiting, checked.unknown, checked.is_damaged) == (1, 1, True)
     assert spool.checked_line(checked).endswith("1 waiting, 0 set aside, 1 unknown")

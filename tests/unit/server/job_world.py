@@ -88,11 +88,7 @@ class World:
         self.syncs = 0
         self._count(monkeypatch)
         self.committer = Committer(
-            engine,
-            self.loop.as_loop,
-            clock,
-            self.counters,
-            on_failure=self.failures.append,
+            engine, self.loop.as_loop, clock, self.counters, on_failure=self.failures.append
         )
         self.listeners = self.committer.listeners
         if sender is not None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from fjord.clock import SystemClock
 from fjord.commands import BlockList, CreateTable, Done, ListBlocks, SealNow
 from fjord.server import sealer
@@ -53,17 +51,6 @@ def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:
         engine.close()
 
 
-def test_without_the_libraries_there_are_none_and_the_log_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = open_at(tmp_path)
-    monkeypatch.setattr(sealer, "missing_libraries", lambda: ["pyarrow"])
-    assert sealer.attach(engine, "blocks") is None
-    assert [record.message for record in caplog.records] == ["there are no cold blocks"]
-    assert engine.sealing.due_us() is None
-    engine.abandon()
-
-
 def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path) -> None:
     """The loop is a real one; blocks are kept in memory, so that no child is needed."""
     engine = open_at(tmp_path)
@@ -74,12 +61,7 @@ def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path)
     async def seal() -> None:
         loop = asyncio.get_running_loop()
         committer = Committer(
-            engine,
-            loop,
-            SystemClock(),
-            Counters(),
-            on_failure=failures.append,
-            cold=attached.cold,
+            engine, loop, SystemClock(), Counters(), on_failure=failures.append, cold=attached.cold
         )
         one = Sealer(engine, attached, committer, loop, SystemClock())
         one.start()

@@ -12,19 +12,7 @@ import pytest
 
 from fjord import limits, wire
 from fjord.columns import Strings
-from fjord.commands import (
-    Command,
-    Done,
-    Entries,
-    Get,
-    Lock,
-    Nop,
-    Refusal,
-    Reply,
-    Scan,
-    Scanned,
-    Set,
-)
+from fjord.commands import Command, Done, Entries, Get, Nop, Refusal, Reply, Scan, Set
 from fjord.engine import Engine
 from fjord.errors import Code, DurabilityError
 from fjord.server.committer import Committer
@@ -222,24 +210,6 @@ def test_a_failed_sync_answers_nobody(world: World, monkeypatch: pytest.MonkeyPa
     run(main)
 
 
-def test_scans_are_answered_beside_the_groups(world: World) -> None:
-    async def main() -> None:
-        client = Client(world.engine)
-        with world.committer() as committer:
-            committer.submit(client, None, set_one(1))
-            await committer.drain()
-            committer.scan(client, None, Scan(table=TABLE, start_seq=1, end_seq=0))
-            committer.scan(client, None, Scan(table="nothing", start_seq=1, end_seq=0))
-            await committer.drain()
-        _, scanned, refused = client.replies
-        assert isinstance(scanned, Scanned)
-        assert len(scanned.ops) == 2
-        assert isinstance(refused, Refusal)
-        assert refused.code is Code.NOT_FOUND
-
-    run(main)
-
-
 def test_a_scan_that_breaks_is_refused_and_nothing_else(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,24 +229,6 @@ def test_a_scan_that_breaks_is_refused_and_nothing_else(
 
     run(main)
     assert world.failures == []
-
-
-def test_scans_wait_for_peers_that_take_their_replies(world: World) -> None:
-    async def main() -> None:
-        slow, quick = Client(world.engine), Client(world.engine)
-        slow.is_stalled = True
-        scan = Scan(table="nothing", start_seq=1, end_seq=0)
-        with world.committer() as committer:
-            committer.scan(slow, None, scan)
-            committer.scan(quick, None, scan)
-            await until(lambda: len(quick.replies) == 1)
-            assert slow.replies == []
-            slow.is_stalled = False
-            committer.release()
-            await committer.drain()
-        assert len(slow.replies) == 1
-
-    run(main)
 
 
 def test_what_comes_after_a_command_is_done_before_the_next_one(world: World) -> None:
@@ -327,26 +279,6 @@ def test_listeners_are_told_when_it_is_durable_and_only_of_what_came_later(world
         assert isinstance(change, wire.RawChange)
         assert (change.identifier, change.key, change.value) == (7, b"key-1", b"later")
         assert world.counters.changes == 1
-
-    run(main)
-
-
-def test_locks_belong_to_the_client_that_asked(world: World) -> None:
-    async def main() -> None:
-        owner, other = Client(world.engine, 1), Client(world.engine, 2)
-        with world.committer() as committer:
-            committer.submit(owner, None, Lock(table=TABLE, keys=Strings.of([b"key-1"])))
-            committer.submit(other, None, set_one(1))
-            committer.submit(owner, None, set_one(1))
-            await committer.drain()
-            world.engine.release(owner.client)
-            committer.submit(other, None, set_one(2))
-            await committer.drain()
-        refused, done = other.replies
-        assert isinstance(refused, Refusal)
-        assert refused.code is Code.LOCKED
-        assert isinstance(done, Done)
-        assert [type(reply) for reply in owner.replies] == [Done, Done]
 
     run(main)
 

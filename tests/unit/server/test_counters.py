@@ -27,10 +27,6 @@ def test_a_duration_falls_into_the_first_step_that_holds_it(took_us: int, step: 
     assert (histogram.count, histogram.sum_us) == (1, took_us)
 
 
-def test_steps_grow() -> None:
-    assert list(STEPS_US) == sorted(set(STEPS_US))
-
-
 def test_every_function_has_a_place() -> None:
     counters = Counters()
     functions = {*Function, *FUNCTIONS}

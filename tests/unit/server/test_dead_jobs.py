@@ -47,13 +47,6 @@ def test_jobs_that_died_are_worth_a_line(caplog: pytest.LogCaptureFixture) -> No
     assert world.counters.jobs_died_by_table == {"pages": 7, "mails": 1}
 
 
-def test_where_none_died_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    world.write()
-    assert said(caplog) == []
-    assert world.counters.jobs_died == 0
-
-
 def test_a_table_that_is_dropped_takes_its_counter_with_it() -> None:
     world = World()
     world.write(pages=3)

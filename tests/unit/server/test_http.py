@@ -67,12 +67,6 @@ def test_a_page_is_answered_and_the_connection_closed() -> None:
     assert body == b"up 1\n"
 
 
-def test_a_head_has_no_body() -> None:
-    head, _, body = ask(get("/metrics", method="HEAD")).partition(b"\r\n\r\n")
-    assert b"Content-Length: 5" in head
-    assert body == b""
-
-
 def test_a_request_may_come_byte_by_byte() -> None:
     request = get("/healthz")
     assert ask(*(request[at : at + 1] for at in range(len(request)))).endswith(b"stopping\n")
@@ -105,10 +99,6 @@ def test_a_request_may_come_byte_by_byte() -> None:
 )
 def test_status(request_: bytes, status: int) -> None:
     assert ask(request_).startswith(b"HTTP/1.1 %d " % status)
-
-
-def test_what_follows_a_request_is_ignored() -> None:
-    assert ask(get("/metrics") + get("/metrics"), get("/metrics")).count(b"HTTP/1.1") == 1
 
 
 def test_no_more_connections_than_the_bound() -> None:

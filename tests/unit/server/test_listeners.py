@@ -36,13 +36,6 @@ def changed(key: bytes, table: str = "t") -> Changed:
     return Changed(table, key, 1, b"v", 5, 0)
 
 
-def test_keys_of_other_tables_are_other_keys(keys: Source) -> None:
-    listeners, ear = listeners_of(keys), Ear()
-    listeners.add(ear, 1, "t", [b"a"])
-    assert listeners.match([changed(b"a", "u"), changed(b"b")]) == []
-    assert len(listeners.match([changed(b"a")])) == 1
-
-
 def test_all_changes_for_a_listener_are_pushed_at_once(keys: Source) -> None:
     listeners, ear, other = listeners_of(keys), Ear(), Ear()
     listeners.add(ear, 1, "t", [b"a", b"b"])
@@ -63,9 +56,3 @@ def test_it_knows_how_many_keys_are_listened_to(keys: Source) -> None:
     assert listeners.keys == 0
     assert ear not in listeners
     assert keys.watched.keys == set()
-
-
-def test_dropping_one_that_never_listened_is_nothing(keys: Source) -> None:
-    listeners = listeners_of(keys)
-    listeners.drop(Ear())
-    assert listeners.keys == 0

@@ -14,19 +14,15 @@ from fjord.commands import (
     Command,
     Delete,
     Done,
-    Entries,
     Get,
     Hello,
     Listen,
-    Nop,
     Numbered,
-    Numbers,
     Refusal,
     Reply,
     Scan,
     Set,
     Span,
-    Stats,
     Unlisten,
     Unsubscribe,
     Welcome,
@@ -34,7 +30,7 @@ from fjord.commands import (
 from fjord.errors import Code
 from fjord.server import committer
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
-from tests.unit.server.peer import DONE, NEW_CLIENT, Peer
+from tests.unit.server.peer import DONE, Peer
 from tests.unit.wire import seed_client
 
 CLIENT = bytes(range(16))
@@ -91,12 +87,6 @@ def test_hello_is_answered_with_who_answers(peer: Peer) -> None:
     assert reply == Welcome(client=CLIENT, master=b"m" * 16, version=fjord.__version__)
 
 
-def test_a_client_without_a_name_gets_one(peer: Peer) -> None:
-    reply = ask(peer, Hello(client=bytes(16)))
-    assert isinstance(reply, Welcome)
-    assert reply.client == NEW_CLIENT
-
-
 @pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE]), PART_WITH])
 def test_what_has_a_number_gets_the_name_that_hello_said(peer: Peer, command: Command) -> None:
     ask(peer, Hello(client=CLIENT))
@@ -124,12 +114,6 @@ def test_a_client_of_another_revision_is_refused(peer: Peer, revision: int) -> N
     assert isinstance(reply, Refusal)
     assert reply.code is Code.BAD_VERSION
     assert f"revision {REVISION}" in reply.text
-
-
-def test_stats_are_those_of_the_server(peer: Peer) -> None:
-    reply = ask(peer, Stats())
-    assert isinstance(reply, Numbers)
-    assert dict(zip(reply.names.rows(), reply.values, strict=True)) == {b"answer": 42}
 
 
 def test_scans_go_their_own_way(peer: Peer) -> None:
@@ -266,19 +250,3 @@ def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
     peer.world.answer_all()
     assert peer.world.source.watched.keys == set()
     assert peer.world.listeners.keys == 0
-
-
-def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
-    other = Peer(peer.world)
-    ask(peer, listen(b"a"), 1)
-    ask(other, listen(b"a"), 1)
-    peer.session.connection_lost(None)
-    assert peer.world.source.watched.keys == {("default", b"a")}
-    start = len(other.wire.sent)
-    tell(peer, Changed("default", b"a", Entries.MISSING, b"", 9, 0))
-    assert told(other, start) == [(1, b"a")]
-
-
-def test_a_nop_is_nothing_of_its_own(peer: Peer) -> None:
-    peer.send(seed_client.encode_request(Nop(), 1))
-    assert peer.world.submitted[0][3] is None

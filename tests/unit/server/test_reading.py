@@ -139,33 +139,11 @@ def world() -> Iterator[World]:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_a_read_that_finds_something_is_answered(world: World) -> None:
-    client = Client()
-    world.read(client)
-    world.run(SOME)
-    assert (client.replies, client.sent) == ([SOME], 1)
-    assert world.counters.parked_waits == 0
-
-
-def test_a_read_that_does_not_wait_is_answered_with_nothing(world: World) -> None:
-    client = Client()
-    world.read(client, wait=0)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING]
-
-
 def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
     client = Client()
     world.read(client, until=500)
     world.run(NOTHING)
     assert client.replies == [NOTHING]
-
-
-def test_a_refused_read_does_not_wait(world: World) -> None:
-    client, refusal = Client(), Refusal(code=Code.NOT_FOUND, text="")
-    world.read(client)
-    world.run(refusal)
-    assert client.replies == [refusal]
 
 
 @pytest.mark.req("JQ-09", "KY-13")
@@ -179,15 +157,6 @@ def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> No
     assert [client.replies for client in clients] == [[SOME]] * 3
     assert [client.replies for client in others] == [[]] * 2
     assert world.counters.parked_waits == 2
-
-
-def test_what_comes_behind_a_read_in_its_group_wakes_it(world: World) -> None:
-    client = Client()
-    world.read(client)
-    world.appended = {"t"}
-    world.run(NOTHING)
-    world.run(SOME)
-    assert client.replies == [SOME]
 
 
 def test_who_is_woken_in_vain_waits_on(world: World) -> None:
@@ -231,18 +200,6 @@ def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world
     assert client.forgotten == 0
     world.run(NOTHING)
     assert client.forgotten == 1
-
-
-def test_the_committer_forgets_who_is_gone(world: World) -> None:
-    client = Client()
-    world.read(client)
-    ((origin, _, _, wait),) = world.submitted
-    assert origin is client
-    assert wait is not None
-    world.reads.forget(wait)
-    assert client.forgotten == 1
-    world.reads.end(client)
-    assert client.replies == []
 
 
 def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fjord.commands import Refusal, Scan, Scanned, ScannedArrow, Span, Spanned
+from fjord.commands import Refusal, Scan, ScannedArrow, Span, Spanned
 from fjord.errors import Code
 from fjord.server import committer
 from fjord.testing import SimClock
@@ -25,10 +25,6 @@ def scan(path: Path, command: Scan | Span) -> object:
     reply = committer.scan(engine, command)
     engine.close()
     return reply
-
-
-def test_ops_are_given_as_they_are_stored(tmp_path: Path) -> None:
-    assert isinstance(scan(tmp_path, ALL), Scanned)
 
 
 def test_a_span_is_answered_beside_scans(tmp_path: Path) -> None:
@@ -51,12 +47,6 @@ def test_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
     reply = scan(tmp_path, command)
     assert isinstance(reply, Refusal)
     assert reply.code is Code.BAD_NAME
-
-
-def test_a_refusal_stays_one(tmp_path: Path) -> None:
-    reply = scan(tmp_path, Scan(table="unknown", start_seq=1, end_seq=0, arrow=True))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.NOT_FOUND
 
 
 def test_a_server_without_the_library_says_so(

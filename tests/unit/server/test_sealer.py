@@ -116,12 +116,6 @@ def world() -> Iterator[World]:
     one.beside.close()
 
 
-def test_nothing_is_looked_at_while_nothing_is_written(world: World) -> None:
-    world.sealer.start()
-    world.finish()
-    assert world.loop.waits() == []
-
-
 @pytest.mark.req("JQ-10")
 def test_what_is_due_is_sealed_a_moment_after_it_was_written(
     world: World, caplog: pytest.LogCaptureFixture
@@ -138,13 +132,6 @@ def test_what_is_due_is_sealed_a_moment_after_it_was_written(
     world.loop.pass_time(10)
     assert world.written == 1
     assert world.loop.waits() == []
-
-
-def test_what_is_due_at_the_start_is_sealed_then(world: World) -> None:
-    world.due = 0
-    world.sealer.start()
-    world.loop.until(lambda: world.rounds.blocks == 1)
-    assert world.written == 1
 
 
 def test_a_date_is_waited_for(world: World) -> None:
@@ -183,16 +170,6 @@ def test_who_asks_is_answered_when_it_is_done(world: World) -> None:
     assert first.replies == [DONE]
     assert second.replies == [DONE]
     assert world.written == 1
-
-
-def test_who_asks_is_told_why_it_failed(world: World) -> None:
-    client = Client()
-    world.due, world.failure = 0, OSError("no network")
-    world.sealer.seal(client, object(), SealNow())
-    world.finish()
-    (reply,) = client.replies
-    assert isinstance(reply, Refusal)
-    assert "no network" in reply.text
 
 
 def test_a_bug_is_no_reason_to_answer_nothing(world: World) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Lock, Nop, Page, Range, Refusal
+from fjord.commands import Entries, Get, Lock, Nop, Page, Range
 from fjord.errors import Code
 from fjord.server.sessions import Bounds
-from fjord.wire import Function, ReplyDecoder, encode_request
+from fjord.wire import Function
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
 
@@ -243,14 +243,6 @@ def test_more_connections_than_the_bound_are_told_to_come_later() -> None:
 # -- the end --------------------------------------------------------------------------------------
 
 
-def test_a_reply_to_a_peer_that_is_gone_goes_nowhere(peer: Peer) -> None:
-    peer.send(get(1))
-    peer.session.connection_lost(None)
-    assert len(peer.world.shared.sessions) == 0
-    peer.world.answer_all()
-    assert peer.wire.sent == b""
-
-
 def test_a_client_leaves_when_the_last_of_its_requests_is_answered(peer: Peer) -> None:
     """A lock that is asked for and not run yet would else be held for ever."""
     lock = Lock(table="default", keys=Strings.of([b"key"]))
@@ -270,15 +262,6 @@ def test_a_client_leaves_when_the_last_of_its_requests_is_forgotten(peer: Peer) 
         peer.session.forget(request)
     assert peer.world.source.left == [peer.session.client]
     assert peer.world.shared.memory.used_bytes == 0
-
-
-def test_a_client_with_nothing_under_way_leaves_at_once(peer: Peer) -> None:
-    peer.session.connection_lost(None)
-    assert peer.world.source.left == [peer.session.client]
-
-
-def test_sessions_have_numbers_of_their_own(peer: Peer) -> None:
-    assert Peer(peer.world).session.client != peer.session.client
 
 
 def test_an_identifier_in_flight_is_refused(peer: Peer) -> None:
@@ -303,14 +286,3 @@ def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
     peer.world.answer_all()
     assert not peer.wire.is_open
     asyncio.run(wait())
-
-
-def test_a_refusal_is_answered_with_its_code(peer: Peer) -> None:
-    peer.send(*encode_request(Get(table="default", keys=Strings.of([b"key"])), 1))
-    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
-    decoder = ReplyDecoder()
-    decoder.feed(peer.wire.sent)
-    reply = decoder.next()
-    assert reply is not None
-    assert b"NOT_FOUND" in peer.wire.sent
-    assert peer.world.refused == [Code.NOT_FOUND]

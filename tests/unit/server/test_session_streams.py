@@ -5,20 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Command,
-    Get,
-    Messages,
-    Read,
-    Refusal,
-    Reply,
-    SealNow,
-    Subscribe,
-    Unsubscribe,
-)
+from fjord.commands import Batch, Command, Get, Messages, Read, Refusal, Reply, SealNow, Unsubscribe
 from fjord.errors import Code
-from fjord.streams import Start
 from fjord.wire import RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.engine.test_cold import messages
 from tests.unit.server.peer import Peer
@@ -62,15 +50,6 @@ def park(peer: Peer, *identifiers: int) -> None:
     assert peer.world.shared.counters.parked_waits == len(identifiers)
 
 
-def test_who_waits_is_not_idle_and_is_answered_in_time(peer: Peer) -> None:
-    park(peer, 1, 2)
-    peer.world.pass_time(59)
-    assert answered(peer) == []
-    peer.world.loop.pass_time(60)
-    assert answered(peer) == [1, 2]
-    assert peer.wire.is_open
-
-
 def test_a_peer_that_sends_no_more_is_answered_and_closed(peer: Peer) -> None:
     park(peer, 1)
     send(peer, WAITS, 2)
@@ -80,26 +59,6 @@ def test_a_peer_that_sends_no_more_is_answered_and_closed(peer: Peer) -> None:
     peer.world.answer_all(NOTHING)
     assert answered(peer) == [1, 2]
     assert not peer.wire.is_open
-
-
-def test_a_connection_that_is_lost_waits_no_more(peer: Peer) -> None:
-    park(peer, 1, 2)
-    peer.session.connection_lost(None)
-    assert peer.world.shared.counters.parked_waits == 0
-    assert set(peer.world.source.left) == {peer.session.client}
-    assert peer.world.shared.memory.used_bytes == 0
-
-
-def test_other_requests_are_answered_while_one_waits(peer: Peer) -> None:
-    park(peer, 1)
-    command = Subscribe(table="events", name="reader", start=Start.END)
-    send(peer, command, 2)
-    refusal = Refusal(code=Code.NOT_FOUND, text="there is no table events")
-    peer.world.answer_all(refusal)
-    ((identifier, reply),) = received(peer, command)
-    assert identifier == 2
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.NOT_FOUND
 
 
 def test_batches_are_heard_of_by_who_reads_blocks_only_if_somebody_parts(peer: Peer) -> None:

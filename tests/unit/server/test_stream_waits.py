@@ -58,36 +58,3 @@ def test_nobody_who_waits_costs_anything_meanwhile(world: World) -> None:
     ran, rings = world.ran[Read], world.loop.rings
     world.loop.pass_time(57)
     assert (world.ran[Read], world.loop.rings) == (ran, rings)
-
-
-def test_a_read_and_an_append_behind_it_in_one_group(world: World) -> None:
-    client, writer = world.client(), world.client()
-    read(world, client)
-    world.committer.submit(writer, None, append(b"a"))
-    world.settle(client)
-    assert rows(client.replies[0]) == 1
-
-
-def test_a_peer_that_takes_no_replies_gets_its_message_when_it_does(world: World) -> None:
-    (client,) = readers(world, 1)
-    client.is_stalled = True
-    world.do(append(b"a"))
-    assert client.replies == []
-    client.is_stalled = False
-    world.committer.release()
-    world.settle(client)
-    assert rows(client.replies[0]) == 1
-
-
-def test_a_peer_that_is_gone_when_its_message_comes_is_forgotten(world: World) -> None:
-    (client,) = readers(world, 1)
-    client.is_open, client.is_stalled = False, True
-    world.committer.waits.drop(client)
-    world.do(append(b"a"))
-    assert (client.replies, client.forgotten) == ([], 1)
-
-
-def test_a_stop_answers_all(world: World) -> None:
-    clients = readers(world, 3)
-    world.committer.waits.stop()
-    assert [rows(client.replies[0]) for client in clients] == [0] * 3

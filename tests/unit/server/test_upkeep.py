@@ -89,13 +89,6 @@ def world() -> World:
     return World()
 
 
-def test_nothing_due_wakes_nobody(world: World) -> None:
-    world.upkeep_of.plan()
-    world.upkeep_of.note_writes()
-    assert world.waits() == [YEAR_SECONDS]
-    assert world.woken == 0
-
-
 def test_a_timer_waits_for_what_is_due(world: World) -> None:
     world.due_in(5)
     world.upkeep_of.plan()
@@ -141,14 +134,6 @@ def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) 
         world.ring()
         assert world.steps == count
     assert world.histogram.count == 4
-
-
-def test_the_timer_is_set_again_behind_the_last_step(world: World) -> None:
-    world.upkeep_of.step()
-    assert world.waits() == [YEAR_SECONDS]
-    world.due_in(7)
-    world.upkeep_of.step()
-    assert world.waits() == [7]
 
 
 def test_what_cannot_be_done_now_is_not_tried_without_a_pause(world: World) -> None:

@@ -161,32 +161,7 @@ def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: 
     assert world.counters.parked_waits == 0
 
 
-def test_who_does_not_want_to_wait_is_told_that_there_is_nothing(world: World) -> None:
-    peer = Peer()
-    world.next(peer, seconds=0)
-    world.run(taken(next_at_us=77))
-    assert peer.sent == [taken(next_at_us=77)]
-
-
 # -- waiting --------------------------------------------------------------------------------------
-
-
-def test_who_waits_is_answered_when_there_is_something(world: World) -> None:
-    peer = Peer()
-    world.park(peer)
-    assert peer.answers == []
-    assert world.counters.parked_waits == 1
-    world.arrive(1)
-    assert world.counters.parked_waits == 0
-    world.run(taken(7, first_xid=5))
-    assert peer.sent == [taken(7, first_xid=5)]
-
-
-def test_what_comes_behind_it_in_the_same_group_wakes_it(world: World) -> None:
-    peer = Peer()
-    world.next(peer)
-    world.run(arrivals={TABLE: Arrival(1, world.clock.wall_us())})
-    assert world.woken == ["peer"]
 
 
 def test_nobody_runs_while_nothing_comes(world: World) -> None:
@@ -208,18 +183,6 @@ def test_jobs_wake_as_many_as_they_are_and_the_first_ones(world: World) -> None:
     world.arrive(1)
     assert world.woken == ["c"]  # it is the first again
     assert [len(one.sent) for one in (a, b, c, d)] == [1, 1, 0, 0]
-
-
-def test_the_same_peer_may_wait_more_than_once(world: World) -> None:
-    peer = Peer()
-    world.next(peer, 1)
-    world.next(peer, 2)
-    world.run()
-    world.arrive(1)
-    world.run(taken(7, first_xid=5))
-    world.run()
-    assert peer.answers == [(1, taken(7, first_xid=5))]
-    assert world.counters.parked_waits == 1
 
 
 # -- dates and deadlines --------------------------------------------------------------------------
@@ -249,15 +212,6 @@ def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
     world.loop.pass_time(299)
     assert world.submitted == []
     world.loop.pass_time(1)
-    assert world.woken == ["a"]
-
-
-def test_a_job_with_an_earlier_date_is_waited_for_instead(world: World) -> None:
-    world.park(Peer("a"), next_in=25)
-    arrivals = {TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)}
-    world.waiting.news.append(NO_NEWS._replace(arrivals=arrivals))
-    world.waiting.go_on()
-    world.loop.pass_time(5)
     assert world.woken == ["a"]
 
 
@@ -323,15 +277,6 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
     assert not command.buries
 
 
-def test_what_is_done_already_is_not_given_back(world: World) -> None:
-    gone = Peer()
-    world.next(gone, 4, seconds=0)
-    gone.close()
-    world.come_back(taken(7))  # taken with `done`: there is no lease
-    assert gone.forgotten == [4]
-    assert world.submitted == []
-
-
 def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)
@@ -372,9 +317,7 @@ def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
     assert world.woken == ["b"]
 
 
-def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
-    world: World,
-) -> None:
+def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(world: World) -> None:
     dead = Peer()
     world.park(dead)
     world.arrive(1)
@@ -435,20 +378,6 @@ def test_one_that_was_set_aside_is_forgotten_with_its_connection(world: World) -
     assert world.submitted == []
 
 
-def test_one_that_was_set_aside_for_too_long_is_answered_when_it_can_be(world: World) -> None:
-    slow = Peer()
-    world.park(slow, seconds=10)
-    slow.is_stalled = True
-    world.arrive(1)
-    world.run()
-    world.loop.pass_time(20)
-    assert slow.answers == []
-    slow.is_stalled = False
-    world.waiting.release()
-    world.run()
-    assert slow.sent == [taken()]
-
-
 # -- the end --------------------------------------------------------------------------------------
 
 
@@ -463,14 +392,6 @@ def test_a_stop_answers_all_who_wait(world: World) -> None:
     assert c.sent == [taken()]
     assert world.loop.waits() == []
     assert world.counters.parked_waits == 0
-
-
-def test_jobs_that_were_on_their_way_at_the_stop_are_handed_out(world: World) -> None:
-    peer = Peer()
-    world.next(peer)
-    world.waiting.stop()
-    world.run(taken(7, first_xid=5))
-    assert peer.sent == [taken(7, first_xid=5)]
 
 
 def test_nobody_waits_after_a_stop(world: World) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from fjord.server.wakeups import REST_US, SHARE, Sender, Wakeups
 from fjord.testing import SimClock
 from fjord.wire import wakeups
 from fjord.wire.wakeups import Wakeup, What
-from tests.unit.engine.job_records import TABLE, push
+from tests.unit.engine.job_records import TABLE
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, set_command
 from tests.unit.server.job_world import SECOND_US, World, xids
@@ -72,15 +71,6 @@ class Pace:
 @pytest.fixture
 def pace() -> Pace:
     return Pace()
-
-
-def test_what_ran_is_sent_when_it_is_told(pace: Pace) -> None:
-    assert not pace.wakeups
-    pace.wakeups.note("a", CHANGED)
-    assert pace.wakeups
-    assert pace.sender.sent == []
-    assert pace.tell() == ["a"]
-    assert not pace.wakeups
 
 
 def test_a_table_rests_after_each_and_what_came_meanwhile_is_sent_once(pace: Pace) -> None:
@@ -164,14 +154,6 @@ def test_jobs_that_are_due_are_told_of_at_once_and_others_at_their_date(
     assert sender.take() == []
 
 
-def test_of_jobs_that_come_together_each_date_is_told_of(world: World, sender: Recorder) -> None:
-    now_us = world.clock.wall_us()
-    world.do(push(b"now", now_us=now_us), push(b"later", now_us=now_us, delay_us=5 * SECOND_US))
-    assert sender.take() == [ARRIVED]
-    world.loop.pass_time(5)
-    assert sender.take() == [DUE]
-
-
 def test_jobs_that_are_given_back_or_time_out_are_told_of(world: World, sender: Recorder) -> None:
     world.push(b"key")
     worker = world.client()
@@ -210,21 +192,6 @@ def test_messages_and_values_are_told_of(world: World, sender: Recorder) -> None
     world.loop.pass_time(1)
     world.do(Delete(table="plain", keys=Strings.of([b"key"]), timestamp_us=stamp_us + 1))
     assert sender.take() == [("plain", CHANGED)]
-
-
-def test_values_that_are_in_memory_only_are_told_of(world: World, sender: Recorder) -> None:
-    command = set_command({b"key": b"value"}, timestamp_us=world.clock.wall_us(), table="plain")
-    world.do(replace(command, persist=False))
-    assert sender.take() == [("plain", CHANGED)]
-
-
-def test_asking_is_no_news(world: World, sender: Recorder) -> None:
-    world.push(b"key")
-    world.loop.pass_time(1)
-    sender.take()
-    world.next(world.client(), wait=0)
-    world.loop.pass_time(1)
-    assert sender.take() == []
 
 
 # -- sending --------------------------------------------------------------------------------------
