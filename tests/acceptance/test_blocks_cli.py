@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import fjord
-from fjord.cli.commands import app
 from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.shell import found, run
 
 COUNT = 2_500
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data") as one:
-        yield one
-
-
-def run(*words: str) -> Result:
-    result = CliRunner().invoke(app, list(words))
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
-
-
-def found(result: Result) -> list[dict[str, Any]]:
-    """Returns the objects that a command printed."""
-    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def fill(db: fjord.Database) -> None:

@@ -3,31 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fjord
-from tests.acceptance.daemon import Daemon
-from tests.acceptance.test_cli_jobs import found, run
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("dead") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon) -> tuple[str, str]:
-    return ("--to", daemon.url)
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
+from tests.acceptance.shell import found, run
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,7 @@ from fjord.cli.commands import app
 from fjord.client.spool import files
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("forward") / "data") as one:
-        yield one
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FJORD, *words], capture_output=True, text=True, check=False, timeout=60)
+from tests.acceptance.shell import process as run
 
 
 def once(spool: Path, url: str, *options: str) -> subprocess.CompletedProcess[str]:

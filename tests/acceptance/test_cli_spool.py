@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,6 @@ from fjord.jobs import Priority
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
 from tests.acceptance.test_cli_forward import once, unused_port
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("spool") / "data") as one:
-        yield one
 
 
 def run(*words: str | Path, stdin: str = "") -> Result:

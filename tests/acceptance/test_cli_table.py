@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import fjord
-from fjord.cli.commands import app
 from tests.acceptance.daemon import Daemon
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("table") / "data") as one:
-        yield one
-
-
-def run(*words: str, text: str = "") -> Result:
-    result = CliRunner().invoke(app, list(words), input=text)
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
+from tests.acceptance.shell import run
 
 
 def make_table(daemon: Daemon, name: str) -> None:

@@ -25,18 +25,6 @@ from tests.acceptance.daemon import FJORD, Daemon
 SECONDS_MAX = 60.0
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("work") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
-
-
 class Gate:
     """Lets commands wait until the test lets them go on."""
 

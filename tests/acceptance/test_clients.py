@@ -17,12 +17,6 @@ from tests.acceptance import raw
 from tests.acceptance.daemon import Daemon
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("clients") / "data") as one:
-        yield one
-
-
 @pytest.fixture(params=["embedded", "daemon"])
 def db(request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon) -> Iterator[Database]:
     with fjord.open(tmp_path) if request.param == "embedded" else fjord.connect(daemon.url) as one:

@@ -8,8 +8,6 @@ Eventual: writers know nothing of each other; every message arrives once, in any
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,12 +18,6 @@ from tests.acceptance.daemon import Daemon
 pytestmark = pytest.mark.req("KY-03")
 
 COUNT = 200
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data") as one:
-        yield one
 
 
 def test_strict_what_is_answered_is_seen_by_everybody(daemon: Daemon) -> None:

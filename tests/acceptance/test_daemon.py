@@ -30,12 +30,6 @@ SEED_NOP = bytes.fromhex("464a00010000000700000000000000000000")
 SEED_QUIT = bytes.fromhex("464a00010001000900000000000000000000")
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as one:
-        yield one
-
-
 class Raw:
     """A client that knows bytes only."""
 

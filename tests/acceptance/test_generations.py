@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ import fjord
 import fjord.aio
 from fjord.cli.commands import app
 from tests.acceptance.daemon import Daemon
-
-
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data") as one:
-        yield one
 
 
 def run(*words: str) -> Result:

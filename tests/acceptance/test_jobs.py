@@ -26,18 +26,6 @@ SECONDS_MAX = 60.0
 Result = TypeVar("Result")
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("jobs") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
-
-
 @pytest.fixture
 def proxy(daemon: Daemon) -> Iterator[CuttingProxy]:
     with CuttingProxy(daemon.port) as one:

@@ -16,13 +16,8 @@ from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, imported, jobs, run
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("sql") / "data") as one:
-        yield one
+from tests.acceptance.shell import found, run
+from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
 
 @pytest.fixture
@@ -31,11 +26,6 @@ def db(daemon: Daemon) -> Iterator[fjord.Database]:
         for table in one.tables():
             one.drop(table.name)
         yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon, db: fjord.Database) -> tuple[str, str]:
-    return ("--to", daemon.url)
 
 
 def dump(count: int, *more: str) -> bytes:
@@ -50,7 +40,7 @@ def dump(count: int, *more: str) -> bytes:
 
 @pytest.mark.req("FJ-17")
 def test_values_and_taken_jobs_are_exported(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path
+    db: fjord.Database, to: tuple[str, str], tmp_path: Path
 ) -> None:
     pages = db.jobs("pages")
     given: dict[str, Value] = {
@@ -77,7 +67,7 @@ def test_values_and_taken_jobs_are_exported(
 
 
 @pytest.mark.req("FJ-17")
-def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
+def test_csv_is_exported(db: fjord.Database, to: tuple[str, str]) -> None:
     db.jobs("pages").push_many(
         keys=['http://a/,"x"\n', "http://b/"], domain=["d", None], priority=[1, 2]
     )
@@ -91,7 +81,7 @@ def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
     ]
 
 
-def test_of_a_stream_not_even_the_head_is_written(to: tuple[str, str], db: fjord.Database) -> None:
+def test_of_a_stream_not_even_the_head_is_written(db: fjord.Database, to: tuple[str, str]) -> None:
     db.stream("visits").append("a")
     done = run("jobs", "export", "visits", *to)
     db.drop("visits")
@@ -99,7 +89,7 @@ def test_of_a_stream_not_even_the_head_is_written(to: tuple[str, str], db: fjord
     assert "table visits is a stream table" in done.stderr
 
 
-def test_jobs_that_no_table_holds_are_told(to: tuple[str, str], db: fjord.Database) -> None:
+def test_jobs_that_no_table_holds_are_told(db: fjord.Database, to: tuple[str, str]) -> None:
     db.jobs("pages").push_many(keys=[b"\xff", b"fine"])
     done = run("jobs", "export", "pages", "--csv", *to)
     assert done.exit_code == 1
@@ -109,7 +99,7 @@ def test_jobs_that_no_table_holds_are_told(to: tuple[str, str], db: fjord.Databa
 
 
 def test_a_table_that_changes_meanwhile_is_told(
-    to: tuple[str, str], db: fjord.Database, monkeypatch: pytest.MonkeyPatch
+    db: fjord.Database, to: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.jobs("pages").push("first")
     pages = jobs_export.pages
@@ -126,7 +116,7 @@ def test_a_table_that_changes_meanwhile_is_told(
 
 
 def test_a_file_that_was_begun_is_gone_if_the_export_fails(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: fjord.Database, to: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.jobs("pages").push("first")
 
@@ -155,7 +145,7 @@ def test_a_directory_is_imported_to_and_exported_from(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
-    to: tuple[str, str], db: fjord.Database
+    db: fjord.Database, to: tuple[str, str]
 ) -> None:
     text = dump(
         2, f"('d',256,{NOW_US},'a',NULL)", f"('d',1,{NOW_US},'b',NULL,7)", "(NOW(),1,2,'c',NULL)"
@@ -173,7 +163,7 @@ def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
 
 
 def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
-    to: tuple[str, str], db: fjord.Database
+    db: fjord.Database, to: tuple[str, str]
 ) -> None:
     db.create_jobs("typed", columns={"uri": "string"})
     done = run("jobs", "import", "typed", "--mysql-dump", "-", *to, text=dump(3))
@@ -186,17 +176,17 @@ def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
 
 
 def test_a_dump_that_was_cut_short_gives_what_it_has(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path
+    db: fjord.Database, to: tuple[str, str], tmp_path: Path
 ) -> None:
     path = tmp_path / "dump.sql"
     path.write_bytes(dump(3)[:-20])
     done = run("jobs", "import", "pages", "--mysql-dump", str(path), "--json", *to)
-    assert (done.exit_code, imported(done)["imported"]) == (1, 2)
+    assert (done.exit_code, found(done)[0]["imported"]) == (1, 2)
     assert "line 4 in the middle of an INSERT: it was cut short" in done.stderr
     assert len(jobs(db)) == 2
 
 
-def test_a_packed_dump_is_unpacked(to: tuple[str, str], db: fjord.Database, tmp_path: Path) -> None:
+def test_a_packed_dump_is_unpacked(db: fjord.Database, to: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "dump.sql.gz"
     path.write_bytes(gzip.compress(dump(20_000)))
     done = run("jobs", "import", "pages", "--mysql-dump", str(path), *to)

@@ -13,7 +13,8 @@ import fjord
 from tests.acceptance import databases
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.databases import Server
-from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, imported, jobs, run
+from tests.acceptance.shell import found, run
+from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
 # One process starts each server, once.
 pytestmark = pytest.mark.xdist_group("sql")
@@ -85,23 +86,12 @@ def wanted(given: Rows, *, is_now: bool = False) -> list[tuple[str, str, int, in
     ]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("sql") / "data") as one:
-        yield one
-
-
 @pytest.fixture
 def db(daemon: Daemon) -> Iterator[fjord.Database]:
     with fjord.connect(daemon.url) as one:
         for table in one.tables():
             one.drop(table.name)
         yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon, db: fjord.Database) -> tuple[str, str]:
-    return ("--to", daemon.url)
 
 
 @pytest.fixture(scope="module")
@@ -171,15 +161,15 @@ def test_a_real_dump_is_imported(
     path.write_bytes(mariadb.program("mariadb-dump", *options, databases.DATABASE))
     done = run("jobs", "import", "pages", "--mysql-dump", str(path), "--json", *to)
     assert done.exit_code == 0, done.stderr
-    assert imported(done)["imported"] == len(rows())
+    assert found(done)[0]["imported"] == len(rows())
     assert jobs(db) == wanted(rows())
 
 
 @pytest.mark.req("FJ-17")
-def test_a_live_table_is_imported(server: Server, to: tuple[str, str], db: fjord.Database) -> None:
+def test_a_live_table_is_imported(server: Server, db: fjord.Database, to: tuple[str, str]) -> None:
     done = run("jobs", "import", "pages", "--sql", server.url, "--json", *to)
     assert done.exit_code == 0, done.stderr
-    assert imported(done) == {
+    assert found(done)[0] == {
         "table": "pages",
         "sql_table": "journal",
         "imported": len(rows()),
@@ -194,19 +184,19 @@ def test_a_live_table_is_imported(server: Server, to: tuple[str, str], db: fjord
 
 
 def test_a_live_table_is_read_in_pages(
-    server: Server, to: tuple[str, str], db: fjord.Database
+    server: Server, db: fjord.Database, to: tuple[str, str]
 ) -> None:
     many: Rows = [("d", 50, NOW_US - HOUR_US + at, f"http://many/{at}", None) for at in range(2345)]
     server.fill(many, COLUMNS)
     server.run("DELETE FROM journal WHERE id % 3 = 0")
     left = server.run("SELECT domain, priority, key_start_date, uri, status FROM journal")
     done = run("jobs", "import", "pages", "--sql", server.url, "--json", *to)
-    assert imported(done)["imported"] == len(left)
+    assert found(done)[0]["imported"] == len(left)
     assert sorted(jobs(db)) == sorted(wanted(left))
 
 
 def test_bad_rows_of_a_live_table_are_told_by_their_ids(
-    server: Server, to: tuple[str, str], db: fjord.Database
+    server: Server, db: fjord.Database, to: tuple[str, str]
 ) -> None:
     server.run("DELETE FROM journal", "ALTER TABLE journal ADD COLUMN remark TEXT")
     bad = [
@@ -253,7 +243,7 @@ def test_what_is_wrong_with_a_database_is_told_without_the_password(
 
 @pytest.mark.req("FJ-17")
 def test_an_export_is_taken_by_each_database_and_comes_back(
-    server: Server, to: tuple[str, str], db: fjord.Database, tmp_path: Path
+    server: Server, db: fjord.Database, to: tuple[str, str], tmp_path: Path
 ) -> None:
     run("jobs", "import", "pages", "--sql", server.url, "--now", *to)
     server.run("DROP TABLE journal")

@@ -22,12 +22,6 @@ ADDS: Final = 150
 KILLS_AT: Final = (20, 60, 100)
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("retry") / "data") as one:
-        yield one
-
-
 @pytest.fixture
 def proxy(daemon: Daemon) -> Iterator[CuttingProxy]:
     with CuttingProxy(daemon.port) as one:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward
 
 LARGE = limits.VALUE_BYTES_MAX
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
-        yield running
 
 
 def test_the_largest_calls_arrive(daemon: Daemon, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward, spool_files, stream_values
 
 DAY_US = 24 * 3600 * 1_000_000
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
-        yield running
 
 
 def let_a_day_pass(directory: Path) -> None:

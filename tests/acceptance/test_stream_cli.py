@@ -8,57 +8,15 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import fjord
-from fjord.cli.commands import app
 from tests.acceptance.daemon import FJORD, Daemon
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("streams") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon) -> tuple[str, str]:
-    return ("--to", daemon.url)
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
-
-
-def run(*words: str, text: str | bytes = "") -> Result:
-    result = CliRunner().invoke(app, list(words), input=text)
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
-
-
-def found(result: Result) -> list[dict[str, Any]]:
-    """Returns the objects that a command printed."""
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
-def values(result: Result) -> list[Any]:
-    return [one["value"] for one in found(result)]
-
-
-def process(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*FJORD, *words], capture_output=True, text=True, check=False, timeout=60, input=text
-    )
-    assert "Traceback" not in done.stderr
-    return done
+from tests.acceptance.shell import found, process, run, values
 
 
 def started(*words: str) -> subprocess.Popen[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,12 +39,6 @@ ROW: dict[str, Any] = {
 }
 TEXT = json.dumps({**ROW, "seen": "2026-01-31T12:00:00.250000+00:00", "body": {"base64": "AP8="}})
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("rows") / "data") as one:
-        yield one
 
 
 def cli(daemon: Daemon, *words: str, text: str = "", code: int = 0) -> list[dict[str, Any]]:

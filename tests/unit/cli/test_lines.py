@@ -65,11 +65,6 @@ def test_all_lines_come_in_order(wanted: list[bytes]) -> None:
     assert come == wanted
 
 
-def test_what_has_no_end_is_a_line_too() -> None:
-    assert list(lines.as_they_come(io.BytesIO(b"a\nb"))) == [[b"a"], [b"b"]]
-    assert list(lines.as_they_come(io.BytesIO(b""))) == []
-
-
 def test_lines_come_without_waiting_for_others() -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as file:

@@ -14,7 +14,7 @@ from fjord.cli import stream as message_lines
 from fjord.cli.arguments import TypeName
 from fjord.cli.lines import Bad
 from fjord.cli.stream import Appending
-from fjord.errors import RefusedError, UsageError
+from fjord.errors import UsageError
 
 
 @pytest.fixture
@@ -73,14 +73,6 @@ def test_a_plain_line_is_a_value_of_its_type() -> None:
         message_lines.plain("", TypeName.buffer)(b"x" * (limits.VALUE_BYTES_MAX + 1))
 
 
-def test_lines_are_appended_in_order_and_counted(stream: fjord.Stream) -> None:
-    bad, appending = append(stream, b"a\nb\n\nc")
-    messages = stream.read().messages
-    assert [one.value for one in messages] == ["a", "b", "", "c"]
-    assert (bad, appending.appended, appending.bad) == ([], 4, 0)
-    assert appending.last_seq == messages[-1].seq
-
-
 def test_a_bad_line_is_told_and_all_others_are_appended(stream: fjord.Stream) -> None:
     key = b'{"key": "%s"}\n' % (b"k" * 500)
     data = b'{"value": 1}\nbad\n' + key + b'{"value": 2}\n'
@@ -100,15 +92,3 @@ def test_numbers_go_on_over_batches(stream: fjord.Stream, monkeypatch: pytest.Mo
     assert [one.number for one in appending.run(io.BytesIO(data))] == [9]
     assert [one.value for one in stream.read()] == list(range(8))
     assert told == [(len(data), None)]
-
-
-def test_without_a_line_there_is_no_seq(stream: fjord.Stream) -> None:
-    bad, appending = append(stream, b"")
-    assert (bad, appending.appended, appending.last_seq) == ([], 0, None)
-
-
-def test_what_is_wrong_with_the_table_ends_it(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.kv("kv").set("a", 1)
-        with pytest.raises(RefusedError, match="WRONG_KIND"):
-            append(db.stream("kv"), b"a\nb\n")

@@ -14,7 +14,7 @@ from fjord.cli.arguments import Node
 from fjord.client.entries import Change
 from fjord.text import escaped, type_name, value_text
 from fjord.values import Value
-from tests.unit.client.shell_calls import ENTRY, NOW
+from tests.unit.client.shell_calls import NOW
 
 
 @given(st.text())
@@ -33,21 +33,6 @@ def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
 )
 def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> None:
     assert escaped(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(None, ""), (True, "true"), (5, "5"), (0.5, "0.5"), ("x", "x"), (b"\xff", "\xff")],
-)
-def test_values_are_shown_as_text(value: Value, expected: str) -> None:
-    assert value_text(value) == expected
-
-
-def test_an_entry_is_described_with_its_dates() -> None:
-    described = output.describe(b"\xff", ENTRY)
-    assert (described["key"], described["value"], described["type"]) == ("\udcff", 5, "integer")
-    assert described["written_at"] == NOW.isoformat()
-    assert described["expires_at"] is None
 
 
 @pytest.mark.parametrize(
@@ -118,8 +103,3 @@ def test_a_row_is_an_object_everywhere(capsys: pytest.CaptureFixture[str]) -> No
     plain, as_json = capsys.readouterr().out.splitlines()
     assert plain == text
     assert json.loads(as_json) == {"value": json.loads(text)}
-
-
-def test_one_is_not_many() -> None:
-    words = [output.counted(number, "dead job") for number in (0, 1, 2)]
-    assert words == ["0 dead jobs", "1 dead job", "2 dead jobs"]

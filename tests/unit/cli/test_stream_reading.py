@@ -33,12 +33,6 @@ def read(reader: Reader, count: int | None = None) -> list[list[object]]:
     return [[message.value for message in batch] for batch in found]
 
 
-def test_reading_ends_with_the_snapshot(stream: fjord.Stream) -> None:
-    reader = stream.reader()
-    assert read(reader) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    assert read(reader) == [[]]
-
-
 def test_reading_ends_after_as_many_as_are_wanted(stream: fjord.Stream) -> None:
     assert read(stream.reader(), 6) == [[0, 1, 2, 3], [4, 5]]
     assert read(stream.reader(), 100) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -13,10 +13,10 @@ from fjord.server.counters import Counters
 from fjord.server.sealer import Sealer
 from tests.unit.engine.test_embedded_streams import append
 from tests.unit.engine.world import open_at
-from tests.unit.server.test_reading import Client
+from tests.unit.server.asking import Asker
 
 
-class Asker(Client):
+class Waiter(Asker):
     """A client that says when it is answered."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path)
         )
         one = Sealer(engine, attached, committer, loop, SystemClock())
         one.start()
-        client = Asker()
+        client = Waiter()
         one.seal(client, None, SealNow())
         await client.is_answered.wait()
         assert isinstance(client.replies[0], Done), client.replies

@@ -123,7 +123,7 @@ def test_what_is_told_of_a_date_waits_for_the_sync_that_is_under_way(world: Worl
     tell: list[Changed] = world.committer.listeners.reach(now_us + 2_000)
     world.committer._tell_soon(tell)
     assert ear.told == []
-    world.loop.until(lambda: other.sent == 2)
+    world.loop.until(lambda: len(other.sent) == 2)
     assert said(ear) == [ARRIVED, DUE]
 
 

@@ -137,7 +137,7 @@ def test_jobs_of_a_connection_that_closed_are_given_back_at_once(world: World) -
     world.committer.submit(heir, None, Nop())  # a group of two is synced by a thread
     world.loop.until(lambda: world.engine.job_counts()[TABLE] == (0, 2, 0))
     world.hang_up(gone)
-    world.loop.until(lambda: gone.forgotten == 1)
+    world.loop.until(lambda: len(gone.forgotten) == 1)
     world.loop.until(lambda: world.engine.job_counts()[TABLE] == (2, 0, 0))
     assert gone.replies == []
     world.next(heir, count=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,14 +29,9 @@ from fjord.engine.cold import LazyCold
 from fjord.engine.news import NO_NEWS
 from fjord.errors import Code
 from fjord.server import waits
-from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
-from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
 from fjord.streams import Start
-from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
-from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.asking import Asker, Waiting
 
 SECOND_US = 1_000_000
 NOTHING = messages(500, 0)
@@ -45,63 +40,16 @@ WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, 
 DONE = Done(master=bytes(16), seq=1)
 
 
-class Client:
-    """A session that asks and gets replies."""
-
-    def __init__(self) -> None:
-        self.client = 1
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.replies: list[Reply] = []
-        self.sent = 0
-        self.forgotten = 0
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        assert self.is_open
-        self.replies.append(reply)
-
-    def flush(self) -> None:
-        self.sent = len(self.replies)
-
-    def forget(self, request: Any) -> None:
-        self.forgotten += 1
-
-    def push(self, messages: Sequence[bytes]) -> None:
-        raise AssertionError
-
-
-class World:
+class World(Waiting):
     """Reads, and a committer that runs what the test says."""
 
     def __init__(self) -> None:
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
-        self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
+        super().__init__(threads=1, cold=LazyCold(lambda: self.blocks))
         self.appended: set[str] = set()
         self.blocks = Blocks()
-        self.beside = Beside(self.loop.as_loop, "test", on_idle=lambda: None)
-        self.reads = WaitingRequests(
-            self._submit,
-            self.loop.as_loop,
-            self.clock,
-            self.counters,
-            self.beside,
-            LazyCold(lambda: self.blocks),
-        )
+        self.reads = self.waiting
 
-    def _submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        wait: WaitingRequest | None = None,
-    ) -> None:
-        self.submitted.append((origin, request, command, wait))
-
-    def read(self, client: Client, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
+    def read(self, client: Asker, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
         wait_us = round(wait * SECOND_US)
         command = Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
         self.reads.begin(client, object(), command)
@@ -119,9 +67,9 @@ class World:
         self.reads.go_on()
         return [command for _, _, command, _ in group]
 
-    def readers(self, count: int, **options: Any) -> list[Client]:
+    def readers(self, count: int, **options: Any) -> list[Asker]:
         """Returns clients that wait."""
-        clients = [Client() for _ in range(count)]
+        clients = [Asker() for _ in range(count)]
         for client in clients:
             self.read(client, **options)
         self.run(NOTHING)
@@ -140,7 +88,7 @@ def world() -> Iterator[World]:
 
 
 def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.read(client, until=500)
     world.run(NOTHING)
     assert client.replies == [NOTHING]
@@ -173,7 +121,7 @@ def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
     world.loop.pass_time(4.9)
     assert first.replies == []
     world.loop.pass_time(0.1)
-    assert (first.replies, first.sent, second.replies) == ([NOTHING], 1, [])
+    assert (first.replies, len(first.sent), second.replies) == ([NOTHING], 1, [])
     world.loop.pass_time(2)
     assert second.replies == [NOTHING]
     assert world.loop.waits() == []
@@ -185,7 +133,7 @@ def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
     (client,) = world.readers(1)
     client.is_open, client.is_stalled = False, True
     world.reads.drop(client)
-    assert client.forgotten == 1
+    assert len(client.forgotten) == 1
     world.appended = {"t"}
     world.run(DONE)
     assert world.submitted == []
@@ -193,13 +141,13 @@ def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
 
 
 def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.read(client)
     client.is_open = False
     world.reads.drop(client)
-    assert client.forgotten == 0
+    assert len(client.forgotten) == 0
     world.run(NOTHING)
-    assert client.forgotten == 1
+    assert len(client.forgotten) == 1
 
 
 def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
@@ -207,7 +155,7 @@ def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
     world.read(client)
     client.is_ending = True
     world.reads.end(client)
-    assert (client.replies, client.sent) == ([NOTHING], 1)
+    assert (client.replies, len(client.sent)) == ([NOTHING], 1)
     world.run(NOTHING)
     assert client.replies == [NOTHING, NOTHING]
 
@@ -215,8 +163,8 @@ def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
 def test_at_the_stop_all_are_answered_with_what_they_have(world: World) -> None:
     clients = world.readers(3)
     world.reads.stop()
-    assert [(client.replies, client.sent) for client in clients] == [([NOTHING], 1)] * 3
-    late = Client()
+    assert [(client.replies, len(client.sent)) for client in clients] == [([NOTHING], 1)] * 3
+    late = Asker()
     world.read(late)
     world.run(NOTHING)
     assert late.replies == [NOTHING]
@@ -227,17 +175,17 @@ def test_at_the_stop_all_are_answered_with_what_they_have(world: World) -> None:
 
 
 def test_a_block_is_read_beside_the_loop(world: World) -> None:
-    client, found = Client(), messages(60, 20)
+    client, found = Asker(), messages(60, 20)
     world.blocks = Blocks(found)
     world.read(client)
     world.run(WHERE)
     assert client.replies == []
-    world.loop.until(lambda: client.sent == 1)
+    world.loop.until(lambda: len(client.sent) == 1)
     assert client.replies == [found]
 
 
 def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(messages(100, 0))
     world.read(client)
     world.run(WHERE)
@@ -253,7 +201,7 @@ def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
 
 
 def test_a_moment_in_a_block_becomes_a_seq(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(41)
     command = Subscribe(table="t", name="s", start=Start.TIME, at=5)
     world.reads.begin(client, object(), command)
@@ -265,12 +213,12 @@ def test_a_moment_in_a_block_becomes_a_seq(world: World) -> None:
 
 
 def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(ZeroDivisionError(), SOME)
     for _ in range(2):
         world.read(client)
     world.run(WHERE)
-    world.loop.until(lambda: client.sent == 2)
+    world.loop.until(lambda: len(client.sent) == 2)
     refusal, found = client.replies
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.FAILED
@@ -278,24 +226,24 @@ def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None
 
 
 def test_a_block_that_was_read_for_somebody_who_is_gone_is_forgotten(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(SOME)
     world.read(client)
     world.run(WHERE)
     client.is_open = False
-    world.loop.until(lambda: client.forgotten == 1)
+    world.loop.until(lambda: len(client.forgotten) == 1)
     assert client.replies == []
     assert world.blocks.rested == [("t", "s")]
 
 
 def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:
-    clients = [Client(), Client()]
+    clients = [Asker(), Asker()]
     world.blocks = Blocks(*[SOME] * 4)
     for client, subscriber in zip([*clients, clients[0]], ["a", "b", "c"], strict=True):
         world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
     world.reads.begin(clients[0], object(), Read(table="t", after=0))
     world.run(WHERE)
-    world.loop.until(lambda: [client.sent for client in clients] == [3, 1])
+    world.loop.until(lambda: [len(client.sent) for client in clients] == [3, 1])
     assert world.blocks.rested == []
     world.reads.drop(clients[0])
     assert world.blocks.rested == [("t", "a"), ("t", "c")]
@@ -307,22 +255,22 @@ def test_a_bounded_number_of_subscribers_is_known_of_a_connection(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "_INSIDE_MAX", 2)
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(*[SOME] * 5)
     for number, subscriber in enumerate("abaca", start=1):
         world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
         world.run(WHERE)
-        world.loop.until(lambda number=number: client.sent == number)  # type: ignore[misc] # bound now
+        world.loop.until(lambda number=number: len(client.sent) == number)  # type: ignore[misc] # bound now
     world.reads.drop(client)
     assert world.blocks.rested == [("t", "c"), ("t", "a")]
 
 
 def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(SOME)
     world.read(client)
     world.run(WHERE)
-    world.loop.until(lambda: client.sent == 1)
+    world.loop.until(lambda: len(client.sent) == 1)
     parting = Unsubscribe(table="t", name="s")
     batch = Numbered(command=Batch(commands=[parting]), client=b"c" * 16, number=1)
     world.reads.begin(client, object(), batch)
@@ -333,11 +281,11 @@ def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World)
 
 
 def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(SOME)
     world.read(client)
     world.run(WHERE)
-    world.loop.until(lambda: client.sent == 1)
+    world.loop.until(lambda: len(client.sent) == 1)
     world.read(client)
     world.run(SOME)
     assert world.blocks.rested == [("t", "s")]

@@ -2,85 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from fjord import limits
 from fjord.commands import Command, Done, Fail, Next, Refusal, Reply
 from fjord.engine.news import NO_NEWS, Arrival
 from fjord.errors import Code
-from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
-from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
-from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, taken
-from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.asking import Asker, Waiting
 
 SECOND_US = 1_000_000
 REFUSED = Refusal(code=Code.BAD_TIMEOUT, text="too long")
 
 
-class Peer:
-    """A session that asks, and remembers what it is told."""
-
-    def __init__(self, name: str = "peer") -> None:
-        self.name = name
-        self.client = 1
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.answers: list[tuple[Any, Reply]] = []
-        self.sent: list[Reply] = []
-        self.forgotten: list[Any] = []
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        assert self.is_open
-        self.answers.append((request, reply))
-
-    def flush(self) -> None:
-        self.sent = [reply for _, reply in self.answers]
-
-    def forget(self, request: Any) -> None:
-        self.forgotten.append(request)
-
-    def push(self, messages: Sequence[bytes]) -> None:
-        raise AssertionError
-
-    def close(self) -> None:
-        self.is_open, self.is_stalled = False, True
-
-
-class World:
+class World(Waiting):
     """A committer that answers with whatever the test has ready."""
 
     def __init__(self) -> None:
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
-        self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
-        self.waiting = WaitingRequests(
-            self._submit,
-            self.loop.as_loop,
-            self.clock,
-            self.counters,
-            Beside(self.loop.as_loop, "test", threads=0),
-            None,
-        )
+        super().__init__(threads=0)
 
-    def _submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        wait: WaitingRequest | None = None,
-    ) -> None:
-        self.submitted.append((origin, request, command, wait))
-
-    def next(self, peer: Peer, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
+    def next(self, peer: Asker, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
         command = Next(table=TABLE, count=count, wait_us=round(seconds * SECOND_US))
         self.waiting.begin(peer, request, command)
 
@@ -107,7 +48,7 @@ class World:
         self.waiting.go_on()
         return ran
 
-    def end(self, peer: Peer) -> None:
+    def end(self, peer: Asker) -> None:
         """Lets a peer send no more."""
         peer.is_ending = True
         self.waiting.end(peer)
@@ -119,7 +60,7 @@ class World:
         assert wait is not None
         self.waiting.settle(wait, reply)
 
-    def park(self, *peers: Peer, seconds: float = 60, next_in: float = 0) -> None:
+    def park(self, *peers: Asker, seconds: float = 60, next_in: float = 0) -> None:
         """Lets peers wait, one behind the other."""
         next_at_us = self.clock.wall_us() + round(next_in * SECOND_US) if next_in else 0
         for peer in peers:
@@ -135,7 +76,7 @@ class World:
     @property
     def woken(self) -> list[str]:
         """The names of those who run again."""
-        return [origin.name for origin, *_ in self.submitted if isinstance(origin, Peer)]
+        return [origin.name for origin, *_ in self.submitted if isinstance(origin, Asker)]
 
 
 @pytest.fixture
@@ -143,8 +84,8 @@ def world() -> World:
     return World()
 
 
-def peers(names: str) -> list[Peer]:
-    return [Peer(name) for name in names]
+def peers(names: str) -> list[Asker]:
+    return [Asker(name=name) for name in names]
 
 
 # -- what is answered at once ---------------------------------------------------------------------
@@ -153,7 +94,7 @@ def peers(names: str) -> list[Peer]:
 @pytest.mark.parametrize("reply", [taken(7, first_xid=5), REFUSED], ids=["jobs", "refused"])
 @pytest.mark.parametrize("seconds", [0, 60])
 def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: float) -> None:
-    peer = Peer()
+    peer = Asker()
     world.next(peer, 9, seconds=seconds)
     world.run(reply)
     assert peer.answers == [(9, reply)]
@@ -200,14 +141,14 @@ def test_a_date_is_waited_for_with_one_timer_and_no_look_before(world: World) ->
 
 
 def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
-    world.park(Peer("a"), seconds=3600, next_in=3000)
+    world.park(Asker(name="a"), seconds=3600, next_in=3000)
     world.clock.jump(3000)
     world.loop.pass_time(limits.WALL_LOOK_SECONDS_MAX)
     assert world.woken == ["a"]
 
 
 def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
-    world.park(Peer("a"), seconds=3600, next_in=100)
+    world.park(Asker(name="a"), seconds=3600, next_in=100)
     world.clock.jump(-200)
     world.loop.pass_time(299)
     assert world.submitted == []
@@ -216,12 +157,12 @@ def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
 
 
 def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.park(peer, seconds=10)
     world.loop.pass_time(9.999)
     assert world.submitted == []
     world.loop.pass_time(0.001)
-    assert world.woken == ["peer"]
+    assert world.woken == [""]
     world.run(taken(next_at_us=5))
     assert peer.sent == [taken(next_at_us=5)]  # as it is now
     assert world.counters.parked_waits == 0
@@ -230,7 +171,7 @@ def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) 
 
 
 def test_time_counts_from_the_request_on(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.next(peer, seconds=10)
     world.clock.advance(10)  # a group took that long
     world.run()
@@ -263,7 +204,7 @@ def test_a_wait_is_forgotten_with_its_connection(world: World) -> None:
 
 
 def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: World) -> None:
-    gone = Peer()
+    gone = Asker()
     world.next(gone, 4, seconds=0)
     gone.close()
     world.waiting.drop(gone)
@@ -294,7 +235,7 @@ def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
 def test_a_refusal_to_take_jobs_back_is_logged(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gone = Peer()
+    gone = Asker()
     world.next(gone, seconds=0)
     gone.close()
     world.come_back(taken(7, first_xid=100))
@@ -318,7 +259,7 @@ def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
 
 
 def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(world: World) -> None:
-    dead = Peer()
+    dead = Asker()
     world.park(dead)
     world.arrive(1)
     world.waiting.end(dead)
@@ -331,7 +272,7 @@ def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(wo
 
 
 def test_what_a_peer_asked_for_before_it_sent_no_more_is_answered(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.next(peer)
     world.end(peer)
     world.run(taken(7, first_xid=100))
@@ -366,7 +307,7 @@ def test_a_peer_that_takes_no_replies_does_not_keep_jobs_from_others(world: Worl
 
 
 def test_one_that_was_set_aside_is_forgotten_with_its_connection(world: World) -> None:
-    slow = Peer()
+    slow = Asker()
     world.park(slow)
     slow.is_stalled = True
     world.arrive(1)
@@ -395,7 +336,7 @@ def test_a_stop_answers_all_who_wait(world: World) -> None:
 
 
 def test_nobody_waits_after_a_stop(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.waiting.stop()
     world.next(peer)
     world.run()
