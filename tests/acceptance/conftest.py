@@ -42,3 +42,11 @@ def db(daemon: Daemon) -> Iterator[fjord.Database]:
 def to(daemon: Daemon) -> tuple[str, str]:
     """The option of a command that names the daemon of the file."""
     return ("--to", daemon.url)
+
+
+@pytest.fixture
+def empty(db: fjord.Database) -> fjord.Database:
+    """The daemon of the file without any table."""
+    for table in db.tables():
+        db.drop(table.name)
+    return db

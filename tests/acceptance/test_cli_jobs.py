@@ -22,19 +22,18 @@ from tests.acceptance.shell import found, process, run
 
 @pytest.mark.req("FJ-28", "FJ-50", "SJ-11", "SJ-28")
 def test_a_job_is_pushed_taken_and_done(to: tuple[str, str]) -> None:
-    """In processes of their own, as a person would type it."""
+    """Some of it in processes of their own, as a person would type it."""
     assert process("push", "life", "http://example.com/a", "hello", *to).returncode == 0
-    waiting = process("jobs", "peek", "life", *to).stdout.split("\t")
+    waiting = run("jobs", "peek", "life", *to).stdout.split("\t")
     assert waiting[1:] == ["http://example.com/a", "100", "0", "hello\n"]
     xid, _, key, *_ = process("next", "life", "--lease", "60", *to).stdout.split("\t")
     assert key == "http://example.com/a"
-    assert process("next", "life", *to).returncode == 1
-    assert process("jobs", "touch", "life", xid, *to).returncode == 0
+    assert run("next", "life", *to).exit_code == 1
+    assert run("jobs", "touch", "life", xid, *to).exit_code == 0
     assert process("done", "life", xid, *to).returncode == 0
-    late = process("done", "life", xid, *to)
-    assert late.returncode == 1
-    assert f"{xid} is stale" in late.stderr
-    counted = json.loads(process("jobs", "count", "life", "--json", *to).stdout)
+    late = run("done", "life", xid, *to)
+    assert (late.exit_code, f"{xid} is stale" in late.stderr) == (1, True)
+    (counted,) = found(run("jobs", "count", "life", "--json", *to))
     assert counted == {"waiting": 0, "taken": 0, "dead": 0, "next_at": None}
 
 
@@ -217,27 +216,15 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
     [
         (("push", "t"), "give a key"),
         (("push", "t", "k", "--lines", "f"), "give it alone"),
-        (("push", "t", "k", "--priority", "soon"), "soon is no priority"),
-        (("push", "t", "k", "--priority", "256"), "256 is no priority"),
-        (("push", "t", "k", "--at", "soon"), "soon is no date"),
-        (("push", "t", "k", "--at", "1960-01-01T00:00:00Z"), "before 1970"),
         (("push", "t", "k", "--delay", "1", "--at", "2026-01-31T12:00:00Z"), "both say when"),
         (("push", "t", "k", "--at", "2026-01-31T12:00:00"), "has no time zone"),
-        (("push", "t", "k", "--expires", "2026-01-31"), "has no time zone"),
         (("jobs", "redrive", "t", "--before", "2026-01-31"), "has no time zone"),
         (("push", "t", "k", "--delay", "-1"), "not within 0 to 31622400 seconds"),
-        (("push", "t", "k", "--delay", "inf"), "not within 0 to 31622400 seconds"),
-        (("next", "t", "--lease", "inf"), "not within 0.001 to 2592000 seconds"),
-        (("work", "t", "--exec", "true", "--lease", "inf"), "0.001 to 2592000 seconds"),
         (("push", "t", "k", "--type", "integer"), "needs a VALUE"),
-        (("push", "t", "k", "x", "--type", "integer"), "x is no integer"),
         (("push", "t", "k", "--jsno"), "No such option: --jsno"),
         (("next", "t", "--count", "0"), "greater than or equal to 1"),
         (("next", "t", "--wait", "3601"), "not within 0 to 3600 seconds"),
-        (("next", "t", "--lease", "0"), "not within 0.001 to 2592000 seconds"),
-        (("done", "t", "x"), "unable to parse string as an integer"),
         (("jobs", "reschedule", "t", "k"), "give --priority, --delay or --at"),
-        (("table", "create", "t", "--set", "fairness=some"), "fairness is none or domain"),
         (("work", "t", "--exec", " "), "needs a command"),
         (("work", "t", "--exec", "true", "--once", "--drain"), "both say when to end"),
     ],
@@ -246,19 +233,3 @@ def test_wrong_use_ends_with_2(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.replace("\u2502", "").split())
-
-
-def test_what_is_refused_is_said(to: tuple[str, str]) -> None:
-    for words, code in [
-        (("push", "../x", "k"), "BAD_NAME"),
-        (("push", "t", ""), "EMPTY_KEY"),
-        (("push", "t", "k", "--expires", "2020-01-01T00:00:00Z"), "BAD_TIMEOUT"),
-        (("push", "t", "k", "--at", "2999-01-01T00:00:00Z"), "BAD_TIMEOUT"),
-    ]:
-        done = run(*words, *to)
-        assert done.exit_code in (1, 2)
-        assert code in done.stderr
-        assert len(done.stderr.splitlines()) == 1
-    for verb in (("push", "t", "k"), ("next", "t"), ("done", "t", "1"), ("jobs", "count", "t")):
-        nobody = run(*verb, "--to", "fjord://127.0.0.1:1")
-        assert (nobody.exit_code, "fjord serve" in nobody.stderr) == (1, True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
@@ -107,45 +107,25 @@ def test_a_wait_ends_when_a_lease_is_over(db: fjord.Database) -> None:
     again.done()
 
 
-@pytest.mark.parametrize(
-    ("prepare", "give_back"),
-    [
-        pytest.param(lambda jobs: None, lambda jobs, job: job.fail(count=False), id="given back"),
-        pytest.param(
-            lambda jobs: None, lambda jobs, job: job.fail(delay=0.2), id="failed for a while"
-        ),
-        pytest.param(
-            lambda jobs: jobs.push("other", delay=3600),
-            lambda jobs, job: jobs.kick("other"),
-            id="kicked",
-        ),
-        pytest.param(
-            lambda jobs: jobs.push("other", delay=3600),
-            lambda jobs, job: jobs.reschedule("other", delay=0.2),
-            id="rescheduled",
-        ),
-        pytest.param(
-            lambda jobs: jobs.push("other", delay=3600) or jobs.bury("other"),
-            lambda jobs, job: jobs.redrive(),
-            id="redriven",
-        ),
-    ],
-)
-def test_a_wait_ends_when_a_job_waits_again(
-    daemon: Daemon,
-    request: pytest.FixtureRequest,
-    prepare: Callable[[fjord.Jobs], object],
-    give_back: Callable[[fjord.Jobs, Job], object],
-) -> None:
-    name = request.node.callspec.id.replace(" ", "-")
-    with fjord.connect(daemon.url) as db, fjord.connect(daemon.url) as other:
-        jobs = db.jobs(name)
-        jobs.push("key")
-        (job,) = jobs.next()
-        prepare(jobs)
-        waiting = begin(lambda: other.jobs(name).next(wait=SECONDS_MAX))
+GIVE_BACK: Final[dict[str, Callable[[fjord.Jobs, Job], object]]] = {
+    "given-back": lambda jobs, job: job.fail(count=False),
+    "failed-for-a-while": lambda jobs, job: job.fail(delay=0.2),
+    "kicked": lambda jobs, job: jobs.kick("other"),
+    "rescheduled": lambda jobs, job: jobs.reschedule("other", delay=0.2),
+    "redriven": lambda jobs, job: jobs.bury("other") and jobs.redrive(),
+}
+
+
+@pytest.mark.parametrize("how", GIVE_BACK)
+def test_a_wait_ends_when_a_job_waits_again(daemon: Daemon, db: fjord.Database, how: str) -> None:
+    jobs = db.jobs(how)
+    jobs.push("key")
+    (job,) = jobs.next()
+    jobs.push("other", delay=3600)
+    with fjord.connect(daemon.url) as other:
+        waiting = begin(lambda: other.jobs(how).next(wait=SECONDS_MAX))
         parked(db)
-        give_back(jobs, job)
+        GIVE_BACK[how](jobs, job)
         assert len(waiting.result(timeout=SECONDS_MAX)) == 1
 
 

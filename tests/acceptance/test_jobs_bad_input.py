@@ -256,25 +256,7 @@ def test_what_is_refused_keeps_its_connection_and_changes_nothing(bad: Raw, code
     assert bad.code(nop()) == ""
 
 
-NOISE = [b"", bytes(7), bytes(100), bytes(range(200)), b"\xff" * 64]
 BODIES = [number for number in FUNCTIONS if 48 <= number < 64]
-
-
-def test_a_body_of_noise_is_refused(bad: Raw) -> None:
-    for function, data in itertools.product(BODIES, NOISE):
-        assert bad.code(body(function, data)) in ("BAD_BATCH", "BAD_NAME"), (function, data)
-    assert bad.code(nop()) == ""
-
-
-@pytest.mark.parametrize("command", everything(TABLE), ids=lambda command: type(command).__name__)
-def test_a_body_that_is_cut_or_too_long_is_refused(bad: Raw, command: Command) -> None:
-    message = sent(command)
-    function = struct.unpack_from(">H", message, 4)[0]
-    flags = struct.unpack_from(">H", message, 8)[0]
-    data = message[22:]
-    for size in range(0, len(data), 3):
-        assert bad.code(body(function, data[:size], flags)) == "BAD_BATCH"
-    assert bad.code(body(function, data + bytes(8), flags)) == "BAD_BATCH"
 
 
 def test_a_flag_without_meaning_is_answered_once_and_closed(world: World, bad: Raw) -> None:

@@ -15,17 +15,10 @@ from fjord.cli import jobs_export
 from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value
-from tests.acceptance.daemon import Daemon
 from tests.acceptance.shell import found, run
 from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        for table in one.tables():
-            one.drop(table.name)
-        yield one
+pytestmark = pytest.mark.usefixtures("empty")
 
 
 def dump(count: int, *more: str) -> bytes:

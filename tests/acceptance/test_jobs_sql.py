@@ -11,13 +11,12 @@ import pytest
 
 import fjord
 from tests.acceptance import databases
-from tests.acceptance.daemon import Daemon
 from tests.acceptance.databases import Server
 from tests.acceptance.shell import found, run
 from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
 # One process starts each server, once.
-pytestmark = pytest.mark.xdist_group("sql")
+pytestmark = [pytest.mark.xdist_group("sql"), pytest.mark.usefixtures("empty")]
 
 # The table of the original, but for NOT NULL of the generated column, which MariaDB does not take.
 CREATE_MYSQL: Final = """
@@ -86,14 +85,6 @@ def wanted(given: Rows, *, is_now: bool = False) -> list[tuple[str, str, int, in
     ]
 
 
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        for table in one.tables():
-            one.drop(table.name)
-        yield one
-
-
 @pytest.fixture(scope="module")
 def mariadb() -> Iterator[Server]:
     with databases.mariadb() as one:
@@ -131,11 +122,8 @@ def server(request: pytest.FixtureRequest) -> Server:
     [
         (),
         ("--complete-insert",),
-        ("--skip-extended-insert",),
         ("--hex-blob", "--skip-opt", "--compact", "--complete-insert"),
-        ("--databases",),
         ("--replace", "--no-create-info", "--complete-insert"),
-        ("--insert-ignore", "--skip-comments", "--triggers"),
     ],
     ids=" ".join,
 )

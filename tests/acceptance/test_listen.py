@@ -32,7 +32,7 @@ from tests.unit.wire.seed_client import SeedReply
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     path = tmp_path_factory.mktemp("listen") / "data"
-    with Daemon(path, "--idle-seconds", "2", "--message-seconds", "2") as one:
+    with Daemon(path, "--idle-seconds", "0.5", "--message-seconds", "2") as one:
         yield one
 
 

@@ -279,19 +279,6 @@ def test_without_the_libraries_a_daemon_works_and_seals_nothing(tmp_path: Path) 
 # -- retention ------------------------------------------------------------------------------------
 
 
-def test_blocks_beyond_the_bound_go_with_their_files(daemon: Daemon, db: fjord.Database) -> None:
-    events = db.create_stream("events", block_rows=1000, retention_bytes=1)
-    fill(events, 0, 3000)
-    subscriber = events.subscriber("reader")
-    db.seal()
-    until(db, lambda: len(db.blocks("events")) == 1)  # the last one always stays
-    assert files(daemon.path / "blocks") == [f"{db.blocks('events')[0].name}.parquet"]
-    fill(events, 3000, 3100)
-    assert subscriber.lag == 1100
-    found = [number for batch in subscriber.batches(700) for number in numbers_of(batch)]
-    assert found == list(range(2000, 3100))
-
-
 # -- embedded -------------------------------------------------------------------------------------
 
 

@@ -281,23 +281,6 @@ def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_use
     check(db, tables, range(3))
 
 
-def test_a_file_that_somebody_removed_does_not_take_the_next_one_with_it(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
-) -> None:
-    forwarder = Forwarder(str(tmp_path), daemon.url, poll=0.01)
-
-    async def act() -> None:
-        for number in range(3):
-            with opened(tmp_path) as spool:
-                write(spool, tables, number)
-            await until(lambda seen=number + 1: forwarder.progress.records == seen)  # type: ignore[misc]
-            (path,) = spool_files(tmp_path)
-            path.unlink()
-
-    while_forwarding(forwarder, act)
-    check(db, tables, range(3))
-
-
 # -- in order, and at once ------------------------------------------------------------------------
 
 

@@ -137,14 +137,10 @@ def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     ("words", "said"),
     [
         (("push", "refused", "--row", '{"uri": 5}'), "is string (text), not 5, a whole number"),
-        (("push", "refused", "--row", '{"uri": true}'), "is string (text), not true, a boolean"),
         (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' is there twice"),
-        (("stream", "append", "none", "--row", '{"a": 1, "a": 2}'), "'a' is there twice"),
-        (("push", "refused", "--row", "5"), "a row is a JSON object of columns"),
         (("push", "refused", "key", "--row", '{"uri": "a"}'), "give --row alone"),
         (("push", "refused", "key", "value"), "this table takes rows of its columns"),
         (("push", "refused", "key", "value", "--row", "{}"), "--row is the value"),
-        (("push", "none", "--row", '{"uri": "a"}'), "has no declared columns"),
         (("stream", "append", "none", "--row", "{}"), "has no declared columns"),
         (("stream", "append", "none", "value", "--row", "{}"), "give nothing else"),
     ],
@@ -160,7 +156,7 @@ def test_what_is_no_row_is_told_in_the_shell(
 
 
 @pytest.mark.req("SJ-17", "SJ-30")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(filled())
 def test_any_rows_of_any_columns_come_back(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
     made, rows = sample

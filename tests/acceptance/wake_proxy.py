@@ -6,7 +6,6 @@ import random
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 Datagrams = list[bytes]
@@ -62,12 +61,7 @@ class WakeProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.sendto(b"", self._socket.getsockname())  # it is over
         self._thread.join()
         self._socket.close()
