@@ -7,66 +7,16 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Set
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.raw import STRING, Raw, get, nop, now_us, set_
-from tests.unit.wire.seed_client import SeedReply
-from tests.unit.wire.streams import sent
-
-MANY = 1000
-
-
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Lets the test itself have as many connections as it needs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY + 500
-    if soft < wanted <= hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from tests.acceptance.raw import STRING, Raw, get, nop, set_
 
 
 def is_served(raw: Raw) -> bool:
     stored = raw.code(set_(b"canary", STRING, b"alive")) == ""
     return stored and raw.ask(get(b"canary")).data == b"alive"
-
-
-def large_set(identifier: int, size: int) -> bytes:
-    command = Set(
-        table="default",
-        keys=Strings.of([b"large"]),
-        types=b"\1",
-        values=Strings.of([bytes(size)]),
-        timestamps_us=[now_us()],
-    )
-    return sent(command, identifier)
-
-
-def refused(raw: Raw) -> str:
-    """Returns the code with which a connection is closed."""
-    reply = raw.next()
-    assert isinstance(reply, SeedReply)
-    assert raw.next() is None
-    return reply.error.partition(b":")[0].decode()
-
-
-@pytest.mark.usefixtures("many_files")
-def test_a_thousand_connections_are_served(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon, contextlib.ExitStack() as stack:
-        raws = [stack.enter_context(Raw(daemon.port)) for _ in range(MANY)]
-        assert is_served(raws[0])
-        for raw in raws:
-            raw.send(nop())
-        assert [raw.reply().error for raw in raws] == [b""] * MANY
-        assert is_served(raws[-1])
 
 
 def cpu_seconds(daemon: Daemon) -> float:

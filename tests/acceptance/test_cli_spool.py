@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import fjord
 from fjord.cli.commands import app
 from fjord.client.spool import files
 from fjord.client.spool.survey import RULES
-from fjord.jobs import Priority
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
 from tests.acceptance.test_cli_forward import once, unused_port
@@ -79,26 +78,6 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
     assert run("dump", spool, "--aside").stdout == ""
 
 
-def test_writes_from_a_shell_have_options(tmp_path: Path) -> None:
-    words = ["--priority", "important", "--delay", "60", "--period", "60"]
-    assert run("push", tmp_path, "pages", "http://example.com/a", *words).exit_code == 0
-    header = files.decode_header(file_of(tmp_path).read_bytes()[:96])
-    assert header is not None
-    slot = files.slot_of(header.created_us, 60 * 1_000_000)
-    assert file_of(tmp_path).name == files.name_of(slot)
-    (pushed,) = objects("dump", tmp_path)
-    assert pushed["priority"] == Priority.IMPORTANT
-    waits = datetime.fromisoformat(pushed["due_at"]) - datetime.fromisoformat(pushed["at"])
-    assert waits == timedelta(seconds=60)
-    spool = tmp_path / "other"
-    period = str(long_period())
-    assert run("set", spool, "settings", "-5", "x", "--period", period).exit_code == 0
-    assert run("append", spool, "events", "x", "--period", period).exit_code == 0
-    assert run("delete", spool, "settings", "theme", "--period", period).exit_code == 0
-    found = [(one["what"], one["key"]) for one in objects("dump", spool)]
-    assert found == [("set", "-5"), ("append", ""), ("delete", "theme")]
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -115,58 +94,11 @@ def test_a_bad_option_writes_nothing(tmp_path: Path, words: list[str], said: str
     assert not (tmp_path / "spool").exists()
 
 
-def test_status_counts_what_waits(tmp_path: Path) -> None:
-    with fjord.spool(tmp_path, period=long_period()) as spool:
-        spool.stream("events").append(b"one")
-        spool.stream("events").append_many([b"two", b"three"])
-    file = file_of(tmp_path)
-    (status,) = objects("status", tmp_path)
-    (report,) = status["files"]
-    assert (report["file"], report["waiting"], report["set_aside"]) == (file.name, 2, 0)
-    assert report["waiting_bytes"] == status["waiting_bytes"] == file.stat().st_size - 96
-    assert status["oldest_at"] == report["oldest_at"] <= report["newest_at"]
-    assert (status["forwarder"], status["alerts"]) == (False, [])
-    text = run("status", tmp_path)
-    assert text.exit_code == 0
-    row, totals, forwarder = text.stdout.splitlines()
-    assert row.split("\t")[:2] == [file.name, "2"]
-    assert totals.startswith("2 records waiting, ")
-    assert forwarder == "no forwarder is running"
-
-
 @pytest.mark.parametrize("verb", ["status", "dump", "verify", "retry"])
 def test_what_is_no_spool_is_told(tmp_path: Path, verb: str) -> None:
     result = run(verb, tmp_path / "none")
     assert result.exit_code == 2
     assert f"{tmp_path / 'none'} is no spool: No such file or directory" in result.stderr
-
-
-def test_verify_finds_damage_and_is_not_troubled_by_torn_lines(tmp_path: Path) -> None:
-    with fjord.spool(tmp_path, period=long_period()) as spool:
-        for number in range(3):
-            spool.jobs("jobs").push(f"job {number}")
-    file = file_of(tmp_path)
-    data = file.read_bytes()
-    with file.open("ab") as torn:
-        torn.write(data[96:140])
-    whole = run("verify", tmp_path)
-    assert whole.exit_code == 0
-    assert "3 waiting, 0 set aside, 44 bytes of a half line" in whole.stdout
-    assert whole.stdout.splitlines()[-1] == "whole: 1 file"
-    second = data.index(b"\n", 96) + 1
-    file.write_bytes(damaged(data, second + 20))
-    result = run("verify", tmp_path)
-    assert result.exit_code == 2
-    assert "2 waiting, 0 set aside, 1 damaged" in result.stdout
-    assert result.stdout.splitlines()[-1] == "damaged: 1 of 1 file"
-    (found,) = objects("verify", tmp_path)
-    assert (found["waiting"], found["damaged"], found["torn"]) == (2, 1, 0)
-    file.write_bytes(b"x" + data[1:])
-    result = run("verify", tmp_path)
-    assert (result.exit_code, result.stdout.splitlines()[0].split(", ")[-1]) == (2, "1 damaged")
-    (found,) = objects("verify", tmp_path)
-    assert found["damaged"] is not True
-    assert found["damaged"] == 1
 
 
 @pytest.mark.req("FJ-24", "FJ-25")

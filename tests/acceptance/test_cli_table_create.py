@@ -113,16 +113,6 @@ def test_all_that_is_wrong_is_said_and_nothing_is_sent(file: Path) -> None:
     assert second.startswith(f"fjord: {file}:8:7: there is no type 'uint9'; there are boolean")
 
 
-def test_a_table_that_differs_is_an_error_and_none_is_made(daemon: Daemon, file: Path) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("mails", lease=30)
-    done = run("table", "create", "--file", str(file), "--to", daemon.url)
-    assert done.exit_code == 1
-    assert "mails is there, and differs: merge is true, not false; lease is 30" in done.stderr
-    (line,) = run("table", "list", "--to", daemon.url).stdout.splitlines()
-    assert line.startswith("mails\tjobs\t")
-
-
 def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon) -> None:
     words = ("create", "pages", "--set", "period=day", "--to", daemon.url)
     assert run("table", *words).stdout == "pages\tjobs\tmade\n"
@@ -156,14 +146,3 @@ def test_wrong_use_is_explained(words: tuple[str, ...], said: str, tmp_path: Pat
     done = run("table", *words, "--data", str(tmp_path / "data"))
     assert done.exit_code == 2
     assert said in done.stderr
-
-
-def test_what_is_not_there_cannot_be_exported(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.kv("words").set("a", 1)
-    assert (
-        '<table name="words" model="kv"/>' in run("table", "export", "--data", str(tmp_path)).stdout
-    )
-    missing = run("table", "export", "none", "--data", str(tmp_path))
-    assert missing.exit_code == 1
-    assert "there is no table none" in missing.stderr

@@ -5,11 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,15 +76,6 @@ def until_parked(db: fjord.Database, count: int) -> None:
     begun = time.monotonic()
     while db.stats()["parked_waits"] != count:
         assert time.monotonic() - begun < SECONDS_MAX
-
-
-def takes(daemon: Daemon) -> int:
-    """Returns how many NEXT requests a daemon has got."""
-    with urllib.request.urlopen(f"{daemon.http}/metrics", timeout=SECONDS_MAX) as answer:  # noqa: S310 - it is http
-        text = answer.read().decode()
-    found = re.search(r'^fjord_requests_total\{function="NEXT_MANY"\} (\S+)$', text, re.MULTILINE)
-    assert found is not None
-    return int(float(found[1]))
 
 
 def end(worker: subprocess.Popen[str]) -> tuple[int, str, str]:
@@ -264,22 +253,6 @@ def test_the_job_of_a_worker_that_was_killed_comes_back(
 # -- many, and the end ----------------------------------------------------------------------------
 
 
-def test_a_first_signal_waits_for_what_is_under_way(
-    daemon: Daemon, db: fjord.Database, gate: Gate
-) -> None:
-    jobs = db.jobs("first")
-    jobs.push_many(keys=["a", "b"])
-    with working("first", "--exec", gate.command, "--to", daemon.url) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.send_signal(signal.SIGTERM)
-        assert "no new jobs" in lines(worker, 1)[0]
-        assert jobs.count() == (1, 1, 0)
-        gate.let_go()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done a", "1 done"])
-    assert jobs.count() == (1, 0, 0)
-
-
 def test_an_idle_worker_ends_at_a_signal(daemon: Daemon, db: fjord.Database) -> None:
     jobs = db.jobs("idle")
     jobs.push("key")
@@ -295,25 +268,6 @@ def test_an_idle_worker_ends_at_a_signal(daemon: Daemon, db: fjord.Database) -> 
     jobs.push("later")  # nobody is left who would take it
     assert jobs.count() == (1, 0, 0)
     assert jobs.cancel("later")
-
-
-@pytest.mark.req("FJ-12")
-def test_an_idle_worker_asks_nothing(tmp_path: Path) -> None:
-    with (
-        Daemon(tmp_path / "data", "--http", "127.0.0.1:0") as daemon,
-        fjord.connect(daemon.url) as db,
-        working("quiet", "--exec", "true", "--workers", "3", "--to", daemon.url) as worker,
-    ):
-        until_parked(db, 3)
-        before = takes(daemon)
-        assert before == 3
-        assert len(db.jobs("other").next(wait=2.5)) == 0  # some time goes by
-        assert takes(daemon) == before + 1  # that of the line above
-        db.jobs("quiet").push("key")
-        assert lines(worker, 2) == ["there is no table quiet yet", "done key"]
-        worker.send_signal(signal.SIGTERM)
-        code, _, _ = end(worker)
-    assert code == 0
 
 
 def test_a_job_that_comes_after_a_signal_is_given_back(tmp_path: Path, gate: Gate) -> None:
@@ -369,9 +323,3 @@ def test_a_worker_outlives_its_daemon(tmp_path: Path, gate: Gate) -> None:
         assert (code, errors.splitlines()[-1]) == (0, "1 done")
         with fjord.connect(daemon.url) as db:
             assert db.jobs("outlived").count() == (0, 0, 0)
-
-
-def test_nobody_there_is_said() -> None:
-    done = work("any", "--exec", "true", "--workers", "2", "--to", "fjord://127.0.0.1:1")
-    assert (done.exit_code, "fjord serve" in done.stderr) == (1, True)
-    assert len(done.stderr.splitlines()) == 1

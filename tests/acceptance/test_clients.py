@@ -50,17 +50,6 @@ def test_a_value_keeps_its_other_keys_when_one_is_renamed(tmp_path: Path, where:
                 assert seed.code(raw.get(b"sort3")) == "NOT_FOUND"
 
 
-@pytest.mark.req("FJ-43", "FJ-45")
-def test_a_long_range_comes_in_pages(db: Database) -> None:
-    kv = db.kv("pages")
-    items = {f"{number:06}": number for number in range(25_000)}
-    kv.set_many(items)
-    assert dict(kv.range("")) == items
-    assert sum(1 for _ in kv.keys()) == 25_000  # noqa: SIM118 - this is no dict
-    assert [key for key, _ in kv.range("012345", limit=2)] == ["012345", "012346"]
-    assert [key for key, _ in kv.match("^0246.7$")] == [f"0246{digit}7" for digit in range(10)]
-
-
 @pytest.mark.req("FJ-44")
 def test_a_listener_in_a_thread_hears_every_change_in_order(db: Database) -> None:
     kv = db.kv("heard")
@@ -111,23 +100,3 @@ def test_a_lock_keeps_other_clients_out_until_its_holder_is_gone(daemon: Daemon)
                 break
         kv.set("key", 4)
         assert kv.get("key") == 4
-
-
-def test_a_touch_gives_no_end_to_what_never_expires(db: Database) -> None:
-    kv = db.kv("endless")
-    kv.set("key", 1)
-    assert kv.touch("key", ttl=60) == 1
-    entry = kv.entry("key")
-    assert entry is not None
-    assert (entry.expires_at, entry.ttl) == (None, None)
-    assert entry.accessed_at is not None
-
-
-def test_a_void_is_told_from_no_value(db: Database) -> None:
-    kv = db.kv("voids")
-    kv.set("void", None)
-    assert kv.touch("void", "none") is None
-    assert kv.take("void", "none") is None
-    assert kv.take("void", "none") == "none"  # it is worked on
-    assert kv.touch("missing", "none") == kv.take("missing", "none") == "none"
-    assert kv.touch("missing") is kv.take("missing") is None

@@ -77,16 +77,6 @@ def test_a_client_that_knows_only_the_seeds_page_works(daemon: Daemon, raw: Raw)
         assert db.kv().get("k") == "v"
 
 
-@pytest.mark.req("FJ-39")
-def test_requests_are_pipelined_and_matched_by_identifier(raw: Raw) -> None:
-    names = range(1, 101)
-    requests = [SEED_NOP[:6] + name.to_bytes(2, "big") + SEED_NOP[8:] for name in names]
-    raw.send(b"".join(requests))
-    replies = raw.receive(17 * len(names))
-    found = [int.from_bytes(replies[at + 4 : at + 6], "big") for at in range(0, len(replies), 17)]
-    assert sorted(found) == list(names)
-
-
 @pytest.mark.req("FJ-49")
 def test_quit_is_answered_and_the_connection_closed(raw: Raw) -> None:
     raw.send(SEED_SET + SEED_NOP + SEED_QUIT)
@@ -101,13 +91,6 @@ def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
     replies = raw.receive_all()
     assert replies[4:6] == b"\x12\x34"
     assert b"BAD_MAGIC" in replies
-
-
-def test_large_batches_and_values_come_back_whole(daemon: Daemon) -> None:
-    items = {f"key-{number}": bytes([number]) * 70_000 for number in range(100)}
-    with fjord.connect(daemon.url) as db:
-        db.kv("large").set_many(items)
-        assert db.kv("large").get_many(items) == items
 
 
 def test_an_address_that_others_could_reach_is_refused(tmp_path: Path) -> None:

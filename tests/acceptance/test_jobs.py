@@ -35,24 +35,6 @@ def proxy(daemon: Daemon) -> Iterator[CuttingProxy]:
 # -- the life of a job ----------------------------------------------------------------------------
 
 
-@pytest.mark.req("FJ-28", "SJ-11", "SJ-28")
-def test_a_job_lives_and_is_gone(db: fjord.Database) -> None:
-    pages = db.jobs("life")
-    pages.push("http://example.com/a", b"data", priority=fjord.Priority.IMPORTANT)
-    assert pages.count() == (1, 0, 0)
-    (job,) = pages.next(lease=60)
-    assert (job.key, job.value, job.priority) == ("http://example.com/a", b"data", 10)
-    assert (job.domain, job.timeouts, job.expires_at) == ("example.com", 0, None)
-    assert pages.count() == (0, 1, 0)
-    assert len(pages.next()) == 0
-    job.touch(lease=120)
-    job.done()
-    assert pages.count() == (0, 0, 0)
-    for late in (job.done, job.touch, job.fail):
-        with pytest.raises(fjord.StaleError, match="STALE_XID"):
-            late()
-
-
 # -- waiting --------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,15 +22,11 @@ from fjord.commands import (
     Batch,
     Bury,
     Cancel,
-    Command,
-    CountJobs,
     CreateTable,
     Discard,
     Extend,
     Fail,
-    Find,
     Finish,
-    ListenJobs,
     Next,
     Peek,
     Push,
@@ -136,59 +132,10 @@ def strings(*rows: bytes) -> Strings:
     return Strings.of(rows)
 
 
-def inside(function: int, data: bytes) -> bytes:
-    """A batch of one command, which the client would not send."""
-    padded = data + bytes(-len(data) % 8)
-    inner = struct.pack(">HHIQ", function, 0, len(data), now_us()) + padded
-    good = sent(Batch(commands=[Cancel(table=TABLE, keys=strings(b"none"))]))
-    start = good.index(struct.pack(">H", CANCEL), 22)
-    return body(BATCH, good[22:start] + inner)
-
-
-def test_the_messages_below_would_be_good_but_for_one_thing(world: World) -> None:
-    """Else a row might be refused for another reason than the one it is about."""
-    with Raw(world.daemon.port) as raw:
-        assert raw.code(sent(CreateTable(name="good", kind=SETTINGS))) == ""
-        later = now_us() + DAY_US
-        good: list[bytes] = [
-            push(b"k", b"l", table="good"),
-            push(b"m", table="good", process_at_us=[later], expires_at_us=[later + 1]),
-            push(b"n", table="good", process_at_us=[DAY_US], relative=True),
-            *map(sent, everything("good")),
-            inside(CANCEL, body_data(Cancel(table="good", keys=strings(b"k")))),
-        ]
-        assert [raw.code(message) for message in good] == [""] * len(good)
-
-
-def everything(table: str) -> list[Command]:
-    """One good command of each function."""
-    return [
-        Next(table=table, count=1, lease_us=SECOND_US),
-        Finish(table=table, xids=XIDS),
-        Extend(table=table, xids=XIDS, lease_us=SECOND_US),
-        Fail(table=table, xids=XIDS, delay_us=SECOND_US, reason=b"r"),
-        Cancel(table=table, keys=strings(b"k")),
-        Reschedule(table=table, keys=strings(b"l"), priority=3, process_at_us=now_us() + DAY_US),
-        Bury(table=table, keys=strings(b"k"), reason=b"r"),
-        Revive(table=table, rows=[1], delay_us=SECOND_US),
-        Discard(table=table, rows=[1]),
-        Peek(table=table, count=1),
-        Find(table=table, keys=strings(b"l")),
-        CountJobs(table=table),
-        ListenJobs(table=table),
-    ]
-
-
-def body_data(command: Command) -> bytes:
-    return sent(command)[22:]
-
-
 REFUSED: dict[str, list[bytes]] = {
     "BAD_BATCH": [
         push(),
         push(*[b"k"] * len(MANY)),
-        inside(Next.row.number, body_data(Next(table=TABLE))),
-        inside(ListenJobs.row.number, body_data(ListenJobs(table=TABLE))),
         sent(Finish(table=TABLE, xids=[])),
         sent(Cancel(table=TABLE, keys=strings())),
         sent(Revive(table=TABLE, rows=MANY)),
@@ -270,17 +217,6 @@ def test_a_flag_without_meaning_is_answered_once_and_closed(world: World, bad: R
             assert reply.error.startswith(b"BAD_FLAGS: "), message
             assert raw.next() is None
     assert bad.code(nop()) == ""
-
-
-NAMES = ["", "x" * 129, "..", "a/b", "nul\0", "a\nb", "-x", "\u0430bc"]
-
-
-@pytest.mark.parametrize("name", NAMES, ids=ascii)
-def test_a_name_that_is_none_is_refused(bad: Raw, name: str) -> None:
-    asked: Sequence[Command] = [*everything(name), CreateTable(name=name, kind=SETTINGS)]
-    codes = [bad.code(sent(command)) for command in asked]
-    assert codes == ["BAD_NAME"] * len(asked)
-    assert bad.code(push(b"k", table=name)) == "BAD_NAME"
 
 
 def test_xids_that_nobody_has_change_nothing(bad: Raw) -> None:

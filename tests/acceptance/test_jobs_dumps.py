@@ -15,7 +15,7 @@ from fjord.cli import jobs_export
 from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value
-from tests.acceptance.shell import found, run
+from tests.acceptance.shell import run
 from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
 pytestmark = pytest.mark.usefixtures("empty")
@@ -166,17 +166,6 @@ def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
         "others; import into a table without columns\n"
     )
     assert db.jobs("typed").count() == (0, 0, 0)
-
-
-def test_a_dump_that_was_cut_short_gives_what_it_has(
-    db: fjord.Database, to: tuple[str, str], tmp_path: Path
-) -> None:
-    path = tmp_path / "dump.sql"
-    path.write_bytes(dump(3)[:-20])
-    done = run("jobs", "import", "pages", "--mysql-dump", str(path), "--json", *to)
-    assert (done.exit_code, found(done)[0]["imported"]) == (1, 2)
-    assert "line 4 in the middle of an INSERT: it was cut short" in done.stderr
-    assert len(jobs(db)) == 2
 
 
 def test_a_packed_dump_is_unpacked(db: fjord.Database, to: tuple[str, str], tmp_path: Path) -> None:

@@ -183,33 +183,6 @@ def test_a_live_table_is_read_in_pages(
     assert sorted(jobs(db)) == sorted(wanted(left))
 
 
-def test_bad_rows_of_a_live_table_are_told_by_their_ids(
-    server: Server, db: fjord.Database, to: tuple[str, str]
-) -> None:
-    server.run("DELETE FROM journal", "ALTER TABLE journal ADD COLUMN remark TEXT")
-    bad = [
-        (1, "d", 300, NOW_US, "http://a/", None),
-        (2, "d", 1, NOW_US // 1_000_000, "http://b/", None),
-        (3, "d", 1, NOW_US, "", None),
-        (4, "d", 1, NOW_US, "http://d/" + "x" * 5000, None),
-        (5, "d", 1, NOW_US, "http://e/", None),
-        (6, "d", 1, NOW_US, "http://f/", 17),
-    ]
-    server.fill(bad, f"id, {COLUMNS}")
-    done = run("jobs", "import", "pages", "--sql", server.url, *to)
-    assert done.exit_code == 1
-    assert done.stderr.splitlines() == [
-        "columns of journal that are left out: remark",
-        "id 1: priority is 0 to 255, not 300",
-        f"id 2: key_start_date {NOW_US // 1_000_000} is no date in microseconds; is it in seconds?",
-        "id 3: uri is empty",
-        "id 4: uri has more than 1024 bytes",
-        "id 6: status 17 is no date in microseconds",
-        "1 row of journal imported, 5 bad rows",
-    ]
-    assert [job[0] for job in jobs(db)] == ["http://e/"]
-
-
 def test_what_is_wrong_with_a_database_is_told_without_the_password(
     server: Server, to: tuple[str, str]
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import fjord
 import fjord.aio
 from fjord.client.blocking.database import Database
-from fjord.errors import ExistsError, UnavailableError
+from fjord.errors import UnavailableError
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 
@@ -123,24 +123,6 @@ def test_a_job_that_is_done_while_it_is_cut_anywhere_is_not_stale(
             assert giver.count().taken == 0
 
         assert cut_everywhere(proxy, done) > 100
-
-
-@pytest.mark.req("FJ-44")
-def test_a_set_that_may_not_overwrite_does_not_meet_itself(
-    daemon: Daemon, proxy: CuttingProxy
-) -> None:
-    with fjord.connect(proxy.url) as db, fjord.connect(daemon.url) as other:
-        kv = db.kv("once")
-        numbers = itertools.count(100_000)  # keys of one length
-
-        def set_new() -> None:
-            number = next(numbers)
-            kv.set(f"key-{number}", number, overwrite=False)
-            assert other.kv("once").get(f"key-{number}") == number
-
-        assert cut_everywhere(proxy, set_new) > 100
-        with pytest.raises(ExistsError):
-            kv.set("key-100000", 1, overwrite=False)
 
 
 def test_many_tasks_on_a_connection_that_is_cut_all_over_count_right(proxy: CuttingProxy) -> None:

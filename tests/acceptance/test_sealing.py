@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord import history
 from tests.acceptance.daemon import Daemon
 
 SECONDS_MAX = 60.0
@@ -219,29 +218,6 @@ def test_a_damaged_block_is_refused_by_its_name_and_the_rest_goes_on(
     events.append(b"3000 ")
     assert first.rows == 1000
     assert "what was asked for is damaged" in daemon.log()
-
-
-@pytest.mark.req("JQ-13")
-def test_a_start_says_which_blocks_are_missing_and_serves_the_rest(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        events = db.create_stream("events", block_rows=1000)
-        fill(events, 0, 2000)
-        seal(db)
-        first, second = db.blocks("events")
-    daemon.stop()
-    for path in (history.data_path(first.name), history.metadata_path(first.name)):
-        (daemon.path / "blocks" / path).unlink()
-    daemon.start()
-    with fjord.connect(daemon.url) as db:
-        until(db, lambda: db.ping() and "blocks are missing" in daemon.log())
-        events = db.stream("events")
-        with pytest.raises(fjord.RefusedError, match="not where it should be") as refused:
-            events.reader().read(10)
-        assert first.name in str(refused.value)
-        assert len(events.reader(start=second.first).read(2000)) == 1000
-    (line,) = [line for line in daemon.log().splitlines() if "blocks are missing" in line]
-    assert "count=1" in line
-    assert first.name in line
 
 
 @pytest.mark.req("JQ-13")

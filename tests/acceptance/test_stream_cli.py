@@ -94,19 +94,6 @@ def test_many_lines_are_few_commits(to: tuple[str, str], db: fjord.Database) -> 
     assert counted == 30_000
 
 
-def test_lines_are_appended_as_they_come(to: tuple[str, str], db: fjord.Database) -> None:
-    db.create_stream("pipe")
-    one = started("stream", "append", "pipe", "--json", *to)
-    assert one.stdin is not None
-    reader = db.stream("pipe").reader()
-    for text in ("a", "b"):
-        one.stdin.write(f"{text}\n")
-        one.stdin.flush()
-        assert [message.value for message in reader.read(wait=50)] == [text]
-    out, _ = one.communicate(timeout=60)
-    assert (one.returncode, json.loads(out)["appended"]) == (0, 2)
-
-
 # -- where reading begins, and how it goes on -----------------------------------------------------
 
 
@@ -129,21 +116,6 @@ def test_reading_begins_where_it_is_said(
     assert begin("end") == []
     assert begin(str(second)) == [second]
     assert begin(two.at.isoformat()) == [second]
-
-
-def test_a_subscriber_stays_unless_it_is_acknowledged(
-    to: tuple[str, str], db: fjord.Database
-) -> None:
-    db.stream("marks").append_many([b"1", b"2", b"3"])
-    words = ("stream", "read", "marks", "--subscriber", "s", "--json", *to)
-    assert len(found(run(*words, "--no-ack"))) == 3
-    (first, _) = found(run(*words, "--no-ack", "-n", "2"))
-    moved = run("stream", "ack", "marks", "s", str(first["seq"]), "--json", *to)
-    assert found(moved) == [{"table": "marks", "name": "s", "seq": first["seq"]}]
-    assert len(found(run(*words))) == 2
-    assert found(run(*words)) == []
-    far = run("stream", "ack", "marks", "s", str(2**62), *to)
-    assert (far.exit_code, "BAD_RANGE" in far.stderr) == (1, True)
 
 
 @pytest.mark.req("KY-02")
@@ -228,13 +200,6 @@ def test_a_table_that_is_not_there_is_said(to: tuple[str, str], verb: str) -> No
     done = run("stream", verb, "mispelt", *to)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "mispelt" in done.stderr
-
-
-def test_a_table_of_another_kind_is_refused(to: tuple[str, str], db: fjord.Database) -> None:
-    db.kv("settings").set("a", 1)
-    for words in (("append", "settings", "x"), ("read", "settings"), ("tail", "settings")):
-        done = run("stream", *words, *to)
-        assert (done.exit_code, "WRONG_KIND" in done.stderr) == (1, True)
 
 
 def test_a_directory_is_used_without_a_daemon(tmp_path: Path) -> None:

@@ -77,35 +77,6 @@ def test_all_who_wait_at_the_end_get_what_is_appended(
     assert (stats["parked_waits"], stats["subscribers"]) == (0, 8)
 
 
-def test_the_stop_answers_all_who_wait(
-    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
-) -> None:
-    db.create_stream("events")
-    waiting = [
-        pool.submit(read_end, daemon.url, f"reader-{number}", SECONDS_MAX) for number in range(3)
-    ]
-    parked(db, 3)
-    begun = time.monotonic()
-    assert daemon.stop() == 0
-    assert time.monotonic() - begun < SECONDS_MAX / 2
-    assert wait_all(waiting) == [[], [], []]
-
-
-def test_a_reader_that_goes_away_leaves_nothing_behind(
-    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
-) -> None:
-    events = db.create_stream("events")
-    with fjord.connect(daemon.url) as other:
-        reader = other.stream("events").reader(start="end")
-        waiting = pool.submit(lambda: reader.read(wait=SECONDS_MAX))
-        parked(db, 1)
-    with pytest.raises(fjord.ClosedError):
-        waiting.result(SECONDS_MAX)
-    parked(db, 0)
-    events.append(b"a")
-    assert db.stats()["connections"] == 1
-
-
 # -- restarts -------------------------------------------------------------------------------------
 
 

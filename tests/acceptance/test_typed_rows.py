@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
 
 import fjord
 import fjord.aio
 from fjord.cli.commands import app
-from fjord.declared.schema import Schema
 from tests.acceptance.daemon import Daemon
-from tests.unit.declared.test_rows import _same, filled
 
 COLUMNS: Any = {
     "uri": ("string", True),
@@ -131,51 +127,6 @@ def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     ] * 2
     (got,) = cli(daemon, "stream", "get", "latest", ROW["uri"])
     assert got["value"] == json.loads(TEXT)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("push", "refused", "--row", '{"uri": 5}'), "is string (text), not 5, a whole number"),
-        (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' is there twice"),
-        (("push", "refused", "key", "--row", '{"uri": "a"}'), "give --row alone"),
-        (("push", "refused", "key", "value"), "this table takes rows of its columns"),
-        (("push", "refused", "key", "value", "--row", "{}"), "--row is the value"),
-        (("stream", "append", "none", "--row", "{}"), "has no declared columns"),
-        (("stream", "append", "none", "value", "--row", "{}"), "give nothing else"),
-    ],
-)
-def test_what_is_no_row_is_told_in_the_shell(
-    daemon: Daemon, words: tuple[str, ...], said: str
-) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("refused", columns=COLUMNS, key="uri")
-    result = CliRunner().invoke(app, [*words, "--to", daemon.url])
-    assert result.exit_code != 0
-    assert said in " ".join(result.output.split())
-
-
-@pytest.mark.req("SJ-17", "SJ-30")
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(filled())
-def test_any_rows_of_any_columns_come_back(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
-    made, rows = sample
-    declared: Any = {"columns": made.columns, "key": made.key}
-    with tempfile.TemporaryDirectory() as directory:
-        with fjord.open(directory) as db:
-            db.create_jobs("jobs", merge=False, **declared).push_many(values=rows)
-            db.create_stream("stream", **declared).append_many(rows)
-        with fjord.open(directory) as db:
-            found = [job.value for job in db.jobs("jobs").next(10)]
-            assert _all_same(found, rows)
-            assert _all_same(db.stream("stream").read().values, rows)
-
-
-def _all_same(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bool:
-    return len(found) == len(rows) and all(
-        one.keys() == row.keys() and all(_same(one[name], row[name]) for name in row)
-        for one, row in zip(found, rows, strict=True)
-    )
 
 
 @pytest.mark.req("SJ-04")

@@ -25,7 +25,7 @@ from fjord.wire.wakeups import EVERYBODY
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.forward_process import Forwarding
 from tests.acceptance.shell import run
-from tests.acceptance.wake_proxy import Mess, WakeProxy, free_port, lose
+from tests.acceptance.wake_proxy import Mess, WakeProxy, free_port
 
 HOUR = 3600
 SECONDS_MAX = 60.0  # after which something hangs
@@ -108,25 +108,6 @@ def test_workers_without_a_request_on_the_server_are_woken(tmp_path: Path, port:
         assert stats["wakeups_lost"] == 0
 
 
-def test_a_worker_that_hears_nothing_finds_all_jobs_by_asking(tmp_path: Path) -> None:
-    port = free_port()
-    with (
-        WakeProxy(("127.0.0.1", port), lose) as proxy,
-        Daemon(tmp_path / "data", "--wake", proxy.address) as daemon,
-        fjord.connect(daemon.url) as db,
-        working(
-            *("pages", "--exec", "true", "--to", daemon.url),
-            *("--wake", f"127.0.0.1:{port}", "--poll", "0.2"),
-        ) as worker,
-    ):
-        until_heard(port)
-        for number in range(5):
-            db.jobs("pages").push(f"page-{number}")
-            assert f'"page-{number}"' in done(worker, 1)[0]
-        assert db.stats()["wakeups"] > 0
-        assert proxy.passed == 0
-
-
 def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(tmp_path: Path) -> None:
     port = free_port()
     with (
@@ -173,16 +154,6 @@ def test_a_connection_that_was_idle_for_too_long_is_opened_again(tmp_path: Path,
                 pass
             db.jobs("pages").push("page")
         assert '"page"' in done(worker, 1)[0]
-
-
-def test_wakeups_go_on_after_a_restart(tmp_path: Path, port: int) -> None:
-    with Daemon(tmp_path / "data", "--wake", str(port)) as daemon:
-        with fjord.connect(daemon.url) as db:
-            db.jobs("pages").push("from before")
-        daemon.kill()
-        with fjord.Waker(port, tables=["pages"]) as waker:
-            daemon.start()
-            assert waker.wait(SECONDS_MAX)
 
 
 # -- off ------------------------------------------------------------------------------------------
@@ -270,19 +241,6 @@ def test_a_forwarder_that_hears_nothing_else_is_woken(
         if not has_flag:
             flag.rmdir()
         assert asyncio.run(forwarded(spool, daemon.url, port, HOUR)) == 3
-
-
-def test_a_forwarder_that_hears_no_wakeup_looks_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bell, "Doorbell", Deaf)
-    with (
-        WakeProxy(("127.0.0.1", free_port()), lose) as proxy,
-        Daemon(tmp_path / "data") as daemon,
-        fjord.spool(tmp_path / "spool", wake=proxy.address) as spool,
-    ):
-        assert asyncio.run(forwarded(spool, daemon.url, free_port(), 0.1)) == 3
-    assert proxy.passed == 0
 
 
 def test_a_forwarder_of_the_command_line_hears_wakeups_and_ends(tmp_path: Path, port: int) -> None:

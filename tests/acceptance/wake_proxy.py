@@ -20,10 +20,6 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
-def lose(datagram: bytes) -> Datagrams:
-    return []
-
-
 class Mess:
     """Loses a third, doubles a third, and lets some be overtaken by those behind them."""
 

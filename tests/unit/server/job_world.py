@@ -22,7 +22,6 @@ from tests.unit.engine.world import open_at
 from tests.unit.server.asking import Asker
 from tests.unit.server.sim_loop import SimLoop
 
-JOBS_KIND = 2
 SECOND_US = 1_000_000
 YEAR = 365 * 24 * 3600.0
 

@@ -62,14 +62,6 @@ def test_work_is_done_in_order_and_finished_on_the_loop(world: World) -> None:
     assert world.idle == 1
 
 
-def test_work_that_fails_says_why_and_others_go_on(world: World) -> None:
-    client = Asker()
-    world.put(client, "fails")
-    world.put(client, "a")
-    world.until(2)
-    assert world.done == [(None, "fails"), ("a", "")]
-
-
 def test_as_much_is_done_at_a_time_as_there_are_threads() -> None:
     world, client, event = World(2), Asker(), threading.Event()
     world.put(client, "slow", event)

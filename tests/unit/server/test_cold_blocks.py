@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from fjord.clock import SystemClock
-from fjord.commands import BlockList, CreateTable, Done, ListBlocks, SealNow
+from fjord.commands import CreateTable, Done, SealNow
 from fjord.server import sealer
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
@@ -25,20 +25,6 @@ class Waiter(Asker):
 
     def flush(self) -> None:
         self.is_answered.set()
-
-
-def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_path: Path) -> None:
-    location = str(tmp_path / "blocks")
-    engine = open_at(tmp_path)
-    assert isinstance(engine.run([append(b"a")])[0], Done)
-    attached = sealer.attach(engine)
-    assert attached is not None
-    assert attached.shelf.location == location
-    assert attached.cold.stats() == {}  # nothing is loaded yet
-    (listed,) = engine.run([ListBlocks(table="t")])
-    assert isinstance(listed, BlockList)
-    assert listed.location == location
-    engine.abandon()
 
 
 def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:

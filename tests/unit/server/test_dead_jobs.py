@@ -45,11 +45,3 @@ def test_jobs_that_died_are_worth_a_line(caplog: pytest.LogCaptureFixture) -> No
     assert said(caplog) == [("jobs are dead", {"table": "pages", "dead": 6, "new": 2})]
     assert world.counters.jobs_died == 8
     assert world.counters.jobs_died_by_table == {"pages": 7, "mails": 1}
-
-
-def test_a_table_that_is_dropped_takes_its_counter_with_it() -> None:
-    world = World()
-    world.write(pages=3)
-    world.write()
-    assert world.counters.jobs_died_by_table == {}
-    assert world.counters.jobs_died == 3

@@ -67,12 +67,6 @@ def test_a_page_is_answered_and_the_connection_closed() -> None:
     assert body == b"up 1\n"
 
 
-def test_a_request_may_come_byte_by_byte() -> None:
-    request = get("/healthz")
-    assert ask(*(request[at : at + 1] for at in range(len(request)))).endswith(b"stopping\n")
-    assert ask(request[:-1]) == b""
-
-
 @pytest.mark.parametrize(
     ("request_", "status"),
     [

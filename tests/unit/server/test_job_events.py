@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import ARRIVED, DUE, Bury, Changed, Nop
+from fjord.commands import ARRIVED, DUE, Bury, Changed
 from fjord.errors import DurabilityError
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.server.job_world import SECOND_US, Client, World, job_world
@@ -58,17 +58,6 @@ def test_listeners_are_told_at_the_very_moment_of_a_process_date(world: World) -
     world.loop.pass_time(3600)
     assert len(ear.told) == 2
     assert world.ran.total() == ran  # nobody asked for it
-
-
-def test_a_date_is_told_even_if_a_worker_takes_the_job_at_that_moment(world: World) -> None:
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    (worker,) = world.workers(1)
-    world.loop.pass_time(5)
-    world.settle(worker)
-    assert worker.jobs == [b"key"]
-    assert said(ear) == [DUE]
 
 
 def test_who_listens_no_more_is_told_no_more(world: World) -> None:
@@ -125,19 +114,6 @@ def test_what_is_told_of_a_date_waits_for_the_sync_that_is_under_way(world: Worl
     assert ear.told == []
     world.loop.until(lambda: len(other.sent) == 2)
     assert said(ear) == [ARRIVED, DUE]
-
-
-def test_what_is_told_does_not_wait_for_a_group_that_nobody_is_there_for(world: World) -> None:
-    ear, slow = world.client(), world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    slow.is_stalled = True
-    world.committer.submit(slow, None, Nop())
-    world.committer._tell_soon(world.committer.listeners.reach(world.clock.wall_us() + 10**7))
-    assert ear.told == []
-    world.loop.run()
-    assert said(ear) == [DUE]
-    assert slow.replies == []
 
 
 def test_many_writes_are_one_look_for_dead_jobs_and_none_is_none(

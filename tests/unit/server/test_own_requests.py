@@ -94,11 +94,6 @@ def test_what_has_a_number_gets_the_name_that_hello_said(peer: Peer, command: Co
     assert peer.commands == [Numbered(command=command, client=CLIENT, number=3)]
 
 
-def test_a_number_right_behind_hello_has_its_name(peer: Peer) -> None:
-    peer.send(*encode_request(Hello(client=CLIENT), 1), *encode_request(WRITE, 2, 1))
-    assert peer.commands[1] == Numbered(command=WRITE, client=CLIENT, number=1)
-
-
 @pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE])])
 def test_a_number_without_hello_is_refused(peer: Peer, command: Command) -> None:
     reply = ask(peer, command, number=1)
@@ -175,14 +170,6 @@ def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
     start = len(peer.wire.sent)
     tell(peer, changed(b"a"), changed(b"b"))
     assert told(peer, start) == [(1, b"a"), (2, b"b")]
-
-
-def test_a_refused_request_begins_nothing(peer: Peer) -> None:
-    get = Get(table="default", keys=Strings.of([b"b"]))
-    peer.send(seed_client.encode_request(get, 1, listens=True))
-    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
-    assert peer.world.source.watched.keys == set()
-    assert peer.world.listeners.keys == 0
 
 
 @pytest.mark.parametrize(

@@ -87,13 +87,6 @@ def world() -> Iterator[World]:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
-    client = Asker()
-    world.read(client, until=500)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING]
-
-
 @pytest.mark.req("JQ-09", "KY-13")
 def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> None:
     clients, others = world.readers(3), world.readers(2, table="other")
@@ -105,15 +98,6 @@ def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> No
     assert [client.replies for client in clients] == [[SOME]] * 3
     assert [client.replies for client in others] == [[]] * 2
     assert world.counters.parked_waits == 2
-
-
-def test_who_is_woken_in_vain_waits_on(world: World) -> None:
-    (client,) = world.readers(1)
-    world.appended = {"t"}
-    world.run(DONE)
-    world.run(NOTHING)
-    assert client.replies == []
-    assert world.loop.waits() == [60]
 
 
 def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
@@ -138,16 +122,6 @@ def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
     world.run(DONE)
     assert world.submitted == []
     assert world.counters.parked_waits == 0
-
-
-def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world: World) -> None:
-    client = Asker()
-    world.read(client)
-    client.is_open = False
-    world.reads.drop(client)
-    assert len(client.forgotten) == 0
-    world.run(NOTHING)
-    assert len(client.forgotten) == 1
 
 
 def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
@@ -223,17 +197,6 @@ def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None
     assert isinstance(refusal, Refusal)
     assert refusal.code is Code.FAILED
     assert found == SOME
-
-
-def test_a_block_that_was_read_for_somebody_who_is_gone_is_forgotten(world: World) -> None:
-    client = Asker()
-    world.blocks = Blocks(SOME)
-    world.read(client)
-    world.run(WHERE)
-    client.is_open = False
-    world.loop.until(lambda: len(client.forgotten) == 1)
-    assert client.replies == []
-    assert world.blocks.rested == [("t", "s")]
 
 
 def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:

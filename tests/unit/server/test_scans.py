@@ -14,7 +14,6 @@ from fjord.server import committer
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, write
 
-ALL = Scan(table=TABLE, start_seq=1, end_seq=0)
 ARROW = Scan(table=TABLE, start_seq=1, end_seq=0, arrow=True, columns=["key", "value"])
 
 

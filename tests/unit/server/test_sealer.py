@@ -25,7 +25,6 @@ from tests.unit.server.asking import Asker
 from tests.unit.server.sim_loop import SimLoop
 
 DONE = Done(master=bytes(16), seq=1)
-SECOND_US = 1_000_000
 PLAN = SealPlan(bytes(16), [SealedRange(7, "t", 3, 1, 50, 1, 1000)])
 
 
@@ -132,17 +131,6 @@ def test_what_is_due_is_sealed_a_moment_after_it_was_written(
     world.loop.pass_time(10)
     assert world.written == 1
     assert world.loop.waits() == []
-
-
-def test_a_date_is_waited_for(world: World) -> None:
-    world.due = world.clock.wall_us() + 100 * SECOND_US
-    world.sealer.look_soon()
-    world.loop.pass_time(99.9)
-    assert world.written == 0
-    assert world.loop.rings == 4  # a second, and each 30 seconds: the clock may be set
-    world.loop.pass_time(1)
-    world.finish()
-    assert world.written == 1
 
 
 def test_a_failure_is_logged_and_tried_again(

@@ -8,10 +8,9 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Lock, Nop, Page, Range
+from fjord.commands import Entries, Lock, Nop, Page, Range
 from fjord.errors import Code
 from fjord.server.sessions import Bounds
-from fjord.wire import Function
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
 
@@ -25,10 +24,6 @@ def peer() -> Peer:
 
 def nop(identifier: int) -> bytes:
     return seed_client.encode_request(Nop(), identifier)
-
-
-def get(identifier: int) -> bytes:
-    return seed_client.encode_request(Get(table="default", keys=Strings.of([b"key"])), identifier)
 
 
 def test_requests_are_submitted_in_order_and_answered(peer: Peer) -> None:
@@ -83,28 +78,6 @@ def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None
     assert peer.world.shared.counters.closed == {Code.BAD_MAGIC: 1}
 
 
-def test_what_goes_in_and_out_is_counted(peer: Peer) -> None:
-    peer.send(nop(1), nop(2), get(3))
-    peer.world.answer_all(
-        Entries(
-            types=b"\1",
-            values=Strings.of([b"value"]),
-            timestamps_us=[1],
-            expires_at_us=[0],
-            states=b"\0",
-            created_us=[1],
-            accessed_us=[0],
-            ttls_us=[0],
-        )
-    )
-    counters = peer.world.shared.counters
-    assert counters.requests[Function.NOP] == 2
-    assert counters.requests[Function.GET] == 1
-    assert counters.received_bytes == 2 * len(nop(1)) + len(get(3))
-    assert counters.sent_bytes == len(peer.wire.sent)
-    assert counters.connections == 1
-
-
 def test_a_page_that_goes_on_ends_with_a_cursor_that_comes_back(peer: Peer) -> None:
     peer.send(seed_client.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
     empty = Entries(
@@ -136,17 +109,6 @@ def test_a_message_that_is_not_finished_in_time_ends_the_session(peer: Peer) -> 
     assert not peer.wire.is_open
 
 
-def test_a_busy_peer_whose_messages_are_always_cut_somewhere_is_left_alone(peer: Peer) -> None:
-    rest = b""
-    for identifier in range(1, 100):
-        message = nop(identifier)
-        peer.send(rest, message[:9])
-        rest = message[9:]
-        peer.world.pass_time(1)
-        peer.world.answer_all()
-    assert peer.wire.is_open
-
-
 def test_a_peer_that_asks_nothing_for_long_is_told_to_come_again(peer: Peer) -> None:
     peer.send(nop(1))
     peer.world.answer_all()
@@ -159,12 +121,6 @@ def test_a_peer_that_asks_nothing_for_long_is_told_to_come_again(peer: Peer) -> 
     peer.world.pass_time(3)
     assert b"IDLE_TIMEOUT" in peer.wire.sent
     assert not peer.wire.is_open
-
-
-def test_a_peer_that_waits_for_an_answer_is_not_idle(peer: Peer) -> None:
-    peer.send(nop(1))
-    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
-    assert peer.wire.is_open
 
 
 def test_a_peer_that_takes_nothing_is_cut_off_with_what_waits_for_it(peer: Peer) -> None:

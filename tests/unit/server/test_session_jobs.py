@@ -93,15 +93,6 @@ def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
     assert peer.world.shared.counters.parked_waits == limits.IN_FLIGHT_MAX
 
 
-def test_a_message_cut_short_behind_a_wait_is_still_given_its_time_only(peer: Peer) -> None:
-    park(peer, 1)
-    peer.send(bytes(encode_request(WAITS, 2)[0][:5]))
-    peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
-    assert b"READ_TIMEOUT" in peer.wire.sent
-    assert not peer.wire.is_open
-    assert is_idle(peer)
-
-
 def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
     park(peer, 1, 2)
     arrive(peer)  # one of them is under way

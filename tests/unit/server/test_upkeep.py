@@ -158,11 +158,3 @@ def test_a_date_that_is_the_same_but_for_a_trifle_does_not_set_the_timer_again(
     world.due_in(4.9999)
     world.upkeep_of.note_writes()
     assert world.waits() == [5]
-
-
-def test_a_stop_asks_for_nothing_more(world: World) -> None:
-    world.due_in(1)
-    world.upkeep_of.plan()
-    world.upkeep_of.stop()
-    world.upkeep_of.note_writes()
-    assert world.waits() == []

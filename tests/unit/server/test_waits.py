@@ -105,13 +105,6 @@ def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: 
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_nobody_runs_while_nothing_comes(world: World) -> None:
-    world.park(*peers("abc"), seconds=3600)
-    world.loop.pass_time(3599)
-    assert world.submitted == []
-    assert world.loop.rings == 0
-
-
 def test_jobs_wake_as_many_as_they_are_and_the_first_ones(world: World) -> None:
     a, b, c, d = peers("abcd")
     world.park(a, b, c, d)
@@ -178,29 +171,7 @@ def test_time_counts_from_the_request_on(world: World) -> None:
     assert peer.sent == [taken()]
 
 
-def test_one_whose_time_ends_while_it_looks_is_answered(world: World) -> None:
-    a, b = peers("ab")
-    world.park(a, b, seconds=10)
-    world.arrive(1)
-    world.clock.advance(10)
-    world.run()
-    assert a.sent == [taken()]
-    assert b.sent == []
-
-
 # -- peers that are gone --------------------------------------------------------------------------
-
-
-def test_a_wait_is_forgotten_with_its_connection(world: World) -> None:
-    gone, there = peers("ab")
-    world.park(gone, there)
-    gone.close()
-    world.waiting.drop(gone)
-    assert gone.forgotten == [1]
-    world.arrive(1)
-    assert world.woken == ["b"]
-    world.loop.pass_time(60)
-    assert gone.answers == []
 
 
 def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: World) -> None:
@@ -333,11 +304,3 @@ def test_a_stop_answers_all_who_wait(world: World) -> None:
     assert c.sent == [taken()]
     assert world.loop.waits() == []
     assert world.counters.parked_waits == 0
-
-
-def test_nobody_waits_after_a_stop(world: World) -> None:
-    peer = Asker()
-    world.waiting.stop()
-    world.next(peer)
-    world.run()
-    assert peer.sent == [taken()]

@@ -108,13 +108,6 @@ def test_sending_takes_a_share_of_the_time_and_no_table_is_forgotten(
     assert pace.wakeups._resting == {}
 
 
-def test_nothing_is_sent_after_the_end(pace: Pace) -> None:
-    pace.tell("a")
-    pace.tell("a")
-    pace.wakeups.close()
-    assert pace.pass_time(1) == []
-
-
 # -- what is told ---------------------------------------------------------------------------------
 
 
@@ -229,14 +222,3 @@ def test_what_cannot_be_sent_is_counted_and_told_of(caplog: pytest.LogCaptureFix
     assert (counters.wakeups, counters.wakeups_lost) == (1, 1)
     (record,) = caplog.records
     assert record.getMessage() == "a wake-up could not be sent"
-
-
-def test_nobody_who_hears_is_no_error() -> None:
-    with bound("127.0.0.1") as gone:
-        address = gone.getsockname()
-    counters = Counters()
-    sender = Sender([address], 7, counters)
-    for _ in range(10):
-        sender.send("t", What.DUE)
-    sender.close()
-    assert counters.wakeups == 10

@@ -14,10 +14,8 @@ from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.errors import Code
 from fjord.history import Block
-from fjord.jobs import Settings as JobSettings
 from fjord.kinds import Kind
 from fjord.server.sealer import ColdBlocks, WarmUp
-from fjord.streams import Mode, Settings
 from fjord.tables.state import Table
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
@@ -117,15 +115,3 @@ def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture
     (record,) = caplog.records
     assert record.message == "blocks are missing"
     assert record.fields == {"count": 3, "first": "t-7/2, u-7/1, u-7/2"}  # type: ignore[attr-defined] # set by `logs`
-
-
-def test_what_is_no_log_is_left_alone() -> None:
-    world = World()
-    world.tables = {
-        "jobs": table("jobs", Kind.JOBS, JobSettings(merge=False).encode()),
-        "latest": table("latest", settings=Settings(mode=Mode.LATEST).encode()),
-        "plain": table("plain", Kind.JOBS),
-    }
-    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
-    assert world.warm_up() == []
-    assert world.listed == []
