@@ -289,20 +289,6 @@ def test_an_identifier_in_use_is_refused_and_the_first_request_answered(bad: Raw
     assert errors == [b"", b"DUPLICATE_ID"]
 
 
-def test_a_lock_ends_with_its_connection(daemon: Daemon, bad: Raw) -> None:
-    with Raw(daemon.port) as holder:
-        assert holder.code(head(Function.LOCK) + key(b"locked")) == ""
-        assert holder.code(head(Function.LOCK) + key(b"locked")) == "LOCKED"
-        assert bad.code(head(Function.UNLOCK) + key(b"locked")) == "NOT_OWNER"
-        assert bad.code(set_(b"locked", STRING, b"x")) == "LOCKED"
-        holder.send(head(Function.QUIT))
-        holder.reply()
-        assert holder.next() is None
-    while bad.code(set_(b"locked", STRING, b"x")) == "LOCKED":
-        pass  # the daemon learns of the end a moment later
-    assert bad.ask(get(b"locked")).data == b"x"
-
-
 def test_errors_say_nothing_of_files_and_echo_no_payload(bad: Raw, daemon: Daemon) -> None:
     for message in itertools.chain.from_iterable(KEPT.values()):
         error = bad.ask(message).error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -41,19 +40,6 @@ def test_stats_tell_of_the_dead_and_how_to_look_at_them(dead: str, to: tuple[str
     assert len(shown.stdout.splitlines()) == 6
     numbers = found(run("stats", "--json", *to))[0]
     assert numbers["jobs_dead"] >= 6
-
-
-def test_stats_of_a_directory_tell_of_the_dead(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path))
-    with fjord.open(tmp_path) as db:
-        for number in range(12):
-            db.jobs(f"t{number:02}").push("key")
-            assert db.jobs(f"t{number:02}").bury("key")
-        db.jobs("well").push("key")
-    told = run("stats", *data).stderr.splitlines()
-    assert told[0] == f"alert: 1 dead job in t00; see: fjord jobs dead t00 {' '.join(data)}"
-    assert (len(told), told[-1]) == (11, "alert: dead jobs in 2 more tables")
-    assert run("stats", "--json", *data).stderr == ""
 
 
 @pytest.mark.parametrize(

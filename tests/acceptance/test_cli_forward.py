@@ -178,26 +178,9 @@ def test_wrong_use_is_told(tmp_path: Path, words: list[str], said: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_directory_is_told(daemon: Daemon, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no directory")
-    for name, reason in (("none", "No such file or directory"), ("file", "Not a directory")):
-        done = once(tmp_path / name, daemon.url)
-        assert done.returncode == 2
-        assert f"{name} cannot be used as a spool: {reason}" in done.stderr
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.root
 def test_a_spool_of_somebody_else_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     os.chown(made(tmp_path), 12345, -1)
     for done in (once(tmp_path, daemon.url), run("spool", "push", tmp_path, "jobs", "key")):
         assert done.returncode == 2
         assert "belongs to user 12345; run this as that user" in done.stderr
-
-
-def test_an_address_that_is_taken_is_an_error(daemon: Daemon, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        done = once(made(tmp_path), daemon.url, "--http", port)
-    assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

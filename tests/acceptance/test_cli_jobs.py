@@ -129,14 +129,6 @@ def test_all_jobs_tables_are_listed(tmp_path: Path) -> None:
     assert shown == f"empty\t0\t0\t0\t\nfull\t2\t1\t1\t{due.isoformat()}\n"
 
 
-@pytest.mark.parametrize("verb", ["count", "peek", "taken", "dead"])
-def test_a_table_that_is_not_there_is_said(to: tuple[str, str], verb: str) -> None:
-    done = run("jobs", verb, "mispelt", *to)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "mispelt" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_waiting_jobs_are_changed_by_key(to: tuple[str, str], db: fjord.Database) -> None:
     jobs = db.jobs("changed")
     jobs.push_many(keys=["a", "b", "c", "d"], delay=1000)

@@ -78,22 +78,6 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
     assert run("dump", spool, "--aside").stdout == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--priority", "urgent"], "urgent is no priority"),
-        (["--delay", "-1"], "-1 is not within 0 to 31622400 seconds"),
-        (["--period", "0.5"], "0.5 is not within 1 to 604800 seconds"),
-        (["-", "--type", "integer"], "is no integer"),
-    ],
-)
-def test_a_bad_option_writes_nothing(tmp_path: Path, words: list[str], said: str) -> None:
-    result = run("push", tmp_path / "spool", "pages", "key", *words)
-    assert result.exit_code == 2
-    assert said in " ".join(result.stderr.replace("│", " ").split())
-    assert not (tmp_path / "spool").exists()
-
-
 @pytest.mark.parametrize("verb", ["status", "dump", "verify", "retry"])
 def test_what_is_no_spool_is_told(tmp_path: Path, verb: str) -> None:
     result = run(verb, tmp_path / "none")

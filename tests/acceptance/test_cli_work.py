@@ -234,22 +234,6 @@ def test_a_command_whose_lease_is_lost_is_ended(
     assert (code, objects(out)[0]["result"]) == (1, "lost")
 
 
-@pytest.mark.req("SJ-12")
-def test_the_job_of_a_worker_that_was_killed_comes_back(
-    daemon: Daemon, db: fjord.Database, gate: Gate
-) -> None:
-    jobs = db.jobs("killed")
-    jobs.push("key")
-    words = ("killed", "--exec", gate.command, "--lease", "3")
-    with working(*words, "--to", daemon.url) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.kill()
-        worker.wait(timeout=SECONDS_MAX)
-        gate.let_go()  # the command was left behind
-    (again,) = jobs.next(wait=30)
-    assert (again.key, again.timeouts) == ("key", 1)
-
-
 # -- many, and the end ----------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,30 +47,6 @@ def test_a_value_keeps_its_other_keys_when_one_is_renamed(tmp_path: Path, where:
                 assert seed.code(rename) == ""
                 assert [seed.code(raw.get(name)) for name in (b"seed", b"uri", b"id")] == [""] * 3
                 assert seed.code(raw.get(b"sort3")) == "NOT_FOUND"
-
-
-@pytest.mark.req("FJ-44")
-def test_a_listener_in_a_thread_hears_every_change_in_order(db: Database) -> None:
-    kv = db.kv("heard")
-    changes = kv.listen("a", "b")
-    heard: list[tuple[object, object]] = []
-    thread = threading.Thread(
-        target=lambda: heard.extend((change.key, change.value) for change in changes)
-    )
-    thread.start()
-    for number in range(50):
-        kv.set("a", number)
-    kv.set("c", "not this")
-    kv.delete("a")
-    with kv.listen("end") as own:  # what comes last is told last
-        kv.set("b", "last")
-        kv.set("end", 1)
-        assert own.wait(20) is not None
-    while len(heard) < 52 and thread.is_alive():
-        thread.join(0.01)
-    changes.close()
-    thread.join(timeout=20)
-    assert heard == [*(("a", number) for number in range(50)), ("a", None), ("b", "last")]
 
 
 @pytest.mark.req("FJ-35")

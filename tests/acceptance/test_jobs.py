@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -241,23 +240,3 @@ def test_leases_dates_and_the_dead_outlive_a_kill(tmp_path: Path) -> None:
                 assert len(jobs.next(wait=0.1)) == 0
             assert jobs.done_many([taken["b"].xid]) == [taken["b"].xid]
             assert jobs.count() == (1, 0, 2)
-
-
-def test_a_worker_goes_on_through_a_kill(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as own, fjord.connect(own.url) as db:
-        jobs = db.jobs("loop")
-        jobs.push_many(keys=[f"key-{number}" for number in range(60)])
-        stop, done = threading.Event(), []
-
-        def handle(job: Job) -> None:
-            done.append(job.key)
-            if len(done) in (15, 35):
-                port = own.port
-                own.kill()
-                own.start(port)
-            if len(done) == 60:
-                stop.set()
-
-        assert jobs.run(handle, stop=stop, wait=1) == 60
-        assert len(set(done)) == 60
-        assert jobs.count() == (0, 0, 0)

@@ -155,19 +155,6 @@ def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
     assert [job[0] for job in jobs(db)] == ["http://x/0", "http://x/1", "last"]
 
 
-def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
-    db: fjord.Database, to: tuple[str, str]
-) -> None:
-    db.create_jobs("typed", columns={"uri": "string"})
-    done = run("jobs", "import", "typed", "--mysql-dump", "-", *to, text=dump(3))
-    assert done.exit_code == 1
-    assert done.stderr == (
-        "fjord: table typed takes rows of its own columns, and those of a journal table are "
-        "others; import into a table without columns\n"
-    )
-    assert db.jobs("typed").count() == (0, 0, 0)
-
-
 def test_a_packed_dump_is_unpacked(db: fjord.Database, to: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "dump.sql.gz"
     path.write_bytes(gzip.compress(dump(20_000)))

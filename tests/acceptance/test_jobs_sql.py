@@ -183,22 +183,6 @@ def test_a_live_table_is_read_in_pages(
     assert sorted(jobs(db)) == sorted(wanted(left))
 
 
-def test_what_is_wrong_with_a_database_is_told_without_the_password(
-    server: Server, to: tuple[str, str]
-) -> None:
-    wrong = server.url.replace(databases.URL_PASSWORD, "another-secret")
-    refused = run("jobs", "import", "pages", "--sql", wrong, *to)
-    missing = run("jobs", "import", "pages", "--sql", server.url, "--sql-table", "nothing", *to)
-    server.run("DROP TABLE IF EXISTS other", "CREATE TABLE other (id INT, uri TEXT)")
-    other = run("jobs", "import", "pages", "--sql", server.url, "--sql-table", "other", *to)
-    for done in (refused, missing, other):
-        assert done.exit_code == 1
-        assert "another-secret" not in done.output
-        assert databases.PASSWORD not in done.output
-    assert "nothing" in missing.stderr
-    assert "has no column domain, priority, key_start_date, status" in other.stderr
-
-
 # -- to a database --------------------------------------------------------------------------------
 
 

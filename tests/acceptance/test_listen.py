@@ -11,15 +11,12 @@ from fjord.commands import Entries
 from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.raw import (
-    DATA,
-    LISTEN,
     OVERWRITE,
     PERSIST,
     STRING,
     TIMEOUT,
     VALUE_8,
     Raw,
-    get,
     head,
     key,
     now_us,
@@ -64,16 +61,6 @@ def test_a_listener_is_told_of_every_change(ear: Raw, writer: Raw) -> None:
     assert gone.timestamp_us >= one.timestamp_us
 
 
-@pytest.mark.req("FJ-44")
-def test_a_set_and_a_get_may_ask_for_the_changes_after_them(ear: Raw, writer: Raw) -> None:
-    assert ear.code(set_(b"cached", STRING, b"mine", LISTEN, identifier=8)) == ""
-    assert ear.ask(get(b"cached", DATA | LISTEN, identifier=9)).data == b"mine"
-    assert writer.code(set_(b"cached", STRING, b"new")) == ""
-    changes = [ear.change(), ear.change()]
-    assert sorted(change.identifier for change in changes) == [8, 9]
-    assert {change.value for change in changes} == {b"new"}
-
-
 def test_a_value_that_expires_is_told_without_anybody_asking(ear: Raw, writer: Raw) -> None:
     assert ear.code(listen(b"short")) == ""
     expires = now_us() + 300_000
@@ -84,16 +71,6 @@ def test_a_value_that_expires_is_told_without_anybody_asking(ear: Raw, writer: R
     assert (there.value, there.expires_at_us) == (b"v", expires)
     assert gone.type == Entries.MISSING
     assert now_us() >= expires
-
-
-def test_a_write_before_the_listen_of_the_same_connection_is_not_told(ear: Raw) -> None:
-    ear.send(
-        set_(b"mine", STRING, b"before", identifier=1),
-        listen(b"mine", 2),
-        set_(b"mine", STRING, b"after", identifier=3),
-    )
-    assert [ear.reply().identifier for _ in range(3)] == [1, 2, 3]
-    assert ear.change().value == b"after"
 
 
 def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, writer: Raw) -> None:

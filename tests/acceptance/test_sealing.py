@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -256,20 +255,3 @@ def test_without_the_libraries_a_daemon_works_and_seals_nothing(tmp_path: Path) 
 
 
 # -- embedded -------------------------------------------------------------------------------------
-
-
-def test_large_libraries_are_loaded_only_where_blocks_are_read(tmp_path: Path) -> None:
-    program = f"""if True:
-        import sys, fjord
-        with fjord.open({str(tmp_path)!r}) as db:
-            events = db.create_stream("events")
-            events.append(b"a")
-            assert len(events.reader().read()) == 1
-            assert not {{"pyarrow", "fsspec"}} & set(sys.modules)
-            db.seal()
-            assert "pyarrow" not in sys.modules  # it is the child who writes
-            assert len(events.reader().read()) == 1
-            print("fsspec" in sys.modules)
-    """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    assert (done.stdout, done.stderr) == (b"True\n", b"")

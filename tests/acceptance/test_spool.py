@@ -241,23 +241,6 @@ def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: P
     assert is_erased(path)
 
 
-@pytest.mark.req("FJ-25")
-def test_what_is_erased_is_not_sent_again_by_anybody(
-    daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    directory = tmp_path / "spool"
-    with opened(directory) as spool:
-        write_all(spool, tables, range(8))
-        assert forward(directory, daemon.url).records == 8
-        (path,) = spool_files(directory)
-        assert is_erased(path)
-        write_all(spool, tables, range(8, 12))
-    # A daemon that knows nothing of this file gets what is not erased.
-    with Daemon(tmp_path / "data") as other, fjord.connect(other.url) as db:
-        assert forward(directory, other.url).records == 4
-        check(db, tables, range(8, 12))
-
-
 @pytest.mark.req("FJ-26")
 def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_used_again(
     daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path

@@ -195,13 +195,6 @@ def test_a_name_that_is_mistyped_makes_no_subscriber(
 # -- what is wrong --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["read", "tail", "subscribers"])
-def test_a_table_that_is_not_there_is_said(to: tuple[str, str], verb: str) -> None:
-    done = run("stream", verb, "mispelt", *to)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "mispelt" in done.stderr
-
-
 def test_a_directory_is_used_without_a_daemon(tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "data"))
     assert run("stream", "append", "own", "a", "b", *data).exit_code == 0

@@ -102,15 +102,6 @@ def test_one_bad_row_of_a_batch_is_found_and_all_others_are_pushed(jobs: Jobs) -
     assert jobs.count().waiting == 97
 
 
-def test_many_batches_tell_of_their_progress(jobs: Jobs) -> None:
-    told: list[tuple[int, int | None]] = []
-    data = b"".join(b'{"key": "%04d"}\n' % number for number in range(2_500))
-    pushing = Pushing(jobs, lambda done, total: told.append((done, total)))
-    assert list(pushing.run(io.BytesIO(data), len(data))) == []
-    assert told == [(16 * 1_000, len(data)), (16 * 2_000, len(data))]
-    assert jobs.count().waiting == 2_500
-
-
 def test_a_line_that_is_too_long_is_passed_over(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,15 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from fjord import ops
 from fjord.cli.journal import app
-from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.layout import Clean, Layout, Owner
 from fjord.errors import CorruptionError
 from fjord.journal.reader import Journal
-from fjord.ops import Op, Opcode
 from fjord.testing import SimClock
 from tests.unit.engine.world import open_at, write
 from tests.unit.journal.test_inspect import commit, create_table
@@ -64,32 +61,6 @@ def test_dump_prints_json_and_only_what_is_wanted(data: Path) -> None:
     assert rows[0]["fields"]["type"] == "buffer"
     assert rows[0]["fields"]["value"] == {"base64": "dHdv"}
     assert rows[0]["at"] == "2023-11-14T22:13:20+00:00"
-
-
-@pytest.fixture
-def taken_over(tmp_path: Path) -> Path:
-    """Seqs 1, of a new writer who began behind seq 40, and 2, of a client."""
-    (tmp_path / "journal").mkdir()
-    writer = open_writer(tmp_path / "journal")
-    uuid, client = Strings.of([b"u" * 16]), Strings.of([b"c" * 15 + b"\xff"])
-    takeover = Op(Opcode.TAKEOVER, 0, 1, ((40,), uuid))
-    answered = Op(Opcode.ANSWERED, 0, 1, ((8,), (9,), client, Strings.of([b"ok"])))
-    commit(writer, ops.encode(takeover)[0], ops.encode(answered)[0], rows=2)
-    writer.close()
-    return tmp_path
-
-
-def test_dump_keeps_the_columns_of_a_row_apart_from_its_place(taken_over: Path) -> None:
-    lines = run("dump", "--data", taken_over, "--json").stdout.splitlines()
-    takeover, answered = [json.loads(line) for line in lines]
-    assert (takeover["seq"], answered["seq"]) == (1, 2)
-    assert takeover["fields"] == {"seq": 40, "uuid": {"base64": "dXV1dXV1dXV1dXV1dXV1dQ=="}}
-    assert answered["fields"] == {
-        "at_us": 8,
-        "number": 9,
-        "client": {"base64": "Y2NjY2NjY2NjY2NjY2Nj/w=="},
-        "answer": {"base64": "b2s="},
-    }
 
 
 def test_dump_goes_on_behind_damage_and_ends_with_2(data: Path) -> None:
@@ -138,14 +109,6 @@ def test_explain_names_the_bytes(data: Path) -> None:
     ]
     rows = run("explain", "--data", data, "--segment", "2", "--json").stdout.splitlines()
     assert json.loads(rows[0]) == {"offset": 0, "size": 8, "name": "magic", "value": "FJORDSEG"}
-
-
-def test_explain_of_a_byte_behind_the_file_is_wrong_use(data: Path) -> None:
-    size = segment_file(data / "journal").stat().st_size
-    assert run("explain", "--data", data, "--segment", "1", "--at", size - 1).exit_code == 0
-    result = run("explain", "--data", data, "--segment", "1", "--at", size)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert f"segment 1 has {size} bytes; there is no byte {size}" in result.stderr
 
 
 def test_repair_changes_nothing_without_yes(data: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,23 +32,6 @@ def test_a_file_that_fails_while_it_is_read_is_wrong_use() -> None:
             lines.opened(broken) as (file, _),
         ):
             list(read(file))
-
-
-def test_standard_input_that_is_a_directory_is_wrong_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    path.touch()
-    with open(path) as given:
-        directory = os.open(tmp_path, os.O_RDONLY)
-        os.dup2(directory, given.fileno())
-        os.close(directory)
-        monkeypatch.setattr(sys, "stdin", given)
-        with (
-            pytest.raises(UsageError, match="standard input cannot be read: Is a directory"),
-            lines.opened(lines.STDIN) as (file, _),
-        ):
-            list(lines.one_by_one(file))
 
 
 @pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"b": {"a": 1, "a": 2}}'])

@@ -46,21 +46,6 @@ def test_a_line_of_json_is_a_message(line: bytes, message: object) -> None:
     assert message_lines.in_json("usual")(line) == message
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
-        (b'{"priority": 1}', "a message has no priority; it has key, value"),
-        (b'{"key": 5}', "key is a string"),
-        (b'{"value": [1]}', "value is null"),
-    ],
-)
-def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        message_lines.in_json("")(line)
-
-
 def test_a_plain_line_is_a_value_of_its_type() -> None:
     assert message_lines.plain("k", TypeName.integer)(b"-7") == ("k", -7)
     assert message_lines.plain("", TypeName.buffer)(b"\xff") == ("", b"\xff")

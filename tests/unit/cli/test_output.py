@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from fjord.cli import output
 from fjord.cli.arguments import Node
-from fjord.client.entries import Change
 from fjord.text import escaped, type_name, value_text
-from fjord.values import Value
 from tests.unit.client.shell_calls import NOW
 
 
@@ -33,23 +31,6 @@ def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
 )
 def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> None:
     assert escaped(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "deleted", "type_", "shown"),
-    [
-        (b"z", False, "buffer", b"z"),
-        (True, False, "boolean", True),
-        (None, False, "void", None),
-        (None, True, None, None),
-    ],
-)
-def test_a_change_is_described(
-    value: Value, deleted: bool, type_: str | None, shown: object
-) -> None:
-    change = Change(key="k", value=value, deleted=deleted, written_at=NOW, expires_at=NOW)
-    described = output.describe_change(change)
-    assert (described["type"], described["value"], described["deleted"]) == (type_, shown, deleted)
 
 
 def test_rows_are_lines_with_tabs_or_objects(capsys: pytest.CaptureFixture[str]) -> None:

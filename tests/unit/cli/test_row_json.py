@@ -98,16 +98,6 @@ def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
     ]
 
 
-def test_rows_that_are_larger_than_their_lines_are_pushed_in_smaller_batches(
-    db: fjord.Database,
-) -> None:
-    wide: Any = {f"n{number}": "uint512" for number in range(256)}
-    jobs = db.create_jobs("wide", columns=wide, merge=False)
-    pushing = push.Pushing(jobs, lambda done, total: None, schema.read(wide))
-    assert list(pushing.run(in_lines([{"n1": 1}] * 600), None)) == []
-    assert jobs.count().waiting == pushing.pushed == 600
-
-
 def test_lines_of_messages_are_rows(db: fjord.Database) -> None:
     events = db.create_stream("events", columns=COLUMNS)
     read = stream.in_json("usual", PLAIN)

@@ -99,12 +99,3 @@ def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Pa
     (checked,) = survey.verify(str(tmp_path), ignore)
     assert (checked.waiting, checked.unknown, checked.is_damaged) == (1, 1, True)
     assert spool.checked_line(checked).endswith("1 waiting, 0 set aside, 1 unknown")
-
-
-def test_progress_goes_over_all_files(tmp_path: Path) -> None:
-    for name in ("07.spool", "08.spool"):
-        put(tmp_path, name, record(NOW_US))
-    seen: list[int] = []
-    assert len(list(survey.verify(str(tmp_path), lambda done, total: seen.append(done)))) == 2
-    total = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert seen == [total // 2, total]

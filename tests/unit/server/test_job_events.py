@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import ARRIVED, DUE, Bury, Changed
+from fjord.commands import ARRIVED, DUE, Bury
 from fjord.errors import DurabilityError
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.server.job_world import SECOND_US, Client, World, job_world
@@ -99,21 +99,6 @@ def test_dead_jobs_are_an_alert(world: World, caplog: pytest.LogCaptureFixture) 
     assert record.getMessage() == "jobs are dead"
     assert vars(record)["fields"] == {"table": TABLE, "dead": 2, "new": 2}
     assert world.counters.jobs_died_by_table == {TABLE: 2}
-
-
-def test_what_is_told_of_a_date_waits_for_the_sync_that_is_under_way(world: World) -> None:
-    ear, other = world.client(), world.client()
-    world.listen(ear)
-    now_us = world.clock.wall_us()
-    world.committer.submit(other, None, push(b"a", now_us=now_us, delay_us=2_000))
-    world.committer.submit(other, None, push(b"b", now_us=now_us, delay_us=2_000))
-    world.loop._ready.get().run()  # the group: a thread syncs it, and says so later
-    assert world.engine.job_counts()[TABLE] == (2, 0, 0)
-    tell: list[Changed] = world.committer.listeners.reach(now_us + 2_000)
-    world.committer._tell_soon(tell)
-    assert ear.told == []
-    world.loop.until(lambda: len(other.sent) == 2)
-    assert said(ear) == [ARRIVED, DUE]
 
 
 def test_many_writes_are_one_look_for_dead_jobs_and_none_is_none(

@@ -117,17 +117,6 @@ def test_what_upkeep_gives_back_is_handed_out_with_the_same_sync(world: World) -
     assert world.syncs - before == 1
 
 
-def test_a_lease_taken_after_the_clock_was_set_ahead_ends_in_time(world: World) -> None:
-    world.clock.jump(YEAR)
-    first, second = world.client(), world.client()
-    world.push(b"key")
-    world.next(first, wait=0, lease=10)
-    world.next(second)
-    world.loop.pass_time(10.1)
-    world.settle(second)
-    assert second.jobs == [b"key"]
-
-
 def test_jobs_of_a_connection_that_closed_are_given_back_at_once(world: World) -> None:
     """The NEXT ran, and its connection was closed while the sync was under way."""
     gone, heir = world.client(), world.client()

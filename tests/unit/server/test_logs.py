@@ -81,9 +81,3 @@ def test_a_line_that_comes_too_often_is_counted_and_the_count_is_said() -> None:
     later = record("closed", 100.0 + limits.LOG_WINDOW_SECONDS)
     assert seldom.filter(later)
     assert later.__dict__["left_out"] == 1000 - limits.LOG_LINES_MAX
-
-
-def test_kinds_without_end_do_not_fill_the_memory() -> None:
-    seldom = logs.Seldom()
-    assert all(seldom.filter(record(f"kind {number}", 1.0)) for number in range(5000))
-    assert len(seldom._kinds) <= 1000

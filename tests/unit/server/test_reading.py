@@ -8,23 +8,8 @@ from typing import Any
 
 import pytest
 
+from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Command,
-    Done,
-    InBlock,
-    Messages,
-    Numbered,
-    Position,
-    Read,
-    Refusal,
-    Replies,
-    Reply,
-    Rest,
-    Subscribe,
-    Unsubscribe,
-)
 from fjord.engine.cold import LazyCold
 from fjord.engine.news import NO_NEWS
 from fjord.errors import Code
@@ -36,8 +21,8 @@ from tests.unit.server.asking import Asker, Waiting
 SECOND_US = 1_000_000
 NOTHING = messages(500, 0)
 SOME = messages(510, 10, until=510)
-WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, crc=5)
-DONE = Done(master=bytes(16), seq=1)
+WHERE = commands.InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, crc=5)
+DONE = commands.Done(master=bytes(16), seq=1)
 
 
 class World(Waiting):
@@ -51,10 +36,10 @@ class World(Waiting):
 
     def read(self, client: Asker, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
         wait_us = round(wait * SECOND_US)
-        command = Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
+        command = commands.Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
         self.reads.begin(client, object(), command)
 
-    def run(self, reply: Reply) -> list[Command]:
+    def run(self, reply: commands.Reply) -> list[commands.Command]:
         """Answers all that was submitted, as a group; returns what it was."""
         group, self.submitted[:] = list(self.submitted), []
         appended, self.appended = self.appended, set()
@@ -93,8 +78,8 @@ def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> No
     assert world.counters.parked_waits == 5
     world.appended = {"t"}
     world.run(DONE)
-    commands = world.run(SOME)
-    assert [command.table for command in commands if isinstance(command, Read)] == ["t"] * 3
+    asked = world.run(SOME)
+    assert [command.table for command in asked if isinstance(command, commands.Read)] == ["t"] * 3
     assert [client.replies for client in clients] == [[SOME]] * 3
     assert [client.replies for client in others] == [[]] * 2
     assert world.counters.parked_waits == 2
@@ -111,38 +96,6 @@ def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
     assert world.loop.waits() == []
     assert world.loop.rings == 2
     assert world.counters.parked_waits == 0
-
-
-def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
-    (client,) = world.readers(1)
-    client.is_open, client.is_stalled = False, True
-    world.reads.drop(client)
-    assert len(client.forgotten) == 1
-    world.appended = {"t"}
-    world.run(DONE)
-    assert world.submitted == []
-    assert world.counters.parked_waits == 0
-
-
-def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
-    (client,) = world.readers(1)
-    world.read(client)
-    client.is_ending = True
-    world.reads.end(client)
-    assert (client.replies, len(client.sent)) == ([NOTHING], 1)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING, NOTHING]
-
-
-def test_at_the_stop_all_are_answered_with_what_they_have(world: World) -> None:
-    clients = world.readers(3)
-    world.reads.stop()
-    assert [(client.replies, len(client.sent)) for client in clients] == [([NOTHING], 1)] * 3
-    late = Asker()
-    world.read(late)
-    world.run(NOTHING)
-    assert late.replies == [NOTHING]
-    assert world.loop.waits() == []
 
 
 # -- blocks ---------------------------------------------------------------------------------------
@@ -165,7 +118,7 @@ def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
     world.run(WHERE)
     world.loop.until(lambda: bool(world.submitted))
     (command,) = world.run(NOTHING)
-    assert isinstance(command, Read)
+    assert isinstance(command, commands.Read)
     assert command.after == 100
     assert client.replies == []  # it waits there
     world.appended = {"t"}
@@ -177,11 +130,11 @@ def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
 def test_a_moment_in_a_block_becomes_a_seq(world: World) -> None:
     client = Asker()
     world.blocks = Blocks(41)
-    command = Subscribe(table="t", name="s", start=Start.TIME, at=5)
+    command = commands.Subscribe(table="t", name="s", start=Start.TIME, at=5)
     world.reads.begin(client, object(), command)
     world.run(WHERE)
     world.loop.until(lambda: bool(world.submitted))
-    position = Position(seq=41, epoch=0, asleep=False, created=True)
+    position = commands.Position(seq=41, epoch=0, asleep=False, created=True)
     assert world.run(position) == [dataclasses.replace(command, start=Start.SEQ, at=42)]
     assert client.replies == [position]
 
@@ -194,7 +147,7 @@ def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None
     world.run(WHERE)
     world.loop.until(lambda: len(client.sent) == 2)
     refusal, found = client.replies
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, commands.Refusal)
     assert refusal.code is Code.FAILED
     assert found == SOME
 
@@ -203,8 +156,10 @@ def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:
     clients = [Asker(), Asker()]
     world.blocks = Blocks(*[SOME] * 4)
     for client, subscriber in zip([*clients, clients[0]], ["a", "b", "c"], strict=True):
-        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
-    world.reads.begin(clients[0], object(), Read(table="t", after=0))
+        world.reads.begin(
+            client, object(), commands.Read(table="t", after=0, subscriber=subscriber)
+        )
+    world.reads.begin(clients[0], object(), commands.Read(table="t", after=0))
     world.run(WHERE)
     world.loop.until(lambda: [len(client.sent) for client in clients] == [3, 1])
     assert world.blocks.rested == []
@@ -221,26 +176,13 @@ def test_a_bounded_number_of_subscribers_is_known_of_a_connection(
     client = Asker()
     world.blocks = Blocks(*[SOME] * 5)
     for number, subscriber in enumerate("abaca", start=1):
-        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
+        world.reads.begin(
+            client, object(), commands.Read(table="t", after=0, subscriber=subscriber)
+        )
         world.run(WHERE)
         world.loop.until(lambda number=number: len(client.sent) == number)  # type: ignore[misc] # bound now
     world.reads.drop(client)
     assert world.blocks.rested == [("t", "c"), ("t", "a")]
-
-
-def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World) -> None:
-    client = Asker()
-    world.blocks = Blocks(SOME)
-    world.read(client)
-    world.run(WHERE)
-    world.loop.until(lambda: len(client.sent) == 1)
-    parting = Unsubscribe(table="t", name="s")
-    batch = Numbered(command=Batch(commands=[parting]), client=b"c" * 16, number=1)
-    world.reads.begin(client, object(), batch)
-    answer = Replies(replies=[DONE])
-    assert world.run(answer) == [batch]
-    assert client.replies == [SOME, answer]
-    assert world.blocks.rested == [("t", "s")]
 
 
 def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(world: World) -> None:
@@ -252,8 +194,8 @@ def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(wor
     world.read(client)
     world.run(SOME)
     assert world.blocks.rested == [("t", "s")]
-    world.reads.begin(client, object(), Rest(table="t", name="s", asleep=True))
+    world.reads.begin(client, object(), commands.Rest(table="t", name="s", asleep=True))
     world.run(DONE)
     assert world.blocks.rested == [("t", "s"), ("t", "s")]
-    assert isinstance(client.replies[1], Messages)
+    assert isinstance(client.replies[1], commands.Messages)
     assert client.replies[1].ops == Strings.of([])

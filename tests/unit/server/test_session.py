@@ -8,7 +8,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Lock, Nop, Page, Range
+from fjord.commands import Lock, Nop
 from fjord.errors import Code
 from fjord.server.sessions import Bounds
 from tests.unit.server.peer import Peer, World
@@ -60,13 +60,6 @@ def test_a_peer_that_does_not_take_its_replies_is_not_read_from(peer: Peer) -> N
     assert peer.wire.is_read
 
 
-def test_thousands_of_refused_requests_are_answered_one_by_one(peer: Peer) -> None:
-    peer.send(BAD_BATCH * 5000)
-    assert peer.wire.sent.count(b"BAD_BATCH") == 5000
-    assert peer.wire.is_open
-    assert peer.world.refused == [Code.BAD_BATCH] * 5000
-
-
 def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None:
     peer.send(nop(7), BAD_BATCH, b"nonsense")
     assert not peer.wire.is_closing()  # one request is still under way
@@ -76,25 +69,6 @@ def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None
     assert sent.count(b"JR\0\1") == 3
     assert not peer.wire.is_open
     assert peer.world.shared.counters.closed == {Code.BAD_MAGIC: 1}
-
-
-def test_a_page_that_goes_on_ends_with_a_cursor_that_comes_back(peer: Peer) -> None:
-    peer.send(seed_client.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
-    empty = Entries(
-        types=b"",
-        values=Strings.of([]),
-        timestamps_us=[],
-        expires_at_us=[],
-        states=b"",
-        created_us=[],
-        accessed_us=[],
-        ttls_us=[],
-    )
-    peer.world.answer_all(Page(keys=Strings.of([]), entries=empty, next_key=b"k"))
-    cursor = peer.world.shared.cursors.encode(
-        Range(table="default", count=1, start=b"a", stop=b"z", with_data=True), b"k"
-    )
-    assert cursor in peer.wire.sent
 
 
 # -- deadlines ------------------------------------------------------------------------------------
@@ -218,12 +192,6 @@ def test_a_client_leaves_when_the_last_of_its_requests_is_forgotten(peer: Peer) 
         peer.session.forget(request)
     assert peer.world.source.left == [peer.session.client]
     assert peer.world.shared.memory.used_bytes == 0
-
-
-def test_an_identifier_in_flight_is_refused(peer: Peer) -> None:
-    peer.send(nop(1), nop(1))
-    assert b"DUPLICATE_ID" in peer.wire.sent
-    assert len(peer.commands) == 1
 
 
 def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import ARRIVED, DUE, Command, Listen, ListenJobs, Next, Reply, Taken, Unlisten
+from fjord.commands import ARRIVED, DUE, Command, Listen, ListenJobs, Next, Reply
 from fjord.engine.news import Arrival
 from fjord.errors import Code
 from fjord.values import Type
@@ -60,27 +60,6 @@ def is_idle(peer: Peer) -> bool:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_a_wait_ends_with_jobs(peer: Peer) -> None:
-    park(peer, 5)
-    assert peer.wire.sent == b""
-    arrive(peer)
-    peer.world.answer_all(taken(7, first_xid=3))
-    ((identifier, reply),) = received(peer)
-    assert isinstance(reply, Taken)
-    assert (identifier, list(reply.rows), reply.first_xid) == (5, [7], 3)
-    assert is_idle(peer)
-
-
-def test_who_waits_is_not_idle(peer: Peer) -> None:
-    park(peer, 1)
-    peer.world.pass_time(5 * limits.IDLE_SECONDS_MAX)
-    assert peer.wire.is_open
-    arrive(peer)
-    peer.world.answer_all(taken(7, first_xid=3))
-    peer.world.pass_time(2 * limits.IDLE_SECONDS_MAX)
-    assert not peer.wire.is_open
-
-
 def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
     park(peer, *range(1, limits.IN_FLIGHT_MAX + 1))
     send(peer, WAITS, 999)
@@ -107,14 +86,6 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
     assert peer.world.source.left == [peer.session.client]
     assert is_idle(peer)
     peer.world.loop.pass_time(limits.WAIT_US_MAX / 1e6)
-    assert peer.world.submitted == []
-
-
-def test_jobs_that_may_have_been_sent_are_not_given_back(peer: Peer) -> None:
-    send(peer, Next(table=TABLE, count=2))
-    peer.world.answer_all(taken(7, 8, first_xid=3))
-    peer.session.connection_lost(None)
-    assert len(received(peer)) == 1
     assert peer.world.submitted == []
 
 
@@ -163,19 +134,6 @@ def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
     assert world.source.watched.keys == set()  # no key of a value
 
 
-def test_unlisten_ends_it(peer: Peer) -> None:
-    peer.world.source.dates_us[TABLE] = [peer.world.clock.wall_us() + 5 * SECOND_US]
-    listen(peer)
-    send(peer, Unlisten(identifier=9), 10)
-    peer.world.answer_all()
-    start = len(peer.wire.sent)
-    arrive(peer)
-    peer.world.loop.pass_time(60)
-    assert told(peer, start) == []
-    assert peer.world.loop.waits() == []  # dates are not looked for any more
-    assert peer.world.listeners.keys == 0
-
-
 def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
     send(peer, Listen(table="default", keys=Strings.of(keys[:-1])), 1)
@@ -187,19 +145,3 @@ def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     listen(peer, 3, "another")
     assert b"QUOTA" in peer.wire.sent
     assert peer.world.refused == [Code.QUOTA]
-
-
-def test_a_listener_of_jobs_that_falls_behind_is_closed(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "OUTPUT_BYTES_MAX", 1000)
-    listen(peer)
-    peer.session.pause_writing()
-    for _ in range(10):
-        arrive(peer)
-    assert b"SLOW_CONSUMER" not in peer.wire.sent
-    for _ in range(100):
-        arrive(peer)
-    assert b"SLOW_CONSUMER" in peer.wire.sent
-    assert not peer.wire.is_open
-    assert peer.world.listeners.keys == 0

@@ -148,13 +148,3 @@ def test_what_cannot_be_done_now_is_not_tried_without_a_pause(world: World) -> N
     world.more = True
     world.upkeep_of.step()
     assert world.waits() == [0]
-
-
-def test_a_date_that_is_the_same_but_for_a_trifle_does_not_set_the_timer_again(
-    world: World,
-) -> None:
-    world.due_in(5)
-    world.upkeep_of.plan()
-    world.due_in(4.9999)
-    world.upkeep_of.note_writes()
-    assert world.waits() == [5]

@@ -163,14 +163,6 @@ def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) 
     assert world.submitted == []
 
 
-def test_time_counts_from_the_request_on(world: World) -> None:
-    peer = Asker()
-    world.next(peer, seconds=10)
-    world.clock.advance(10)  # a group took that long
-    world.run()
-    assert peer.sent == [taken()]
-
-
 # -- peers that are gone --------------------------------------------------------------------------
 
 
@@ -275,19 +267,6 @@ def test_a_peer_that_takes_no_replies_does_not_keep_jobs_from_others(world: Worl
     world.arrive(1)
     world.run(taken(8, first_xid=6))
     assert slow.sent == [taken(8, first_xid=6)]
-
-
-def test_one_that_was_set_aside_is_forgotten_with_its_connection(world: World) -> None:
-    slow = Asker()
-    world.park(slow)
-    slow.is_stalled = True
-    world.arrive(1)
-    world.run()
-    slow.close()
-    world.waiting.drop(slow)
-    assert slow.forgotten == [1]
-    world.waiting.release()
-    assert world.submitted == []
 
 
 # -- the end --------------------------------------------------------------------------------------
