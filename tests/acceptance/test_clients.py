@@ -23,30 +23,23 @@ def db(request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon) -> Iterat
 
 
 @pytest.mark.req("FJ-31")
-@pytest.mark.parametrize("where", ["embedded", "daemon"])
-def test_a_value_keeps_its_other_keys_when_one_is_renamed(tmp_path: Path, where: str) -> None:
+def test_a_value_keeps_its_other_keys_when_one_is_renamed(tmp_path: Path) -> None:
     with Daemon(tmp_path / "served") as one:
-        for at in range(3):
-            own = where == "embedded"
-            with fjord.open(tmp_path / "own") if own else fjord.connect(one.url) as db:
+        for at in range(2):
+            with fjord.connect(one.url) as db:
                 kv = db.kv("default")
                 if at == 0:
                     kv.set("sort0", "row", also=["uri", "id"])
                 kv.rename(f"sort{at}", f"sort{at + 1}")
                 kv.set("uri", f"row {at}")
-                assert kv.get_many([f"sort{at}", f"sort{at + 1}", "uri", "id"]) == {
-                    f"sort{at + 1}": f"row {at}",
-                    "uri": f"row {at}",
-                    "id": f"row {at}",
-                }
+                expected = dict.fromkeys((f"sort{at + 1}", "uri", "id"), f"row {at}")
+                assert kv.get_many([f"sort{at}", *expected]) == expected
             one.stop()
             one.start()
-        if where == "daemon":
-            with raw.Raw(one.port) as seed:
-                rename = raw.head(Function.RENAME) + raw.key(b"sort3") + raw.key(b"seed")
-                assert seed.code(rename) == ""
-                assert [seed.code(raw.get(name)) for name in (b"seed", b"uri", b"id")] == [""] * 3
-                assert seed.code(raw.get(b"sort3")) == "NOT_FOUND"
+        with raw.Raw(one.port) as seed:
+            assert seed.code(raw.head(Function.RENAME) + raw.key(b"sort2") + raw.key(b"seed")) == ""
+            assert [seed.code(raw.get(name)) for name in (b"seed", b"uri", b"id")] == [""] * 3
+            assert seed.code(raw.get(b"sort2")) == "NOT_FOUND"
 
 
 @pytest.mark.req("FJ-35")

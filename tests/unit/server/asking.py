@@ -64,7 +64,7 @@ class Waiting:
         self.clock = SimClock()
         self.loop = SimLoop(self.clock)
         self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
+        self.submitted: list[tuple[Origin, Any, Command, After | None, WaitingRequest | None]] = []
         loop = self.loop.as_loop
         self.beside = Beside(loop, "test", threads=threads, on_idle=lambda: None)
         self.waiting = WaitingRequests(
@@ -79,4 +79,4 @@ class Waiting:
         after: After | None = None,
         wait: WaitingRequest | None = None,
     ) -> None:
-        self.submitted.append((origin, request, command, wait))
+        self.submitted.append((origin, request, command, after, wait))

@@ -43,14 +43,14 @@ class World(Waiting):
         """Answers all that was submitted, as a group; returns what it was."""
         group, self.submitted[:] = list(self.submitted), []
         appended, self.appended = self.appended, set()
-        for _, _, _, wait in group:
+        for *_, wait in group:
             assert wait is not None
             self.reads.settle(wait, reply)
         for origin, *_ in group:
             origin.flush()
         self.reads.news.append(NO_NEWS._replace(appended=appended))
         self.reads.go_on()
-        return [command for _, _, command, _ in group]
+        return [command for _, _, command, *_ in group]
 
     def readers(self, count: int, **options: Any) -> list[Asker]:
         """Returns clients that wait."""

@@ -30,7 +30,7 @@ class World(Waiting):
         group, self.submitted = self.submitted, []
         given = [*replies, *[taken()] * (len(group) - len(replies))]
         ran = []
-        for (origin, request, command, wait), reply in zip(group, given, strict=True):
+        for (origin, request, command, _, wait), reply in zip(group, given, strict=True):
             if wait is not None and origin.is_stalled:
                 if not origin.is_open:
                     self.waiting.forget(wait)
@@ -55,7 +55,7 @@ class World(Waiting):
 
     def come_back(self, reply: Reply) -> None:
         """Lets the one command that was submitted come back, from whoever is gone since."""
-        ((_, _, _, wait),) = self.submitted
+        ((*_, wait),) = self.submitted
         self.submitted.clear()
         assert wait is not None
         self.waiting.settle(wait, reply)
@@ -174,7 +174,7 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
     world.come_back(taken(7, 8, 9, first_xid=100))  # it ran before the connection closed
     assert gone.forgotten == [4]
     assert gone.answers == []
-    ((_, _, command, _),) = world.submitted
+    ((_, _, command, *_),) = world.submitted
     assert isinstance(command, Fail)
     assert (command.table, list(command.xids)) == (TABLE, [100, 101, 102])
     assert not command.counts
@@ -185,7 +185,7 @@ def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)
     world.arrive(1)
-    ((_, _, _, wait),) = world.submitted
+    ((*_, wait),) = world.submitted
     world.submitted.clear()
     gone.close()
     world.waiting.drop(gone)
@@ -229,7 +229,7 @@ def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(wo
     assert dead.answers == []
     world.run(taken(7, first_xid=100))
     assert dead.sent == [taken()]
-    ((_, _, command, _),) = world.submitted
+    ((_, _, command, *_),) = world.submitted
     assert isinstance(command, Fail)
     assert list(command.xids) == [100]
 
