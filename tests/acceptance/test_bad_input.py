@@ -47,7 +47,6 @@ from tests.acceptance.raw import (
 from tests.unit.wire.seed_client import SeedReply
 from tests.unit.wire.streams import sent
 
-MESSAGE_SECONDS = 0.5
 SETS = VALUE_8 | OVERWRITE | PERSIST
 I64 = struct.Struct("<q")
 F64 = struct.Struct("<d")
@@ -59,7 +58,7 @@ SET_MANY, BATCH = 32, 19
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     path = tmp_path_factory.mktemp("bad") / "data"
-    with Daemon(path, "--message-seconds", str(MESSAGE_SECONDS)) as one:
+    with Daemon(path) as one:
         with Raw(one.port) as raw:
             # Its timestamp is older than that of any message below, which would therefore win.
             canary = (
@@ -267,20 +266,6 @@ def test_a_message_cut_at_any_byte_changes_nothing(daemon: Daemon, bad: Raw) -> 
                 raw.finish()
                 assert raw.next() is None
     assert bad.ask(get(b"canary")).data == b"alive"
-
-
-def test_messages_that_are_never_finished_are_given_up(daemon: Daemon, bad: Raw) -> None:
-    message = set_(b"canary", STRING, b"dead")
-    slow = [Raw(daemon.port) for _ in range(300)]
-    for number, raw in enumerate(slow):
-        raw.send(message[: 1 + number % (len(message) - 1)])
-        assert number % 50 or bad.code(nop()) == ""  # others are served meanwhile
-    for raw in slow:
-        with raw:
-            reply = raw.next()
-            assert isinstance(reply, SeedReply)
-            assert reply.error.startswith(b"READ_TIMEOUT: ")
-            assert raw.next() is None
 
 
 def test_an_identifier_in_use_is_refused_and_the_first_request_answered(bad: Raw) -> None:

@@ -74,12 +74,3 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
             assert is_served(raw)
         modes = {path.stat().st_mode & 0o077 for path in [daemon.path, *daemon.path.rglob("*")]}
         assert modes == {0}
-
-
-def test_the_log_says_how_a_daemon_was_started_and_stopped(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "data", "--log-format", "json")
-    daemon.start()
-    assert daemon.stop() == 0
-    log = daemon.log()
-    for words in ('"message": "serving"', '"segments": 1', '"stopping"', '"stopped"'):
-        assert words in log

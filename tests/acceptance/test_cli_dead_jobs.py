@@ -90,19 +90,6 @@ def test_the_dead_are_picked_by_row(dead: str, to: tuple[str, str], db: fjord.Da
     assert (both.exit_code, "one by one" in both.stderr) == (2, True)
 
 
-def test_a_dry_run_shows_the_first_of_many(to: tuple[str, str], db: fjord.Database) -> None:
-    jobs = db.jobs("many-dead")
-    jobs.push_many(keys=[f"k{number:02}" for number in range(25)])
-    assert jobs.fail_many(jobs.next(count=25), bury=True) == []
-    words = ("jobs", "discard", "many-dead", "--key-prefix", "k", "--dry-run", *to)
-    dry = run(*words)
-    assert len(dry.stdout.splitlines()) == 10
-    assert dry.stderr == "25 dead jobs match, the first 10 are shown; nothing was changed\n"
-    (shown,) = found(run(*words, "--json"))
-    assert (shown["matched"], shown["first"][9]["key"]) == (25, "k09")
-    assert jobs.count().dead == 25
-
-
 def test_all_the_dead_are_meant_only_if_one_says_so(to: tuple[str, str]) -> None:
     for verb in ("redrive", "discard"):
         done = run("jobs", verb, "any", *to)

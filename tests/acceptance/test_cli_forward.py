@@ -125,14 +125,6 @@ def test_a_stop_in_the_middle_loses_and_doubles_nothing(daemon: Daemon, tmp_path
     assert found == list(range(100_000))
 
 
-def test_a_spool_that_fails_ends_it_with_a_sentence(daemon: Daemon, tmp_path: Path) -> None:
-    (made(tmp_path) / "forwarder.sock").mkdir()
-    done = once(tmp_path, daemon.url)
-    assert done.returncode == 3
-    assert f"the spool {tmp_path} failed: " in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_there_is_one_forwarder(daemon: Daemon, tmp_path: Path) -> None:
     with Forwarding(made(tmp_path), daemon.url) as forwarding:
         second = once(tmp_path, daemon.url)

@@ -71,21 +71,21 @@ def test_a_value_comes_from_standard_input(to: tuple[str, str]) -> None:
     assert large.exit_code == 2
 
 
-@pytest.mark.req("FJ-28")
-def test_nothing_is_said_with_the_moment_of_the_next_job(
-    to: tuple[str, str], db: fjord.Database
-) -> None:
-    assert "nothing waits" in run("next", "empty", *to).stderr
-    assert found(run("next", "empty", "--json", *to)) == [{"next_at": None}]
-    db.jobs("empty").push("later", delay=3600)
-    due = db.jobs("empty").next_at()
-    assert due is not None
-    assert due.isoformat() in run("next", "empty", *to).stderr
-    none = run("next", "empty", "--json", *to)
-    assert (none.exit_code, found(none)) == (1, [{"next_at": due.isoformat()}])
-
-
 # -- lines ----------------------------------------------------------------------------------------
+
+
+def test_jobs_of_a_domain_are_taken_for_good(to: tuple[str, str]) -> None:
+    assert run("table", "create", "fair", "--set", "fairness=domain", *to).exit_code == 0
+    for key in ("http://a/1", "http://b/1", "http://a/2"):
+        assert run("push", "fair", key, *to).exit_code == 0
+    taken = run("next", "fair", "--count", "3", "--domain", "a", "--done", "--json", *to)
+    assert [(job["key"], job["xid"]) for job in found(taken)] == [
+        ("http://a/1", 0),
+        ("http://a/2", 0),
+    ]
+    nothing = run("next", "fair", "--domain", "a", *to)
+    assert (nothing.exit_code, "nothing waits" in nothing.stderr) == (1, True)
+    assert run("next", "fair", "--done", *to).exit_code == 0
 
 
 def test_a_file_of_many_lines_is_pushed(

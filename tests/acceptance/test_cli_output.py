@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fjord
-
-FJORD = (sys.executable, "-c", "from fjord.cli import main; main()")
+from tests.acceptance.daemon import FJORD
 
 
 @pytest.fixture

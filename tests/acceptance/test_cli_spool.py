@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from datetime import timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from typer.testing import CliRunner, Result
 import fjord
 from fjord.cli.commands import app
 from fjord.client.spool import files
-from fjord.client.spool.survey import RULES
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
-from tests.acceptance.test_cli_forward import once, unused_port
+from tests.acceptance.test_cli_forward import once
 
 
 def run(*words: str | Path, stdin: str = "") -> Result:
@@ -47,9 +45,11 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
     def shell(*words: str, stdin: str = "") -> int:
         return run(words[0], spool, *words[1:], "--period", str(period), stdin=stdin).exit_code
 
-    assert shell("push", "pages", "http://example.com/a", "hello") == 0
+    words = ("--priority", "important", "--delay", "60")
+    assert shell("push", "pages", "http://example.com/a", "hello", *words) == 0
     assert shell("append", "events", "-", "--key", "user:7", stdin="signed up") == 0
     assert shell("set", "settings", "retries", "-3", "--type", "integer") == 0
+    assert shell("push", "pages", "key", "--delay", "-1") == 2
     with fjord.spool(spool, period=period) as writer:
         writer.jobs("pages").push_many(keys=["x", "y"], values=[b"\xff", None], delay=60)
         writer.kv("settings").set_many({"a": 1.5, "b": True}, ttl=60)
@@ -69,7 +69,9 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
         ("delete", "settings", "e", None),
     ]
     assert found[3]["offset"] == found[4]["offset"] < found[5]["offset"]
-    assert found[3]["due_at"] > found[3]["at"]
+    assert (found[0]["priority"], found[3]["due_at"] > found[3]["at"]) == (10, True)
+    due, at = (datetime.fromisoformat(found[0][name]) for name in ("due_at", "at"))
+    assert (due - at).total_seconds() == 60
     assert found[5]["expires_at"] == found[6]["expires_at"] > found[5]["at"]
     assert {one["file"] for one in found} == {file_of(spool).name}
     assert len(objects("dump", spool, "--limit", "4")) == 4
@@ -164,58 +166,3 @@ def test_a_running_forwarder_sends_at_once_what_is_tried_again(
     # A stop may come between the commit and the deletion of the file.
     assert once(tmp_path, daemon.url).returncode == 0
     assert spool_files(tmp_path) == []
-
-
-@pytest.mark.req("FJ-24", "FJ-26")
-def test_the_watch_rules_are_seen_in_status_log_and_metrics(tmp_path: Path) -> None:
-    """One spool that breaks them all, while the daemon is away."""
-    names = [file_with(tmp_path, number, b"x" * 100) for number in range(4)]
-    large = tmp_path / file_with(tmp_path, 4, *[os.urandom(900_000)] * 14)
-    assert large.stat().st_size > 12_000_000
-    (tmp_path / names[1]).chmod(0o666)
-    long_ago = (tmp_path / names[2]).stat().st_mtime - timedelta(hours=25).total_seconds()
-    os.utime(tmp_path / names[2], (long_ago, long_ago))
-    if os.geteuid() == 0:
-        os.chown(tmp_path / names[3], 12345, -1)
-    identity = b"a" * 16
-    (tmp_path / names[0]).rename(tmp_path / files.aside_name(identity))
-    with (tmp_path / files.aside_name(identity)).open("r+b") as file:
-        file.seek(96)
-        file.write(b"!")
-    expected = {*RULES} - (set() if os.geteuid() == 0 else {"owner"})
-
-    result = run("status", tmp_path)
-    assert result.exit_code == 1
-    (status,) = objects("status", tmp_path)
-    assert {alert["rule"] for alert in status["alerts"]} == expected
-    severities = [alert["severity"] for alert in status["alerts"]]
-    assert severities == sorted(severities, reverse=True)
-    url = f"fjord://127.0.0.1:{unused_port()}"
-    with Forwarding(tmp_path, url, "--http", "127.0.0.1:0") as forwarding:
-        forwarding.read_log_until(
-            "is the daemon fast enough?",  # how much waits is counted at its own moment
-            *(
-                f"WARNING alert {alert['severity']}: {alert['text']}"
-                for alert in status["alerts"]
-                if alert["rule"] != "size"
-            ),
-        )
-        metrics = forwarding.metrics()
-        assert forwarding.stop() == 0
-    assert {rule: metrics[f"fjord_forwarder_alerts:{rule}"] > 0 for rule in RULES} == {
-        rule: rule in expected for rule in RULES
-    }
-    for alert in status["alerts"]:
-        assert alert["text"] in result.stdout
-
-
-def file_with(spool: Path, number: int, *values: bytes) -> str:
-    """Makes a file of some period that is over; returns its name."""
-    before = spool_files(spool)
-    with fjord.spool(spool, period=long_period()) as writer:
-        for value in values:
-            writer.stream("events").append(value)
-    (current,) = {*spool_files(spool)} - {*before}
-    name = files.name_of(int(current[:2]) + 3 + number)
-    (spool / current).rename(spool / name)
-    return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -60,17 +59,3 @@ def test_stats_are_numbers(daemon: Daemon) -> None:
     assert names == list(numbers)
     beside = json.loads(run("stats", "--json", "--data", str(daemon.path)).stdout)
     assert beside["tables"] == numbers["tables"]
-
-
-def test_a_directory_is_looked_at_without_a_daemon(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.kv("own").set("a", 1)
-    assert run("table", "list", "--data", str(tmp_path)).stdout == "own\tkv\t1\n"
-    assert json.loads(run("stats", "--json", "--data", str(tmp_path)).stdout)["tables"] == 1
-
-
-def test_what_is_wrong_is_said() -> None:
-    for verb in (("stats",), ("table", "list"), ("table", "drop", "t", "--yes")):
-        done = run(*verb, "--to", "fjord://127.0.0.1:1")
-        assert done.exit_code == 1
-        assert "fjord serve" in done.stderr

@@ -167,28 +167,18 @@ def test_a_key_that_fits_no_environment_fails(daemon: Daemon, db: fjord.Database
     assert "cannot be started" in objects(done.stdout)[0]["reason"]
 
 
-def test_once_ends_with_1_if_there_is_nothing_or_it_failed(
-    daemon: Daemon, db: fjord.Database
-) -> None:
-    words = ("once", "--once", "--to", daemon.url)
-    assert work(*words, "--exec", "true").exit_code == 1
-    db.jobs("once").push_many(keys=["a", "b"])
-    assert work(*words, "--exec", "true").exit_code == 0
-    assert work(*words, "--exec", "false").exit_code == 1
-    assert db.jobs("once").count() == (1, 0, 0)
-
-
-def test_drain_ends_with_1_if_a_job_failed(daemon: Daemon, db: fjord.Database) -> None:
-    words = ("drained", "--drain", "--to", daemon.url)
-    nothing = work(*words, "--exec", "true")
-    assert (nothing.exit_code, nothing.stderr.splitlines()) == (
-        0,
-        ["there is no table drained yet", "0 done"],
-    )
-    db.jobs("drained").push_many(keys=["a", "b", "c"])
-    some = work(*words, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
+def test_a_worker_that_ends_by_itself_says_how_it_went(daemon: Daemon, db: fjord.Database) -> None:
+    once, drain = (("ends", end_, "--to", daemon.url) for end_ in ("--once", "--drain"))
+    assert work(*once, "--exec", "true").exit_code == 1  # there is nothing
+    nothing = work(*drain, "--exec", "true")
+    told = ["there is no table ends yet", "0 done"]
+    assert (nothing.exit_code, nothing.stderr.splitlines()) == (0, told)
+    db.jobs("ends").push_many(keys=["a", "b", "c", "d"])
+    assert work(*once, "--exec", "true").exit_code == 0
+    some = work(*drain, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
     assert (some.exit_code, some.stderr.splitlines()[-1]) == (1, "2 done, 1 failed")
-    assert work(*words, "--exec", "true").exit_code == 0
+    assert work(*once, "--exec", "true").exit_code == 1  # the one that is left is not due
+    assert db.jobs("ends").count() == (1, 0, 0)
 
 
 def test_a_directory_is_worked_on_without_a_daemon(tmp_path: Path) -> None:

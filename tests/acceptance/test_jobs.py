@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -29,9 +28,6 @@ Result = TypeVar("Result")
 def proxy(daemon: Daemon) -> Iterator[CuttingProxy]:
     with CuttingProxy(daemon.port) as one:
         yield one
-
-
-# -- the life of a job ----------------------------------------------------------------------------
 
 
 # -- waiting --------------------------------------------------------------------------------------
@@ -108,16 +104,6 @@ def test_a_wait_ends_when_a_job_waits_again(daemon: Daemon, db: fjord.Database, 
         parked(db)
         GIVE_BACK[how](jobs, job)
         assert len(waiting.result(timeout=SECONDS_MAX)) == 1
-
-
-@pytest.mark.req("FJ-28")
-def test_a_wait_that_is_over_says_when_the_next_job_is_due(db: fjord.Database) -> None:
-    jobs = db.jobs("over")
-    begun = time.monotonic()
-    assert jobs.next(wait=0.3).next_at is None
-    assert 0.3 <= time.monotonic() - begun < 10
-    jobs.push("key", delay=3600)
-    assert jobs.next(wait=0.1).next_at == jobs.next_at()
 
 
 @pytest.mark.req("SJ-28")

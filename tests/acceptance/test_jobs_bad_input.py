@@ -19,20 +19,7 @@ from fjord.columns import Strings
 from fjord.commands import Next
 from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.raw import (
-    BOOLEAN,
-    DATA,
-    PERSIST,
-    STRING,
-    TIMEOUT,
-    Raw,
-    body,
-    head,
-    key,
-    nop,
-    now_us,
-)
-from tests.unit.wire.seed_client import SeedReply
+from tests.acceptance.raw import BOOLEAN, STRING, TIMEOUT, Raw, head, key, nop, now_us
 from tests.unit.wire.streams import sent
 
 TABLE = "jobs"
@@ -191,22 +178,6 @@ REFUSED: dict[str, list[bytes]] = {
 def test_what_is_refused_keeps_its_connection_and_changes_nothing(bad: Raw, code: str) -> None:
     assert bad.code(sent(commands.Use(table=TABLE))) == ""
     assert [bad.code(message) for message in REFUSED[code]] == [code] * len(REFUSED[code])
-    assert bad.code(nop()) == ""
-
-
-BODIES = [number for number in commands.FUNCTIONS if 48 <= number < 64]
-
-
-def test_a_flag_without_meaning_is_answered_once_and_closed(world: World, bad: Raw) -> None:
-    unknown = [body(function, bytes(8), PERSIST) for function in BODIES]
-    known_elsewhere = (Function.NEXT, Function.DONE, Function.TOUCH)
-    for message in [*unknown, *(head(one, DATA) + key(b"k") for one in known_elsewhere)]:
-        with Raw(world.daemon.port) as raw:
-            raw.send(message)
-            reply = raw.next()
-            assert isinstance(reply, SeedReply), message
-            assert reply.error.startswith(b"BAD_FLAGS: "), message
-            assert raw.next() is None
     assert bad.code(nop()) == ""
 
 

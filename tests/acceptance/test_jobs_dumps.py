@@ -74,14 +74,6 @@ def test_csv_is_exported(db: fjord.Database, to: tuple[str, str]) -> None:
     ]
 
 
-def test_of_a_stream_not_even_the_head_is_written(db: fjord.Database, to: tuple[str, str]) -> None:
-    db.stream("visits").append("a")
-    done = run("jobs", "export", "visits", *to)
-    db.drop("visits")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "table visits is a stream table" in done.stderr
-
-
 def test_jobs_that_no_table_holds_are_told(db: fjord.Database, to: tuple[str, str]) -> None:
     db.jobs("pages").push_many(keys=[b"\xff", b"fine"])
     done = run("jobs", "export", "pages", "--csv", *to)
@@ -180,11 +172,3 @@ def test_a_packed_dump_is_unpacked(db: fjord.Database, to: tuple[str, str], tmp_
 def test_wrong_use_is_told(words: tuple[str, ...], reason: str, to: tuple[str, str]) -> None:
     done = run("jobs", "import", "pages", *words, *to)
     assert (done.exit_code, reason in done.stderr, "secret" in done.stderr) == (2, True, False)
-
-
-@pytest.mark.parametrize(
-    "words", [("--csv", "--sql"), ("--csv", "--with-create", "mysql"), ("--json",)]
-)
-def test_wrong_use_of_export_is_told(words: tuple[str, ...], to: tuple[str, str]) -> None:
-    assert run("jobs", "export", "pages", *words, *to).exit_code == 2
-    assert run("jobs", "export", "pages", "--sql-table", "a b", *to).exit_code == 2

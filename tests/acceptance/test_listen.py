@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import pytest
@@ -10,19 +9,7 @@ import pytest
 from fjord.commands import Entries
 from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.raw import (
-    OVERWRITE,
-    PERSIST,
-    STRING,
-    TIMEOUT,
-    VALUE_8,
-    Raw,
-    head,
-    key,
-    now_us,
-    set_,
-    value,
-)
+from tests.acceptance.raw import STRING, Raw, head, key, set_
 from tests.unit.wire.seed_client import SeedReply
 
 
@@ -59,18 +46,6 @@ def test_a_listener_is_told_of_every_change(ear: Raw, writer: Raw) -> None:
     assert (one.identifier, one.key, one.type, one.value) == (77, b"told", STRING, b"one")
     assert (gone.identifier, gone.key, gone.type) == (77, b"told", Entries.MISSING)
     assert gone.timestamp_us >= one.timestamp_us
-
-
-def test_a_value_that_expires_is_told_without_anybody_asking(ear: Raw, writer: Raw) -> None:
-    assert ear.code(listen(b"short")) == ""
-    expires = now_us() + 300_000
-    flags = VALUE_8 | OVERWRITE | PERSIST | TIMEOUT
-    message = head(Function.SET, flags) + struct.pack(">Q", expires) + key(b"short")
-    assert writer.code(message + value(STRING, b"v")) == ""
-    there, gone = ear.change(), ear.change()
-    assert (there.value, there.expires_at_us) == (b"v", expires)
-    assert gone.type == Entries.MISSING
-    assert now_us() >= expires
 
 
 def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, writer: Raw) -> None:

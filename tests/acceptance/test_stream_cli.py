@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -177,32 +176,18 @@ def test_subscribers_are_moved_by_hand(to: tuple[str, str], db: fjord.Database) 
     assert run("stream", "seek", "moved", "b", str(last), *to).exit_code == 0
     listed = found(run("stream", "subscribers", "moved", "--lag", "--json", *to))
     assert [one["lag"] for one in listed] == [0, 1]
+    read = ("stream", "read", "moved", "--subscriber", "c", "--json", *to)
+    first, *rest = found(run(*read, "--no-ack"))
+    acked = run("stream", "ack", "moved", "c", str(first["seq"]), "--json", *to)
+    assert found(acked) == [{"table": "moved", "name": "c", "seq": first["seq"]}]
+    assert (found(run(*read)), found(run(*read))) == (rest, [])
+    mistyped = run("stream", "ack", "moved", "nobody", "1", *to)
+    assert (mistyped.exit_code, "has no subscriber nobody" in mistyped.stderr) == (1, True)
     assert run("stream", "unsubscribe", "moved", "a", *to).exit_code == 0
-    assert [one.name for one in stream.subscribers()] == ["b"]
-
-
-@pytest.mark.parametrize("words", [("seek", "t", "nobody", "end"), ("ack", "t", "nobody", "1")])
-def test_a_name_that_is_mistyped_makes_no_subscriber(
-    to: tuple[str, str], db: fjord.Database, words: tuple[str, ...]
-) -> None:
-    db.stream("t").append(b"1")
-    done = run("stream", *words, *to)
-    assert done.exit_code == 1
-    assert "t has no subscriber nobody" in done.stderr
-    assert db.stream("t").subscribers() == []
+    assert [one.name for one in stream.subscribers()] == ["b", "c"]
 
 
 # -- what is wrong --------------------------------------------------------------------------------
-
-
-def test_a_directory_is_used_without_a_daemon(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path / "data"))
-    assert run("stream", "append", "own", "a", "b", *data).exit_code == 0
-    assert values(run("stream", "tail", "own", "--json", *data)) == ["a", "b"]
-    read = run("stream", "read", "own", "--subscriber", "s", "-n", "1", "--json", *data)
-    assert values(read) == ["a"]
-    (one,) = found(run("stream", "subscribers", "own", "--lag", "--json", *data))
-    assert (one["name"], one["lag"]) == ("s", 1)
 
 
 def test_a_directory_is_read_beside_its_daemon(daemon: Daemon, db: fjord.Database) -> None:

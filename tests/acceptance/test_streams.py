@@ -119,9 +119,6 @@ def test_a_reader_that_waits_while_the_daemon_is_killed_finds_what_comes_later(
     assert waiting.result(SECONDS_MAX) == [b"after the restart"]
 
 
-# -- dates ----------------------------------------------------------------------------------------
-
-
 # -- many of them ---------------------------------------------------------------------------------
 
 
@@ -155,6 +152,3 @@ def memory_bytes(daemon: Daemon) -> int:
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("RssAnon:")]
     return int(line.split()[1]) * 1024
-
-
-# -- history as Arrow -----------------------------------------------------------------------------

@@ -83,19 +83,6 @@ def test_jobs_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
 
 
 @pytest.mark.req("SJ-17")
-def test_a_worker_reads_a_row_as_json(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("work", columns=COLUMNS, key="uri").push(ROW)
-        script = '[ "$FJORD_TYPE" = row ] && cat >&2; exit 9'
-        words = ["work", "work", "--once", "--exec", script, "--to", daemon.url]
-        assert CliRunner().invoke(app, words).exit_code == 1
-        (job,) = db.jobs("work").peek()
-        db.jobs("work").bury(job.key)
-        (dead,) = db.jobs("work").dead()
-        assert dead.value == ROW
-
-
-@pytest.mark.req("SJ-17")
 def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     with fjord.connect(daemon.url) as db:
         events = db.create_stream("events", columns=COLUMNS)

@@ -140,22 +140,6 @@ def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(tmp_path: Pa
         assert pages.count() == (0, 0, 0)
 
 
-def test_a_connection_that_was_idle_for_too_long_is_opened_again(tmp_path: Path, port: int) -> None:
-    with (
-        Daemon(tmp_path / "data", "--wake", str(port), "--idle-seconds", "0.2") as daemon,
-        working(
-            *("pages", "--exec", "true", "--to", daemon.url),
-            *("--wake", str(port), "--poll", str(HOUR)),
-        ) as worker,
-    ):
-        until_heard(port)
-        with fjord.connect(daemon.url) as db:
-            while db.stats()["connections_closed"] < 2:  # of the worker, and for its table
-                pass
-            db.jobs("pages").push("page")
-        assert '"page"' in done(worker, 1)[0]
-
-
 # -- off ------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 
@@ -168,15 +167,6 @@ def test_a_directory_without_its_first_segment_is_damaged_until_it_is_repaired(
     keys = {json.loads(line)["fields"].get("key") for line in kept}
     assert "key-59" in keys
     assert "key-0" not in keys
-
-
-def test_a_directory_of_which_nothing_is_known_any_more_has_no_journal(tmp_path: Path) -> None:
-    for path in [*filled(tmp_path), tmp_path / "clean"]:
-        path.unlink()
-    os.truncate(tmp_path / "published", 0)
-    result = run("verify", "--data", tmp_path)
-    assert result.exit_code == 2
-    assert "has no journal" in result.stderr
 
 
 @pytest.mark.parametrize("verb", ["dump", "verify", "explain", "repair"])

@@ -24,16 +24,6 @@ def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> Non
         pass
 
 
-def test_a_file_that_fails_while_it_is_read_is_wrong_use() -> None:
-    broken = "/proc/self/mem"  # of Linux; its first byte cannot be read
-    for read in (lines.one_by_one, lines.as_they_come):
-        with (
-            pytest.raises(UsageError, match=f"{broken} cannot be read: Input/output error"),
-            lines.opened(broken) as (file, _),
-        ):
-            list(read(file))
-
-
 @pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"b": {"a": 1, "a": 2}}'])
 def test_a_member_that_is_there_twice_is_refused(text: bytes) -> None:
     with pytest.raises(UsageError, match="'a' is there twice; an object has each member once"):

@@ -66,14 +66,3 @@ def test_a_bad_line_is_told_and_all_others_are_appended(stream: fjord.Stream) ->
     assert bad[1].reason.startswith("KEY_TOO_LONG")
     assert (appending.appended, appending.bad) == (2, 2)
     assert [one.value for one in stream.read()] == [1, 2]
-
-
-def test_numbers_go_on_over_batches(stream: fjord.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_lines, "BATCH_ROWS", 3)
-    told: list[tuple[int, int | None]] = []
-    read = message_lines.plain("", TypeName.integer)
-    data = b"".join(b"%d\n" % number for number in range(8)) + b"x\n"
-    appending = Appending(stream, read, lambda done, total: told.append((done, total)))
-    assert [one.number for one in appending.run(io.BytesIO(data))] == [9]
-    assert [one.value for one in stream.read()] == list(range(8))
-    assert told == [(len(data), None)]

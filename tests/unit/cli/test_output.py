@@ -65,20 +65,12 @@ def test_json_is_strict_whatever_is_in_it(
 
 
 def test_a_row_is_an_object_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {
-        "uri": "\u00e5",
-        "at": NOW,
-        "body": b"\xff",
-        "score": math.inf,
-        "none": None,
-        "n": 2**200,
-    }
+    row = {"uri": "\u00e5", "at": NOW, "body": b"\xff", "score": math.inf, "n": 2**200}
     text = (
         f'{{"uri": "\u00e5", "at": "{NOW.isoformat()}", "body": {{"base64": "/w=="}}, '
-        f'"score": "inf", "none": null, "n": {2**200}}}'
+        f'"score": "inf", "n": {2**200}}}'
     )
-    assert value_text(row) == text
-    assert type_name(row) == "row"
+    assert (value_text(row), type_name(row)) == (text, "row")
     output.print_value(row)
     output.print_json({"value": row})
     plain, as_json = capsys.readouterr().out.splitlines()

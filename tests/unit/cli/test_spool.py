@@ -20,10 +20,6 @@ def ignore(done: int, total: int | None) -> None:
     """Nobody looks."""
 
 
-def refuse(name: str, error: OSError) -> None:
-    raise AssertionError(f"{name}: {error}")
-
-
 def put(directory: Path, name: str, *records: bytes) -> None:
     header = encode_header(Header(os.urandom(16), NOW_US, bytes(8)))
     (directory / name).write_bytes(header + b"".join(map(line_of, records)))
@@ -87,15 +83,3 @@ def test_a_damaged_first_line_is_told_of(tmp_path: Path) -> None:
 def test_the_verdict_is_in_good_english(counts: tuple[int, int, int], said: str) -> None:
     total, damaged, unreadable = counts
     assert spool.verdict(total=total, damaged=damaged, unreadable=unreadable) == said
-
-
-def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Path) -> None:
-    put(tmp_path, "07.spool", b"\x09 of the future", record(NOW_US, type_=99, value=b"odd"))
-    unknown, odd = survey.dump(str(tmp_path), is_aside=False, failed=refuse)
-    assert unknown.problem.startswith("unknown: ")
-    assert spool.shown_json(unknown)["data"] == b"\x09 of the future"
-    assert spool.shown_cells(unknown)[:2] == ["07.spool", "96"]
-    assert (spool.shown_json(odd)["type"], spool.shown_json(odd)["value"]) == ("type 99", b"odd")
-    (checked,) = survey.verify(str(tmp_path), ignore)
-    assert (checked.waiting, checked.unknown, checked.is_damaged) == (1, 1, True)
-    assert spool.checked_line(checked).endswith("1 waiting, 0 set aside, 1 unknown")

@@ -36,16 +36,6 @@ def test_reading_ends_after_as_many_as_are_wanted(stream: fjord.Stream) -> None:
     assert read(stream.reader(), 100) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_what_comes_is_followed_behind_the_end(stream: fjord.Stream) -> None:
-    followed = stream_reading.batches(stream.reader(), count=11, wait=None, follow=True)
-    seen = []
-    for batch in followed:
-        seen += [message.value for message in batch]
-        if len(seen) == 10:
-            stream.append("new")
-    assert seen == [*range(10), "new"]
-
-
 @pytest.mark.parametrize("count", [0, 1, 3, 9, 10, 11, 1000])
 def test_the_last_are_found(db: fjord.Database, stream: fjord.Stream, count: int) -> None:
     db.kv("other").set_many({f"k{number}": number for number in range(100)})

@@ -9,7 +9,6 @@ import pytest
 
 from fjord.columns import Strings
 from fjord.commands import ARRIVED, DUE, Bury
-from fjord.errors import DurabilityError
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.server.job_world import SECOND_US, Client, World, job_world
 
@@ -58,33 +57,6 @@ def test_listeners_are_told_at_the_very_moment_of_a_process_date(world: World) -
     world.loop.pass_time(3600)
     assert len(ear.told) == 2
     assert world.ran.total() == ran  # nobody asked for it
-
-
-def test_who_listens_no_more_is_told_no_more(world: World) -> None:
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    world.listeners.end(ear, 7)
-    world.push(b"other")
-    world.loop.pass_time(60)
-    assert ear.told == []
-    assert world.loop.waits() == [] or min(world.loop.waits()) > 60  # nothing looks any more
-
-
-def test_a_failure_to_find_a_date_stops_the_node(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(table: str, after_us: int) -> int | None:
-        raise DurabilityError
-
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    monkeypatch.setattr(world.engine, "first_date_us", broken)
-    world.loop.pass_time(5)
-    (failure,) = world.failures
-    assert isinstance(failure, DurabilityError)
-    world.failures.clear()
 
 
 # -- alerts ---------------------------------------------------------------------------------------

@@ -54,18 +54,6 @@ def test_one_job_does_not_wake_a_hundred_workers(world: World) -> None:
     assert world.counters.parked_waits == 99
 
 
-def test_as_many_jobs_as_workers_are_handed_out_with_few_syncs(world: World) -> None:
-    clients = world.workers(50)
-    world.loop.run()
-    before = world.syncs
-    world.push(*(b"key-%d" % number for number in range(50)))
-    world.settle(*clients)
-    assert sorted(key for client in clients for key in client.jobs) == sorted(
-        b"key-%d" % number for number in range(50)
-    )
-    assert world.syncs - before <= 3
-
-
 @pytest.mark.parametrize("jump", [0, 3600, YEAR])
 def test_a_lease_that_is_over_wakes_a_worker_whatever_the_wall_clock_does(
     world: World, jump: float

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from fjord.commands import Refusal, Scan, ScannedArrow, Span, Spanned
-from fjord.errors import Code
 from fjord.server import committer
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, write
@@ -39,13 +38,6 @@ def test_rows_are_given_as_arrow(tmp_path: Path) -> None:
     assert table.column_names == ["key", "value"]
     assert table.column("key").to_pylist() == [b"key"]
     assert reply.next_seq > reply.end_seq - 1
-
-
-def test_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    command = Scan(table=TABLE, start_seq=1, end_seq=0, arrow=True, columns=["unknown"])
-    reply = scan(tmp_path, command)
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.BAD_NAME
 
 
 def test_a_server_without_the_library_says_so(

@@ -140,15 +140,6 @@ def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
     assert world.woken == ["a"]
 
 
-def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
-    world.park(Asker(name="a"), seconds=3600, next_in=100)
-    world.clock.jump(-200)
-    world.loop.pass_time(299)
-    assert world.submitted == []
-    world.loop.pass_time(1)
-    assert world.woken == ["a"]
-
-
 def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) -> None:
     peer = Asker()
     world.park(peer, seconds=10)
