@@ -136,6 +136,9 @@ def test_a_command_that_fails_says_why_and_its_job_waits(
     job = waiting(jobs, "key")
     assert job.timeouts == 1
     assert timedelta(seconds=95) < job.process_at - before < timedelta(seconds=160)
+    jobs.kick("key")
+    work("fails", "--exec", "exit 7", "--drain", "--backoff", "100", "--to", daemon.url)
+    assert waiting(jobs, "key").process_at - before > timedelta(seconds=195)  # twice as long
 
 
 @pytest.mark.req("SJ-15")
