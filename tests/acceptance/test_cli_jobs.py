@@ -1,7 +1,4 @@
-"""`fjord push`, `fjord next`, `fjord done` and `fjord jobs` against a real daemon.
-
-Starting Python takes longer than what is tested, so most calls run inside the test's process.
-"""
+"""`fjord push`, `fjord next`, `fjord done` and `fjord jobs` against a real daemon."""
 
 from __future__ import annotations
 

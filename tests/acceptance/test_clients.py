@@ -1,25 +1,17 @@
-"""All clients do the same: embedded, blocking and asyncio, over real data."""
+"""What clients of one daemon share: values under several keys, and locks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fjord
 import fjord.aio
-from fjord.client.blocking.database import Database
 from fjord.errors import Code, LockedError, RefusedError
 from fjord.wire import Function
 from tests.acceptance import raw
 from tests.acceptance.daemon import Daemon
-
-
-@pytest.fixture(params=["embedded", "daemon"])
-def db(request: pytest.FixtureRequest, tmp_path: Path, daemon: Daemon) -> Iterator[Database]:
-    with fjord.open(tmp_path) if request.param == "embedded" else fjord.connect(daemon.url) as one:
-        yield one
 
 
 @pytest.mark.req("FJ-31")

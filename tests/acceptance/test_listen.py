@@ -48,7 +48,7 @@ def test_a_listener_is_told_of_every_change(ear: Raw, writer: Raw) -> None:
     assert gone.timestamp_us >= one.timestamp_us
 
 
-def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, writer: Raw) -> None:
+def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw) -> None:
     assert ear.code(listen(b"patient")) == ""
     with Raw(daemon.port) as idle:
         reply = idle.next()

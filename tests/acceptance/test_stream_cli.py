@@ -1,7 +1,4 @@
-"""`fjord stream` against a real daemon.
-
-Starting Python takes longer than what is tested, so most calls run inside the test's process.
-"""
+"""`fjord stream` against a real daemon."""
 
 from __future__ import annotations
 
