@@ -6,7 +6,6 @@ import contextlib
 import enum
 import socket
 import threading
-from types import TracebackType
 from typing import Self
 
 
@@ -40,12 +39,7 @@ class CuttingProxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for stream in (self._listener, *self._open.copy()):
             _shut(stream)
         self._listener.close()

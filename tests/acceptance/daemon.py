@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 FJORD = [sys.executable, "-c", "from fjord.cli import main; main()"]
@@ -30,12 +29,7 @@ class Daemon:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.stop()
 
@@ -57,10 +51,7 @@ class Daemon:
         command = [*self.program, "serve", "--data", str(self.path), "--listen", listen]
         with self._log_path.open("a") as log:
             self._process = subprocess.Popen(
-                [*command, *self.options],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
+                [*command, *self.options], stdout=subprocess.PIPE, stderr=log, text=True
             )
         assert self._process.stdout is not None
         words = self._process.stdout.readline().split()

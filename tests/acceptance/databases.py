@@ -126,12 +126,7 @@ def postgresql() -> Iterator[Server]:
 
 def _postgresql(port: int, database: str) -> Any:
     return psycopg.connect(
-        host="127.0.0.1",
-        port=port,
-        dbname=database,
-        user=USER,
-        password=PASSWORD,
-        autocommit=True,
+        host="127.0.0.1", port=port, dbname=database, user=USER, password=PASSWORD, autocommit=True
     )
 
 

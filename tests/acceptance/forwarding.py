@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.acceptance.daemon import FJORD
@@ -25,12 +24,7 @@ class Forward:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._end(signal.SIGKILL)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from types import TracebackType
 from typing import Self
 
 from fjord.wire import Function, RawChange
@@ -77,12 +76,7 @@ class Raw:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def send(self, *messages: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,8 @@ from fjord.columns import Strings
 from fjord.commands import Advance, Append, AskWriter, Batch, Committed, Done, Refusal, Replies
 from fjord.errors import Code
 from tests.acceptance.cutting import CuttingProxy, Way
-from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.shell import process
 
 LOG: Final = "forwarded"
 SPOOL: Final = "host-7/spool-0001"
@@ -127,11 +127,7 @@ def test_a_daemon_that_is_killed_still_knows_where_writers_are(daemon: Daemon) -
     asyncio.run(after())
     assert messages(daemon.url) == numbers(12)
     daemon.stop()
-    rows = [line.split("\t") for line in dump(daemon.path) if "\tWRITER" in line]
+    dumped = process("journal", "dump", "--data", str(daemon.path)).stdout
+    rows = [line.split("\t") for line in dumped.splitlines() if "\tWRITER" in line]
     assert [row[2:4] for row in rows] == [["WRITER", "-"]] * 4
     assert f"name={SPOOL}" in rows[0]
-
-
-def dump(path: Path) -> list[str]:
-    words = [*FJORD, "journal", "dump", "--data", str(path)]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()

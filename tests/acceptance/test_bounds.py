@@ -7,85 +7,16 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Get, Set
-from tests.acceptance.daemon import FJORD, Daemon
-from tests.acceptance.raw import STRING, Raw, get, nop, now_us, set_
-from tests.unit.wire.seed_client import SeedReply
-from tests.unit.wire.streams import sent
-
-MANY = 2000
-
-
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Lets the test itself have as many connections as it needs."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY + 500
-    if soft < wanted <= hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.raw import STRING, Raw, get, nop, set_
 
 
 def is_served(raw: Raw) -> bool:
     stored = raw.code(set_(b"canary", STRING, b"alive")) == ""
     return stored and raw.ask(get(b"canary")).data == b"alive"
-
-
-def large_set(identifier: int, size: int) -> bytes:
-    command = Set(
-        table="default",
-        keys=Strings.of([b"large"]),
-        types=b"\1",
-        values=Strings.of([bytes(size)]),
-        timestamps_us=[now_us()],
-    )
-    return sent(command, identifier)
-
-
-def refused(raw: Raw) -> str:
-    """Returns the code with which a connection is closed."""
-    reply = raw.next()
-    assert isinstance(reply, SeedReply)
-    assert raw.next() is None
-    return reply.error.partition(b":")[0].decode()
-
-
-@pytest.mark.usefixtures("many_files")
-def test_thousands_of_connections_are_served(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon, contextlib.ExitStack() as stack:
-        raws = [stack.enter_context(Raw(daemon.port)) for _ in range(MANY)]
-        assert is_served(raws[0])
-        for raw in raws:
-            raw.send(nop())
-        assert [raw.reply().error for raw in raws] == [b""] * MANY
-        assert is_served(raws[-1])
-
-
-def test_connections_beyond_the_bound_are_told_to_come_later(tmp_path: Path) -> None:
-    with (
-        Daemon(tmp_path / "data", "--max-connections", "3") as daemon,
-        contextlib.ExitStack() as stack,
-    ):
-        raws = [stack.enter_context(Raw(daemon.port)) for _ in range(3)]
-        assert [raw.code(nop()) for raw in raws] == [""] * 3
-        with Raw(daemon.port) as late:
-            assert refused(late) == "BUSY"
-        assert is_served(raws[0])
-        raws[1].socket.close()
-        served = False
-        while not served:  # until the daemon has seen that there is room
-            with Raw(daemon.port) as again:
-                again.send(nop())
-                reply = again.next()
-                served = isinstance(reply, SeedReply) and not reply.error
 
 
 def cpu_seconds(daemon: Daemon) -> float:
@@ -137,84 +68,9 @@ def test_no_more_connections_are_taken_than_there_are_files(tmp_path: Path) -> N
         process.communicate()
 
 
-def test_requests_beyond_the_memory_are_answered_busy(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data", "--memory-mib", "16") as daemon:
-        with Raw(daemon.port) as first:
-            assert first.code(large_set(1, limits.MIB)) == ""
-        gets = Get(table="default", keys=Strings.of([b"large"] * 7))
-        asked = [sent(gets, number) for number in range(1, 5)]
-        with contextlib.ExitStack() as stack:
-            slow = [stack.enter_context(Raw(daemon.port, buffer_bytes=4096)) for _ in range(4)]
-            for raw in slow:  # each keeps some MiB of answers waiting
-                raw.send(*asked)
-            other = stack.enter_context(Raw(daemon.port))
-            code = ""
-            while code != "BUSY":  # until the answers are made
-                code = other.code(nop())
-            for raw in slow:
-                raw.socket.close()
-            while other.code(nop()) == "BUSY":
-                pass  # until the daemon has seen that they are gone
-            assert is_served(other)
-
-
-def test_a_peer_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
-    gets = Get(table="default", keys=Strings.of([b"large"] * 20))
-    with (
-        Daemon(tmp_path / "data", "--message-seconds", "1") as daemon,
-        Raw(daemon.port, buffer_bytes=4096) as slow,
-        Raw(daemon.port) as other,
-    ):
-        assert other.code(large_set(1, limits.MIB)) == ""
-        slow.send(*(sent(gets, number) for number in range(1, 20)))
-        while "SLOW_CONSUMER" not in daemon.log():
-            assert is_served(other)
-
-
-LISTENS = {
-    "127.0.0.1:0": True,
-    "127.9.9.9:0": True,
-    "[::1]:0": True,
-    "localhost:0": True,
-    "0.0.0.0:0": False,
-    "[::]:0": False,
-    "192.0.2.1:0": False,
-    "example.com:0": False,
-}
-
-
-@pytest.mark.parametrize("listen", LISTENS)
-def test_only_loopback_is_listened_on(tmp_path: Path, listen: str) -> None:
-    command = [*FJORD, "serve", "--data", str(tmp_path / "data"), "--listen", listen]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line.startswith("ready fjord://") == LISTENS[listen]
-        if LISTENS[listen]:
-            host, _, port = line.split()[1].removeprefix("fjord://").rpartition(":")
-            with Raw(int(port), host=host.strip("[]")) as raw:
-                assert is_served(raw)
-            process.terminate()
-        _, errors = process.communicate(timeout=60)
-        assert ("neither authentication nor TLS" in errors) != LISTENS[listen]
-    finally:
-        process.kill()
-        process.wait(timeout=60)
-
-
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         with Raw(daemon.port) as raw:
             assert is_served(raw)
         modes = {path.stat().st_mode & 0o077 for path in [daemon.path, *daemon.path.rglob("*")]}
         assert modes == {0}
-
-
-def test_the_log_says_how_a_daemon_was_started_and_stopped(tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "data", "--log-format", "json")
-    daemon.start()
-    assert daemon.stop() == 0
-    log = daemon.log()
-    for words in ('"message": "serving"', '"segments": 1', '"stopping"', '"stopped"'):
-        assert words in log

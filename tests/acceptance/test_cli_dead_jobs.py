@@ -3,31 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import fjord
-from tests.acceptance.daemon import Daemon
-from tests.acceptance.test_cli_jobs import found, run
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("dead") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon) -> tuple[str, str]:
-    return ("--to", daemon.url)
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
+from tests.acceptance.shell import found, run
 
 
 @pytest.fixture
@@ -62,31 +42,15 @@ def test_stats_tell_of_the_dead_and_how_to_look_at_them(dead: str, to: tuple[str
     assert numbers["jobs_dead"] >= 6
 
 
-def test_stats_of_a_directory_tell_of_the_dead(tmp_path: Path) -> None:
-    data = ("--data", str(tmp_path))
-    with fjord.open(tmp_path) as db:
-        for number in range(12):
-            db.jobs(f"t{number:02}").push("key")
-            assert db.jobs(f"t{number:02}").bury("key")
-        db.jobs("well").push("key")
-    told = run("stats", *data).stderr.splitlines()
-    assert told[0] == f"alert: 1 dead job in t00; see: fjord jobs dead t00 {' '.join(data)}"
-    assert (len(told), told[-1]) == (11, "alert: dead jobs in 2 more tables")
-    assert run("stats", "--json", *data).stderr == ""
-
-
 @pytest.mark.parametrize(
     ("words", "matched"),
     [
         (("--key-prefix", "http://a/"), 3),
-        (("--domain", "b"), 3),
-        (("--reason", "code 7"), 2),
         (("--reason", "code 7", "--domain", "b"), 1),
         (("--before", "2020-01-01T00:00:00Z"), 0),
         (("--all",), 6),
         (("--all", "--limit", "4"), 4),
         (("--key", "http://a/1"), 1),
-        (("--key", "http://a/"), 0),
     ],
 )
 def test_the_dead_come_back_as_they_are_picked(
@@ -124,38 +88,6 @@ def test_the_dead_are_picked_by_row(dead: str, to: tuple[str, str], db: fjord.Da
     assert jobs.count() == (2, 0, 3)
     both = run("jobs", "discard", *words, "--domain", "a")
     assert (both.exit_code, "one by one" in both.stderr) == (2, True)
-
-
-def test_the_dead_whose_keys_wait_are_dropped(
-    dead: str, to: tuple[str, str], db: fjord.Database
-) -> None:
-    db.jobs(dead).push("http://a/1")
-    done = run("jobs", "redrive", dead, "--domain", "a", *to)
-    assert done.stderr == "3 dead jobs matched: 2 revived, 1 dropped\n"
-    assert db.jobs(dead).count() == (3, 0, 3)
-
-
-def test_a_dry_run_shows_the_first_of_many(to: tuple[str, str], db: fjord.Database) -> None:
-    jobs = db.jobs("many-dead")
-    jobs.push_many(keys=[f"k{number:02}" for number in range(25)])
-    assert jobs.fail_many(jobs.next(count=25), bury=True) == []
-    words = ("jobs", "discard", "many-dead", "--key-prefix", "k", "--dry-run", *to)
-    dry = run(*words)
-    assert len(dry.stdout.splitlines()) == 10
-    assert dry.stderr == "25 dead jobs match, the first 10 are shown; nothing was changed\n"
-    (shown,) = found(run(*words, "--json"))
-    assert (shown["matched"], shown["first"][9]["key"]) == (25, "k09")
-    assert jobs.count().dead == 25
-
-
-def test_the_dead_are_discarded(dead: str, to: tuple[str, str], db: fjord.Database) -> None:
-    dry = found(run("jobs", "discard", dead, "--domain", "a", "--dry-run", "--json", *to))
-    assert [(one["matched"], one["dry_run"]) for one in dry] == [(3, True)]
-    assert db.jobs(dead).count().dead == 6
-    assert "matched: 3 discarded" in run("jobs", "discard", dead, "--domain", "a", *to).stderr
-    assert db.jobs(dead).count() == (0, 0, 3)
-    assert run("jobs", "discard", dead, "--all", *to).exit_code == 0
-    assert db.jobs(dead).count() == (0, 0, 0)
 
 
 def test_all_the_dead_are_meant_only_if_one_says_so(to: tuple[str, str]) -> None:

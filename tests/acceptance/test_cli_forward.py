@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +13,9 @@ from typer.testing import CliRunner
 
 import fjord
 from fjord.cli.commands import app
-from fjord.client.spool import files
-from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import Forwarding, long_period, make_past, spool_files
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("forward") / "data") as one:
-        yield one
-
-
-def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FJORD, *words], capture_output=True, text=True, check=False, timeout=60)
+from tests.acceptance.shell import process as run
 
 
 def once(spool: Path, url: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -137,55 +125,6 @@ def test_a_stop_in_the_middle_loses_and_doubles_nothing(daemon: Daemon, tmp_path
     assert found == list(range(100_000))
 
 
-def test_a_spool_that_fails_ends_it_with_a_sentence(daemon: Daemon, tmp_path: Path) -> None:
-    (made(tmp_path) / "forwarder.sock").mkdir()
-    done = once(tmp_path, daemon.url)
-    assert done.returncode == 3
-    assert f"the spool {tmp_path} failed: " in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_file_that_cannot_be_opened_is_told_of(daemon: Daemon, tmp_path: Path) -> None:
-    name = files.old_name(b"none".ljust(16))
-    (made(tmp_path) / name).mkdir()
-    tmp_path.chmod(0o702)
-    with Forwarding(tmp_path, daemon.url, "--http", "0") as forwarding:
-        forwarding.read_log_until(
-            f"ERROR {name} cannot be opened or read: ",
-            "alert 60: everybody can write to the directory",
-        )
-        assert forwarding.metrics()["fjord_forwarder_alerts:writable"] == 1
-        assert forwarding.stop() == 0
-    fjord.spool(tmp_path).kv("beside").set("key", "value")
-    done = once(tmp_path, daemon.url)
-    assert done.returncode == 1
-    assert done.stdout.startswith("1 record sent, ")
-    assert done.stdout.endswith("; 0 set aside; 1 file cannot be read\n")
-    again = once(tmp_path, daemon.url, "--json")
-    assert (again.returncode, json.loads(again.stdout)["unopened"]) == (1, [name])
-
-
-def test_one_that_is_stopped_before_all_is_sent_says_so(tmp_path: Path) -> None:
-    fjord.spool(tmp_path).kv().set("key", "value")
-    url = f"fjord://127.0.0.1:{unused_port()}"
-    command = [*FJORD, "forward", "--spool", str(tmp_path), "--to", url, "--once"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        assert process.stdout is not None
-        for line in process.stderr:
-            if "nothing can be sent" in line:
-                break
-        process.send_signal(signal.SIGINT)
-        assert "0 records sent, 0 bytes; 0 set aside; stopped before the end" in (
-            process.stdout.read()
-        )
-        assert process.wait(timeout=60) == 1
-    status = json.loads(run("spool", "status", tmp_path, "--json").stdout)
-    assert status["waiting"] == 1
-
-
 def test_there_is_one_forwarder(daemon: Daemon, tmp_path: Path) -> None:
     with Forwarding(made(tmp_path), daemon.url) as forwarding:
         second = once(tmp_path, daemon.url)
@@ -231,26 +170,9 @@ def test_wrong_use_is_told(tmp_path: Path, words: list[str], said: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_no_directory_is_told(daemon: Daemon, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no directory")
-    for name, reason in (("none", "No such file or directory"), ("file", "Not a directory")):
-        done = once(tmp_path / name, daemon.url)
-        assert done.returncode == 2
-        assert f"{name} cannot be used as a spool: {reason}" in done.stderr
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.root
 def test_a_spool_of_somebody_else_is_refused(daemon: Daemon, tmp_path: Path) -> None:
     os.chown(made(tmp_path), 12345, -1)
     for done in (once(tmp_path, daemon.url), run("spool", "push", tmp_path, "jobs", "key")):
         assert done.returncode == 2
         assert "belongs to user 12345; run this as that user" in done.stderr
-
-
-def test_an_address_that_is_taken_is_an_error(daemon: Daemon, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        done = once(made(tmp_path), daemon.url, "--http", port)
-    assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr

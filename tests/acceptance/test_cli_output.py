@@ -1,16 +1,18 @@
-"""What the command does when nobody takes what it prints."""
+"""What the command does when nobody takes what it prints, and that its help has examples."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 import fjord
-
-FJORD = (sys.executable, "-c", "from fjord.cli import main; main()")
+from fjord.cli.commands import app
+from tests.acceptance.daemon import FJORD
 
 
 @pytest.fixture
@@ -40,3 +42,18 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_word(directory: Path) -> No
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 1
+
+
+def verbs(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yields each verb below a command, and its help."""
+    if not hasattr(command, "commands"):
+        yield path, command.help
+        return
+    for name, one in command.commands.items():
+        yield from verbs(one, f"{path} {name}")
+
+
+def test_every_verb_has_an_example() -> None:
+    found = dict(verbs(typer.main.get_command(app), "fjord"))
+    assert len(found) > 80
+    assert [verb for verb, text in found.items() if f"Example: {verb}" not in text] == []

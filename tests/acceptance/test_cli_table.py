@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 import fjord
-from fjord.cli.commands import app
 from tests.acceptance.daemon import Daemon
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("table") / "data") as one:
-        yield one
-
-
-def run(*words: str, text: str = "") -> Result:
-    result = CliRunner().invoke(app, list(words), input=text)
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
+from tests.acceptance.shell import run
 
 
 def make_table(daemon: Daemon, name: str) -> None:
@@ -74,22 +59,3 @@ def test_stats_are_numbers(daemon: Daemon) -> None:
     assert names == list(numbers)
     beside = json.loads(run("stats", "--json", "--data", str(daemon.path)).stdout)
     assert beside["tables"] == numbers["tables"]
-
-
-def test_a_directory_is_looked_at_without_a_daemon(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.kv("own").set("a", 1)
-    assert run("table", "list", "--data", str(tmp_path)).stdout == "own\tkv\t1\n"
-    assert json.loads(run("stats", "--json", "--data", str(tmp_path)).stdout)["tables"] == 1
-
-
-def test_what_is_wrong_is_said() -> None:
-    for verb in (("stats",), ("table", "list"), ("table", "drop", "t", "--yes")):
-        done = run(*verb, "--to", "fjord://127.0.0.1:1")
-        assert done.exit_code == 1
-        assert "fjord serve" in done.stderr
-
-
-def test_every_verb_has_an_example() -> None:
-    for verb in ("stats", "table list", "table describe", "table drop"):
-        assert f"Example: fjord {verb}" in run(*verb.split(), "--help").stdout

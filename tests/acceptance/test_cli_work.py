@@ -5,36 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import Result
 
 import fjord
 from fjord.client.blocking.jobs import Jobs
 from fjord.worker import WAIT_SECONDS
 from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.shell import process, run
 
 SECONDS_MAX = 60.0
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("work") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
 
 
 class Gate:
@@ -58,13 +46,9 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
         yield one
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """Runs a worker to its own end."""
-    done = subprocess.run(
-        [*FJORD, "work", *words], capture_output=True, text=True, check=False, timeout=SECONDS_MAX
-    )
-    assert "Traceback" not in done.stderr
-    return done
+def work(*words: str) -> Result:
+    """Runs a worker to its own end, inside the test's process."""
+    return run("work", *words)
 
 
 @contextlib.contextmanager
@@ -94,15 +78,6 @@ def until_parked(db: fjord.Database, count: int) -> None:
         assert time.monotonic() - begun < SECONDS_MAX
 
 
-def takes(daemon: Daemon) -> int:
-    """Returns how many NEXT requests a daemon has got."""
-    with urllib.request.urlopen(f"{daemon.http}/metrics", timeout=SECONDS_MAX) as answer:  # noqa: S310 - it is http
-        text = answer.read().decode()
-    found = re.search(r'^fjord_requests_total\{function="NEXT_MANY"\} (\S+)$', text, re.MULTILINE)
-    assert found is not None
-    return int(float(found[1]))
-
-
 def end(worker: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, errors = worker.communicate(timeout=SECONDS_MAX)
     return worker.returncode, out, errors
@@ -128,7 +103,7 @@ def test_a_command_gets_the_value_and_the_environment(
     jobs = db.jobs("given")
     jobs.push("http://example.com/\u00e5", b"\x00raw\xff", priority=7)
     command = f"cat >{tmp_path}/value; env | grep ^FJORD_ | sort >{tmp_path}/environment; echo out"
-    done = run("given", "--exec", command, "--drain", "--to", daemon.url)
+    done = process("work", "given", "--exec", command, "--drain", "--to", daemon.url)
     assert (done.returncode, done.stdout) == (0, "out\n")
     assert done.stderr.splitlines() == ["done http://example.com/\u00e5", "1 done"]
     assert (tmp_path / "value").read_bytes() == b"\x00raw\xff"
@@ -145,25 +120,6 @@ def test_a_command_gets_the_value_and_the_environment(
     assert jobs.count() == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("value", "read", "type_"),
-    [
-        (None, "", "void"),
-        ("text", "text", "string"),
-        (5, "5", "integer"),
-        (0.5, "0.5", "float"),
-        (True, "true", "boolean"),
-    ],
-)
-def test_every_type_of_value_is_read_as_text(
-    daemon: Daemon, db: fjord.Database, value: Any, read: str, type_: str
-) -> None:
-    db.jobs("types").push("key", value)
-    command = 'cat; echo " $FJORD_TYPE"'
-    done = run("types", "--exec", command, "--once", "--to", daemon.url)
-    assert (done.returncode, done.stdout) == (0, f"{read} {type_}\n")
-
-
 @pytest.mark.req("SJ-14")
 def test_a_command_that_fails_says_why_and_its_job_waits(
     daemon: Daemon, db: fjord.Database
@@ -172,7 +128,7 @@ def test_a_command_that_fails_says_why_and_its_job_waits(
     jobs.push("key")
     before = datetime.now(UTC)
     words = ("--exec", "echo first >&2; echo no such page >&2; exit 7", "--drain", "--json")
-    done = run("fails", *words, "--backoff", "100", "--to", daemon.url)
+    done = process("work", "fails", *words, "--backoff", "100", "--to", daemon.url)
     first, total = objects(done.stdout)
     assert (first["result"], first["reason"]) == ("failed", "exit code 7: no such page")
     assert (total["done"], total["failed"], done.returncode) == (0, 1, 1)
@@ -180,6 +136,9 @@ def test_a_command_that_fails_says_why_and_its_job_waits(
     job = waiting(jobs, "key")
     assert job.timeouts == 1
     assert timedelta(seconds=95) < job.process_at - before < timedelta(seconds=160)
+    jobs.kick("key")
+    work("fails", "--exec", "exit 7", "--drain", "--backoff", "100", "--to", daemon.url)
+    assert waiting(jobs, "key").process_at - before > timedelta(seconds=195)  # twice as long
 
 
 @pytest.mark.req("SJ-15")
@@ -189,16 +148,9 @@ def test_a_job_that_fails_too_often_is_dead_with_its_reason(
     jobs = db.create_jobs("dies", timeouts_max=2)
     jobs.push("key")
     words = ("dies", "--exec", "echo boom >&2; exit 3", "--backoff", "0", "--drain")
-    assert "3 failed" in run(*words, "--to", daemon.url).stderr
+    assert "3 failed" in work(*words, "--to", daemon.url).stderr
     (dead,) = jobs.dead()
     assert dead.reason == "failed 3 times: exit code 3: boom"
-
-
-def test_a_command_that_a_signal_ends_has_failed(daemon: Daemon, db: fjord.Database) -> None:
-    db.jobs("signal").push("key")
-    done = run("signal", "--exec", "kill -SEGV $$", "--once", "--json", "--to", daemon.url)
-    assert done.returncode == 1
-    assert objects(done.stdout)[0]["reason"] == "signal SIGSEGV"
 
 
 def test_a_command_that_takes_too_long_is_ended(
@@ -206,59 +158,38 @@ def test_a_command_that_takes_too_long_is_ended(
 ) -> None:
     db.jobs("slow").push("key")
     words = ("slow", "--exec", gate.command, "--timeout", "0.3", "--once", "--json")
-    done = run(*words, "--to", daemon.url)
+    done = process("work", *words, "--to", daemon.url)
     assert done.returncode == 1
     assert objects(done.stdout)[0]["reason"] == "it took more than 0.3 seconds"
 
 
 def test_a_key_that_fits_no_environment_fails(daemon: Daemon, db: fjord.Database) -> None:
     db.jobs("zero").push(b"a\x00b")
-    done = run("zero", "--exec", "true", "--once", "--json", "--to", daemon.url)
+    done = process("work", "zero", "--exec", "true", "--once", "--json", "--to", daemon.url)
     assert done.returncode == 1
     assert "cannot be started" in objects(done.stdout)[0]["reason"]
 
 
-def test_once_ends_with_1_if_there_is_nothing_or_it_failed(
-    daemon: Daemon, db: fjord.Database
-) -> None:
-    words = ("once", "--once", "--to", daemon.url)
-    assert run(*words, "--exec", "true").returncode == 1
-    db.jobs("once").push_many(keys=["a", "b"])
-    assert run(*words, "--exec", "true").returncode == 0
-    assert run(*words, "--exec", "false").returncode == 1
-    assert db.jobs("once").count() == (1, 0, 0)
-
-
-def test_drain_ends_with_1_if_a_job_failed(daemon: Daemon, db: fjord.Database) -> None:
-    words = ("drained", "--drain", "--to", daemon.url)
-    nothing = run(*words, "--exec", "true")
-    assert (nothing.returncode, nothing.stderr.splitlines()) == (
-        0,
-        ["there is no table drained yet", "0 done"],
-    )
-    db.jobs("drained").push_many(keys=["a", "b", "c"])
-    some = run(*words, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
-    assert (some.returncode, some.stderr.splitlines()[-1]) == (1, "2 done, 1 failed")
-    assert run(*words, "--exec", "true").returncode == 0
-
-
-def test_jobs_of_one_domain_are_worked_on(daemon: Daemon, db: fjord.Database) -> None:
-    jobs = db.create_jobs("domains", fairness="domain")
-    jobs.push_many(keys=["http://a/1", "http://b/1", "http://a/2"])
-    words = ("domains", "--exec", "true", "--drain", "--domain", "a")
-    assert "2 done" in run(*words, "--to", daemon.url).stderr
-    assert [job.key for job in jobs.peek()] == ["http://b/1"]
-    db.create_jobs("no_domains")
-    refused = run("no_domains", "--exec", "true", "--domain", "a", "--to", daemon.url)
-    assert (refused.returncode, "BAD_DOMAIN" in refused.stderr) == (1, True)
+def test_a_worker_that_ends_by_itself_says_how_it_went(daemon: Daemon, db: fjord.Database) -> None:
+    once, drain = (("ends", end_, "--to", daemon.url) for end_ in ("--once", "--drain"))
+    assert work(*once, "--exec", "true").exit_code == 1  # there is nothing
+    nothing = work(*drain, "--exec", "true")
+    told = ["there is no table ends yet", "0 done"]
+    assert (nothing.exit_code, nothing.stderr.splitlines()) == (0, told)
+    db.jobs("ends").push_many(keys=["a", "b", "c", "d"])
+    assert work(*once, "--exec", "true").exit_code == 0
+    some = work(*drain, "--exec", "test $FJORD_KEY != b", "--backoff", "100")
+    assert (some.exit_code, some.stderr.splitlines()[-1]) == (1, "2 done, 1 failed")
+    assert work(*once, "--exec", "true").exit_code == 1  # the one that is left is not due
+    assert db.jobs("ends").count() == (1, 0, 0)
 
 
 def test_a_directory_is_worked_on_without_a_daemon(tmp_path: Path) -> None:
     data = tmp_path / "own"
     with fjord.open(data) as db:
         db.jobs("own").push_many(keys=[f"k{number}" for number in range(5)])
-    done = run("own", "--exec", "true", "--drain", "--workers", "2", "--data", str(data))
-    assert (done.returncode, "5 done" in done.stderr) == (0, True)
+    done = work("own", "--exec", "true", "--drain", "--workers", "2", "--data", str(data))
+    assert (done.exit_code, "5 done" in done.stderr) == (0, True)
     with fjord.open(data) as db:
         assert db.jobs("own").count() == (0, 0, 0)
 
@@ -296,58 +227,10 @@ def test_a_command_whose_lease_is_lost_is_ended(
     assert (code, objects(out)[0]["result"]) == (1, "lost")
 
 
-@pytest.mark.req("SJ-12")
-def test_the_job_of_a_worker_that_was_killed_comes_back(
-    daemon: Daemon, db: fjord.Database, gate: Gate
-) -> None:
-    jobs = db.jobs("killed")
-    jobs.push("key")
-    words = ("killed", "--exec", gate.command, "--lease", "3")
-    with working(*words, "--to", daemon.url) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.kill()
-        worker.wait(timeout=SECONDS_MAX)
-        gate.let_go()  # the command was left behind
-    (again,) = jobs.next(wait=30)
-    assert (again.key, again.timeouts) == ("key", 1)
-
-
 # -- many, and the end ----------------------------------------------------------------------------
 
 
-def test_several_commands_run_at_a_time(daemon: Daemon, db: fjord.Database, gate: Gate) -> None:
-    jobs = db.jobs("several")
-    jobs.push_many(keys=["a", "b", "c", "d"])
-    words = ("several", "--exec", gate.command, "--workers", "3", "--once")
-    with working(*words, "--to", daemon.url) as worker:
-        assert lines(worker, 3) == ["begun"] * 3
-        assert jobs.count() == (1, 3, 0)
-        gate.let_go(3)
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()[-1]) == (0, "3 done")
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_first_signal_waits_for_what_is_under_way(
-    daemon: Daemon, db: fjord.Database, gate: Gate, number: signal.Signals
-) -> None:
-    jobs = db.jobs(f"first-{number.name}")
-    jobs.push_many(keys=["a", "b"])
-    with working(f"first-{number.name}", "--exec", gate.command, "--to", daemon.url) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.send_signal(number)
-        assert "no new jobs" in lines(worker, 1)[0]
-        assert jobs.count() == (1, 1, 0)
-        gate.let_go()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done a", "1 done"])
-    assert jobs.count() == (1, 0, 0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_idle_worker_ends_at_a_signal(
-    daemon: Daemon, db: fjord.Database, number: signal.Signals
-) -> None:
+def test_an_idle_worker_ends_at_a_signal(daemon: Daemon, db: fjord.Database) -> None:
     jobs = db.jobs("idle")
     jobs.push("key")
     words = ("idle", "--exec", "true", "--workers", "3", "--to", daemon.url)
@@ -355,7 +238,7 @@ def test_an_idle_worker_ends_at_a_signal(
         assert lines(worker, 1) == ["done key"]
         until_parked(db, 3)
         begun = time.monotonic()
-        worker.send_signal(number)
+        worker.send_signal(signal.SIGINT)
         code, _, errors = end(worker)
     assert (code, errors.splitlines()[-1]) == (0, "1 done")
     assert time.monotonic() - begun < WAIT_SECONDS / 4
@@ -364,69 +247,12 @@ def test_an_idle_worker_ends_at_a_signal(
     assert jobs.cancel("later")
 
 
-@pytest.mark.req("FJ-12")
-def test_an_idle_worker_asks_nothing(tmp_path: Path) -> None:
-    with (
-        Daemon(tmp_path / "data", "--http", "127.0.0.1:0") as daemon,
-        fjord.connect(daemon.url) as db,
-        working("quiet", "--exec", "true", "--workers", "3", "--to", daemon.url) as worker,
-    ):
-        until_parked(db, 3)
-        before = takes(daemon)
-        assert before == 3
-        assert len(db.jobs("other").next(wait=2.5)) == 0  # some time goes by
-        assert takes(daemon) == before + 1  # that of the line above
-        db.jobs("quiet").push("key")
-        assert lines(worker, 2) == ["there is no table quiet yet", "done key"]
-        worker.send_signal(signal.SIGTERM)
-        code, _, _ = end(worker)
-    assert code == 0
-
-
-def test_idle_threads_end_while_others_work_on(
-    daemon: Daemon, db: fjord.Database, gate: Gate
-) -> None:
-    jobs = db.jobs("mixed")
-    jobs.push("a")
-    words = ("mixed", "--exec", gate.command, "--workers", "3", "--to", daemon.url)
-    with working(*words) as worker:
-        assert "begun" in lines(worker, 1)[-1]
-        until_parked(db, 2)
-        worker.send_signal(signal.SIGTERM)
-        assert "no new jobs" in lines(worker, 1)[0]
-        until_parked(db, 0)
-        jobs.push("b")
-        assert jobs.count() == (1, 1, 0)
-        gate.let_go()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done a", "1 done"])
-    assert jobs.count() == (1, 0, 0)
-
-
-def test_a_signal_ends_work_on_a_directory(tmp_path: Path, gate: Gate) -> None:
-    data = tmp_path / "own"
-    with fjord.open(data) as db:
-        db.jobs("own").push("key")
-    words = ("own", "--exec", gate.command, "--workers", "3", "--data", str(data))
-    with working(*words) as worker:
-        assert lines(worker, 1) == ["begun"]
-        worker.send_signal(signal.SIGTERM)
-        assert "no new jobs" in lines(worker, 1)[0]
-        gate.let_go()
-        begun = time.monotonic()
-        code, _, errors = end(worker)
-    assert (code, errors.splitlines()) == (0, ["done key", "1 done"])
-    assert time.monotonic() - begun < WAIT_SECONDS / 4
-    with fjord.open(data) as db:
-        assert db.jobs("own").count() == (0, 0, 0)
-
-
 def test_a_job_that_comes_after_a_signal_is_given_back(tmp_path: Path, gate: Gate) -> None:
     """A thread of a directory waits until no other works; what it is handed then is too late."""
     data = tmp_path / "own"
     with fjord.open(data) as db:
         db.jobs("own").push("key")
-        db.jobs("own").push("later", delay=10)  # by then a worker has begun, and was told to stop
+        db.jobs("own").push("later", delay=6)  # by then a worker has begun, and was told to stop
     words = ("own", "--exec", gate.command, "--workers", "2", "--data", str(data))
     with working(*words) as worker:
         assert lines(worker, 1) == ["begun"]
@@ -474,9 +300,3 @@ def test_a_worker_outlives_its_daemon(tmp_path: Path, gate: Gate) -> None:
         assert (code, errors.splitlines()[-1]) == (0, "1 done")
         with fjord.connect(daemon.url) as db:
             assert db.jobs("outlived").count() == (0, 0, 0)
-
-
-def test_nobody_there_is_said() -> None:
-    done = run("any", "--exec", "true", "--workers", "2", "--to", "fjord://127.0.0.1:1")
-    assert (done.returncode, "fjord serve" in done.stderr) == (1, True)
-    assert len(done.stderr.splitlines()) == 1

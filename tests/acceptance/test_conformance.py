@@ -243,7 +243,7 @@ async def streams(script: Script) -> None:
 
     columns = [("user", "string", True), ("age", "uint8", False)]
     declared = await ask(
-        lambda: script.db.create_stream("people", mode="latest", columns=columns, key="user"),
+        lambda: script.db.create_stream("people", mode="latest", columns=columns, key="user")
     )
     await script.place(lambda: declared.append({"user": "ann", "age": 30}))
     await ask(lambda: declared.append({"user": "bob", "age": "many"}))

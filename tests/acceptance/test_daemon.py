@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +18,10 @@ from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
 from fjord.columns import Strings
 from fjord.commands import Get
-from fjord.errors import Code, ExistsError, NotFoundError, RefusedError, UnavailableError
-from fjord.values import Value
-from tests.acceptance.daemon import FJORD, Daemon
+from fjord.errors import UnavailableError
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.raw import Raw
+from tests.acceptance.shell import process
 from tests.unit.wire.streams import sent
 
 # SET k="v" as a string, overwrite and persist, identifier 0x1234.
@@ -32,233 +31,60 @@ SEED_NOP = bytes.fromhex("464a00010000000700000000000000000000")
 SEED_QUIT = bytes.fromhex("464a00010001000900000000000000000000")
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as one:
+@pytest.fixture
+def raw(daemon: Daemon) -> Iterator[Raw]:
+    with Raw(daemon.port) as one:
         yield one
 
 
-class Raw:
-    """A client that knows bytes only."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", daemon.port), timeout=20)
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def finish(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
-
-    def receive(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size and (more := self._socket.recv(size - len(data))):
-            data += more
-        return data
-
-    def receive_all(self) -> bytes:
-        return self.receive(1 << 30)
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@pytest.fixture
-def raw(daemon: Daemon) -> Iterator[Raw]:
-    one = Raw(daemon)
-    yield one
-    one.close()
-
-
-def is_served(daemon: Daemon) -> bool:
-    with fjord.connect(daemon.url) as db:
-        db.kv("alive").set("key", 1)
-        return db.kv("alive").get("key") == 1
+def receive(raw: Raw, size: int = 1 << 30) -> bytes:
+    """Returns so many bytes, or all until the end."""
+    data = b""
+    while len(data) < size and (more := raw.socket.recv(size - len(data))):
+        data += more
+    return data
 
 
 @pytest.mark.req("FJ-34", "FJ-36")
 def test_a_client_that_knows_only_the_seeds_page_works(daemon: Daemon, raw: Raw) -> None:
     raw.send(SEED_SET)
-    reply = raw.receive(17)
+    reply = receive(raw, 17)
     assert reply[:4] == b"JR\0\1"
     assert reply[4:8] == b"\x12\x34\0\0"
     assert reply[-1:] == b"\0"  # no error
     raw.send(SEED_GET)
-    reply = raw.receive(20)
+    reply = receive(raw, 20)
     assert reply[4:6] == b"\x12\x35"
     assert reply[-4:] == b"\0\2\2v"  # no error, size 2, string, v
     with fjord.connect(daemon.url) as db:
         assert db.kv().get("k") == "v"
 
 
-@pytest.mark.req("FJ-39")
-def test_requests_are_pipelined_and_matched_by_identifier(raw: Raw) -> None:
-    names = range(1, 101)
-    requests = [SEED_NOP[:6] + name.to_bytes(2, "big") + SEED_NOP[8:] for name in names]
-    raw.send(b"".join(requests))
-    replies = raw.receive(17 * len(names))
-    found = [int.from_bytes(replies[at + 4 : at + 6], "big") for at in range(0, len(replies), 17)]
-    assert sorted(found) == list(names)
-
-
 @pytest.mark.req("FJ-49")
 def test_quit_is_answered_and_the_connection_closed(raw: Raw) -> None:
     raw.send(SEED_SET + SEED_NOP + SEED_QUIT)
-    replies = raw.receive_all()
+    replies = receive(raw)
     assert len(replies) == 3 * 17
     assert replies[21:23] == SEED_NOP[6:8]  # NOP is answered, and does nothing
     assert replies[38:40] == b"\0\x09"
 
 
-def test_an_identifier_in_flight_is_not_taken_twice(raw: Raw) -> None:
-    raw.send(SEED_SET + SEED_SET)
-    replies = raw.receive(17)
-    raw.finish()
-    replies += raw.receive_all()
-    assert replies.count(b"DUPLICATE_ID") == 1
-
-
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (b"GET / HTTP/1.1\r\n\r\n", b"BAD_MAGIC: a message begins with FJ; this looks like HTTP"),
-        (b"\x16\x03\x01\x02\x00", b"BAD_MAGIC: a message begins with FJ; this looks like TLS"),
-        (SEED_SET[:3] + b"\x02" + SEED_SET[4:], b"BAD_VERSION"),
-        (SEED_SET[:5] + b"\x63" + SEED_SET[6:], b"UNKNOWN_FUNCTION"),
-        (SEED_SET[:8] + b"\x82\x22" + SEED_SET[10:], b"BAD_FLAGS: bit 15"),
-        (SEED_SET[:8] + b"\x02\x20" + SEED_SET[10:], b"BAD_VALUE_SIZE"),
-        (SEED_SET[:8] + b"\x02\x26" + SEED_SET[10:20] + b"\xff" * 4, b"VALUE_TOO_LARGE"),
-        (SEED_SET[:5] + b"\x20\0\1\0\0" + bytes(8) + b"\xff" * 4, b"TOO_LARGE"),
-    ],
-)
-def test_bytes_that_cannot_be_followed_are_answered_once_and_closed(
-    daemon: Daemon, raw: Raw, data: bytes, code: bytes
-) -> None:
-    raw.send(data)
-    reply = raw.receive_all()
-    assert reply[:2] == b"JR"
-    assert reply.count(b"JR") == 1
-    assert code in reply
-    assert is_served(daemon)
-
-
-def test_a_request_cut_at_any_byte_changes_nothing(daemon: Daemon) -> None:
-    cut = SEED_SET[:19] + b"c" + SEED_SET[20:]
-    for size in range(len(cut)):
-        raw = Raw(daemon)
-        raw.send(cut[:size])
-        raw.finish()
-        assert raw.receive_all() == b""
-        raw.close()
-    with fjord.connect(daemon.url) as db:
-        assert db.kv().get("c") is None
-
-
 def test_good_requests_before_a_bad_one_are_answered(raw: Raw) -> None:
     raw.send(SEED_SET + b"nonsense")
-    replies = raw.receive_all()
+    replies = receive(raw)
     assert replies[4:6] == b"\x12\x34"
     assert b"BAD_MAGIC" in replies
-
-
-@pytest.mark.req("FJ-41")
-def test_values_keep_their_types(daemon: Daemon) -> None:
-    things: dict[str, Value] = {
-        "none": None,
-        "bytes": b"\0\xff",
-        "str": "å",
-        "int": -5,
-        "float": 0.5,
-        "bool": True,
-    }
-    with fjord.connect(daemon.url) as db:
-        kv = db.kv("types")
-        kv.set_many(things)
-        found = kv.get_many(things)
-        assert found == things
-        assert {key: type(value) for key, value in found.items()} == {
-            key: type(value) for key, value in things.items()
-        }
-        entry = kv.entry("int")
-        assert entry is not None
-        assert (entry.value, entry.type.name, entry.expires_at) == (-5, "INTEGER", None)
-        assert kv.entry("missing") is None
-
-
-def test_refusals_are_errors_with_their_codes(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        kv = db.kv("refusals")
-        kv.set("key", 1)
-        with pytest.raises(ExistsError):
-            kv.set("key", 2, overwrite=False)
-        with pytest.raises(RefusedError, match="KEY_TOO_LONG"):
-            kv.set("k" * 481, 1)
-        with pytest.raises(RefusedError) as caught:
-            kv.set_many({"key": 3, "large": b"x" * (limits.VALUE_BYTES_MAX + 1)})
-        assert caught.value.code is Code.VALUE_TOO_LARGE
-        with pytest.raises(RefusedError, match="BAD_NAME"):
-            db.kv("../etc").set("key", 1)
-        with pytest.raises(NotFoundError):
-            next(db.scan("nothing"))
-        assert kv.get("key") == 1
-
-
-def test_large_batches_and_values_come_back_whole(daemon: Daemon) -> None:
-    items = {f"key-{number}": bytes([number]) * 70_000 for number in range(100)}
-    with fjord.connect(daemon.url) as db:
-        db.kv("large").set_many(items)
-        assert db.kv("large").get_many(items) == items
-
-
-def test_many_tasks_share_one_asyncio_connection(daemon: Daemon) -> None:
-    async def main() -> dict[str, Value]:
-        async with await fjord.aio.connect(daemon.url) as db:
-            kv = db.kv("tasks")
-            await asyncio.gather(*(kv.set(f"key-{number}", number) for number in range(600)))
-            await kv.delete("key-7")
-            assert await kv.get("key-8") == 8
-            pieces = [piece async for piece in db.scan("tasks")]
-            assert pieces[-1].next_seq == pieces[-1].end_seq
-            return await kv.get_many([f"key-{number}" for number in range(600)])
-
-    found = asyncio.run(main())
-    assert found == {f"key-{number}": number for number in range(600) if number != 7}
-
-
-def test_an_address_that_others_could_reach_is_refused(tmp_path: Path) -> None:
-    for address in ("0.0.0.0:0", "192.168.1.1:17994", "example.com:17994"):
-        done = subprocess.run(
-            [*FJORD, "serve", "--data", str(tmp_path), "--listen", address],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 2
-        assert "neither authentication nor TLS" in done.stderr
-
-
-def test_a_second_daemon_on_the_directory_is_refused(daemon: Daemon) -> None:
-    done = subprocess.run(
-        [*FJORD, "serve", "--data", str(daemon.path), "--listen", "127.0.0.1:0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 2
-    assert f"process {daemon.process.pid} writes" in done.stderr
 
 
 def test_a_stop_answers_what_is_under_way_and_leaves_a_clean_directory(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "data")
     daemon.start()
-    raw = Raw(daemon)
+    raw = Raw(daemon.port)
     raw.send(SEED_SET)
-    raw.receive(17)
+    receive(raw, 17)
     assert daemon.stop() == 0
-    assert raw.receive_all() == b""
-    raw.close()
+    assert receive(raw) == b""
+    raw.socket.close()
     assert (daemon.path / "clean").exists()
     with fjord.open(daemon.path) as db:
         assert db.kv().get("k") == "v"
@@ -276,49 +102,32 @@ def test_a_client_says_what_to_do_when_nobody_answers(tmp_path: Path) -> None:
         fjord.connect(daemon.url)
 
 
-def test_a_client_connects_again_after_a_restart(tmp_path: Path) -> None:
-    with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as db:
-        db.kv().set("key", 1)
-        port = daemon.port
-        daemon.kill()
-        daemon.start(port)
-        assert db.kv().get("key") == 1
-
-
-def serve_fails(directory: Path, listen: str = "127.0.0.1:0") -> tuple[int, str]:
-    done = subprocess.run(
-        [*FJORD, "serve", "--data", str(directory), "--listen", listen],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
-
-
-def test_a_directory_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "file"
+def test_what_cannot_be_served_is_named(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, empty = tmp_path / "file", tmp_path / "empty"
     file.write_text("no directory")
-    code, text = serve_fails(file)
-    assert code == 2
-    assert f"{file} is a file" in text
-
-
-def test_an_address_that_is_none_or_taken_is_named(tmp_path: Path, daemon: Daemon) -> None:
-    code, text = serve_fails(tmp_path / "data", "127.0.0.1:port")
-    assert code == 2
-    assert "looks like fjord://host:port" in text
-    code, text = serve_fails(tmp_path / "data", f"127.0.0.1:{daemon.port}")
-    assert code == 1
-    assert f"cannot listen on 127.0.0.1:{daemon.port}: Address already in use" in text
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    own, free, taken = str(tmp_path / "data"), "127.0.0.1:0", f"127.0.0.1:{daemon.port}"
+    for data, listen, code, said in (
+        (own, "192.168.1.1:17994", 2, "neither authentication nor TLS"),
+        (own, "x[/y]:1", 2, "x[/y]"),  # no address, and markup elsewhere
+        (own, taken, 1, f"cannot listen on {taken}: Address already in use"),
+        (str(file), free, 2, f"{file} is a file"),
+        (str(daemon.path), free, 2, f"process {daemon.process.pid} writes"),
+        ("", free, 2, "--data"),
+    ):
+        done = process("serve", "--data", data, "--listen", listen)
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert list(empty.iterdir()) == []
 
 
 def test_requests_before_a_half_close_are_all_answered(raw: Raw) -> None:
     names = range(1, 51)
     raw.send(b"".join(SEED_SET[:6] + name.to_bytes(2, "big") + SEED_SET[8:] for name in names))
     raw.finish()
-    assert len(raw.receive_all()) == 17 * len(names)
+    assert len(receive(raw)) == 17 * len(names)
 
 
 def test_an_interrupted_call_leaves_no_half_message_behind(daemon: Daemon) -> None:
@@ -355,12 +164,12 @@ def test_many_large_answers_do_not_pile_up_in_the_daemon(tmp_path: Path) -> None
         with fjord.connect(daemon.url) as db:
             db.kv().set("large", b"x" * limits.VALUE_BYTES_MAX)
         get = Get(table="default", keys=Strings.of([b"large"] * 31))
-        raw = Raw(daemon)
+        raw = Raw(daemon.port)
         raw.send(b"".join(sent(get, number) for number in range(1, 61)))
         with fjord.connect(daemon.url) as db:  # others are served meanwhile
             assert db.kv().get("small") is None
         assert peak_bytes(daemon) < 600 * limits.MIB
-        raw.close()
+        raw.socket.close()
 
 
 def peak_bytes(daemon: Daemon) -> int:
@@ -368,22 +177,3 @@ def peak_bytes(daemon: Daemon) -> int:
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) * limits.KIB
-
-
-def test_words_that_are_markup_elsewhere_are_printed_as_they_are(tmp_path: Path) -> None:
-    code, text = serve_fails(tmp_path / "data", "x[/y]:1")
-    assert code == 2
-    assert "x[/y]" in text
-
-
-def test_no_directory_is_no_data_directory(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*FJORD, "serve", "--data", ""],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert list(tmp_path.iterdir()) == []

@@ -31,13 +31,6 @@ def test_a_day_is_the_same_each_time_and_whole() -> None:
     assert any(website.is_broken(key) for key in edits)
 
 
-def test_events_of_all_hours_are_all_events() -> None:
-    day = website.Day()
-    counts = [sum(len(events.keys) for events in day.events(hour)) for hour in range(website.HOURS)]
-    assert sum(counts) == website.EVENTS
-    assert max(counts) > 5 * min(counts)  # nights are quiet
-
-
 @pytest.mark.req("FJ-24", "FJ-27")
 def test_what_a_website_writes_arrives_once_whoever_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -14,7 +14,7 @@ import fjord
 from tests.acceptance.daemon import Daemon
 
 CONNECTIONS: Final = 20
-TRIES: Final = 7
+TRIES: Final = 3
 SECONDS_MAX: Final = 1.0
 
 

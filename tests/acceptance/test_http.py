@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Get, Set
-from tests.acceptance.daemon import FJORD, Daemon
-from tests.acceptance.raw import STRING, Raw, get, head, nop, now_us, set_
+from tests.acceptance.daemon import Daemon
+from tests.acceptance.raw import STRING, Raw, get, nop, now_us, set_
 from tests.unit.wire.streams import sent
 
 
@@ -46,10 +45,6 @@ def samples(daemon: Daemon) -> dict[tuple[str, str], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def test_a_daemon_that_serves_is_healthy(daemon: Daemon) -> None:
-    assert fetch(daemon, "/healthz") == (200, "ok\n")
 
 
 def test_metrics_follow_what_happens(daemon: Daemon) -> None:
@@ -83,40 +78,10 @@ def test_nothing_that_users_send_becomes_a_label(daemon: Daemon) -> None:
     assert "user-string" not in fetch(daemon, "/metrics")[1]
 
 
-def test_a_page_in_a_browser_gets_nothing(daemon: Daemon) -> None:
-    status, text = fetch(daemon, "/metrics", Host="attacker.example")
-    assert status == 421
-    assert "fjord_" not in text
-
-
-def test_other_pages_do_not_exist(daemon: Daemon) -> None:
-    assert fetch(daemon, "/etc/passwd")[0] == 404
-
-
-def test_a_request_in_another_protocol_is_answered_and_closed(daemon: Daemon) -> None:
-    port = urlsplit(daemon.http).port
-    assert port is not None
-    with Raw(port) as raw:
-        raw.send(nop() + b"\r\n\r\n")
-        assert raw.socket.recv(1000).startswith(b"HTTP/1.1 400 ")
-
-
 def test_http_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon:
         assert daemon.http == ""
         assert "http=off" in daemon.log()
-
-
-def test_http_is_not_for_others(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*FJORD, "serve", "--data", str(tmp_path), "--listen", "0", "--http", "0.0.0.0:0"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 2
-    assert "neither authentication nor TLS" in done.stderr
 
 
 def test_a_daemon_that_stops_says_so(tmp_path: Path) -> None:
@@ -140,18 +105,3 @@ def test_a_daemon_that_stops_says_so(tmp_path: Path) -> None:
                 found = fetch(daemon, "/healthz")
             assert found == (503, "stopping\n")
         assert daemon.process.wait(timeout=60) == 0
-
-
-def test_health_may_be_asked_with_head(daemon: Daemon) -> None:
-    port = urlsplit(daemon.http).port
-    assert port is not None
-    with Raw(port) as raw:
-        raw.send(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        answer = raw.socket.recv(1000)
-        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert answer.endswith(b"\r\n\r\n")
-
-
-def test_fj_goes_on_beside_http(daemon: Daemon) -> None:
-    with Raw(daemon.port) as raw:
-        assert raw.code(head(0)) == ""

@@ -15,27 +15,10 @@ from fjord.cli import jobs_export
 from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value
-from tests.acceptance.daemon import Daemon
-from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, imported, jobs, run
+from tests.acceptance.shell import run
+from tests.acceptance.sql_rows import COLUMNS, HOUR_US, NOW_US, jobs
 
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("sql") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        for table in one.tables():
-            one.drop(table.name)
-        yield one
-
-
-@pytest.fixture
-def to(daemon: Daemon, db: fjord.Database) -> tuple[str, str]:
-    return ("--to", daemon.url)
+pytestmark = pytest.mark.usefixtures("empty")
 
 
 def dump(count: int, *more: str) -> bytes:
@@ -50,7 +33,7 @@ def dump(count: int, *more: str) -> bytes:
 
 @pytest.mark.req("FJ-17")
 def test_values_and_taken_jobs_are_exported(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path
+    db: fjord.Database, to: tuple[str, str], tmp_path: Path
 ) -> None:
     pages = db.jobs("pages")
     given: dict[str, Value] = {
@@ -77,7 +60,7 @@ def test_values_and_taken_jobs_are_exported(
 
 
 @pytest.mark.req("FJ-17")
-def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
+def test_csv_is_exported(db: fjord.Database, to: tuple[str, str]) -> None:
     db.jobs("pages").push_many(
         keys=['http://a/,"x"\n', "http://b/"], domain=["d", None], priority=[1, 2]
     )
@@ -91,15 +74,7 @@ def test_csv_is_exported(to: tuple[str, str], db: fjord.Database) -> None:
     ]
 
 
-def test_of_a_stream_not_even_the_head_is_written(to: tuple[str, str], db: fjord.Database) -> None:
-    db.stream("visits").append("a")
-    done = run("jobs", "export", "visits", *to)
-    db.drop("visits")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "table visits is a stream table" in done.stderr
-
-
-def test_jobs_that_no_table_holds_are_told(to: tuple[str, str], db: fjord.Database) -> None:
+def test_jobs_that_no_table_holds_are_told(db: fjord.Database, to: tuple[str, str]) -> None:
     db.jobs("pages").push_many(keys=[b"\xff", b"fine"])
     done = run("jobs", "export", "pages", "--csv", *to)
     assert done.exit_code == 1
@@ -109,7 +84,7 @@ def test_jobs_that_no_table_holds_are_told(to: tuple[str, str], db: fjord.Databa
 
 
 def test_a_table_that_changes_meanwhile_is_told(
-    to: tuple[str, str], db: fjord.Database, monkeypatch: pytest.MonkeyPatch
+    db: fjord.Database, to: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.jobs("pages").push("first")
     pages = jobs_export.pages
@@ -126,7 +101,7 @@ def test_a_table_that_changes_meanwhile_is_told(
 
 
 def test_a_file_that_was_begun_is_gone_if_the_export_fails(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: fjord.Database, to: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.jobs("pages").push("first")
 
@@ -155,7 +130,7 @@ def test_a_directory_is_imported_to_and_exported_from(tmp_path: Path) -> None:
 
 
 def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
-    to: tuple[str, str], db: fjord.Database
+    db: fjord.Database, to: tuple[str, str]
 ) -> None:
     text = dump(
         2, f"('d',256,{NOW_US},'a',NULL)", f"('d',1,{NOW_US},'b',NULL,7)", "(NOW(),1,2,'c',NULL)"
@@ -172,51 +147,7 @@ def test_bad_rows_are_told_with_their_lines_and_the_rest_is_imported(
     assert [job[0] for job in jobs(db)] == ["http://x/0", "http://x/1", "last"]
 
 
-def test_a_table_with_columns_is_refused_once_and_not_row_by_row(
-    to: tuple[str, str], db: fjord.Database
-) -> None:
-    db.create_jobs("typed", columns={"uri": "string"})
-    done = run("jobs", "import", "typed", "--mysql-dump", "-", *to, text=dump(3))
-    assert done.exit_code == 1
-    assert done.stderr == (
-        "fjord: table typed takes rows of its own columns, and those of a journal table are "
-        "others; import into a table without columns\n"
-    )
-    assert db.jobs("typed").count() == (0, 0, 0)
-
-
-def test_an_import_is_repeated_without_harm(to: tuple[str, str], db: fjord.Database) -> None:
-    text = dump(3)
-    run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    before = jobs(db)
-    db.jobs("pages").push("http://x/1", "newer", priority=0)
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, len(jobs(db))) == (0, 3)
-    newer = db.jobs("pages").get("http://x/1")
-    assert newer is not None
-    assert (newer.value, newer.priority) == ("newer", 0)
-    assert sorted(job[0] for job in before) == sorted(job[0] for job in jobs(db))
-
-
-def test_of_rows_with_one_uri_one_job_is_left(to: tuple[str, str], db: fjord.Database) -> None:
-    older, newer = NOW_US - 2 * HOUR_US, NOW_US - HOUR_US
-    text = dump(0, f"('old',7,{older},'u',NULL)", f"('new',9,{newer},'u',NULL)")
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, jobs(db)) == (0, [("u", "new", 7, newer)])
-
-
-def test_a_dump_that_was_cut_short_gives_what_it_has(
-    to: tuple[str, str], db: fjord.Database, tmp_path: Path
-) -> None:
-    path = tmp_path / "dump.sql"
-    path.write_bytes(dump(3)[:-20])
-    done = run("jobs", "import", "pages", "--mysql-dump", str(path), "--json", *to)
-    assert (done.exit_code, imported(done)["imported"]) == (1, 2)
-    assert "line 4 in the middle of an INSERT: it was cut short" in done.stderr
-    assert len(jobs(db)) == 2
-
-
-def test_a_packed_dump_is_unpacked(to: tuple[str, str], db: fjord.Database, tmp_path: Path) -> None:
+def test_a_packed_dump_is_unpacked(db: fjord.Database, to: tuple[str, str], tmp_path: Path) -> None:
     path = tmp_path / "dump.sql.gz"
     path.write_bytes(gzip.compress(dump(20_000)))
     done = run("jobs", "import", "pages", "--mysql-dump", str(path), *to)
@@ -227,22 +158,6 @@ def test_a_packed_dump_is_unpacked(to: tuple[str, str], db: fjord.Database, tmp_
     path.write_bytes(b"no such thing")
     none = run("jobs", "import", "cut", "--mysql-dump", str(path), *to)
     assert (none.exit_code, "cannot be read: Not a gzipped file" in none.stderr) == (1, True)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (b"", "has no table with the columns"),
-        (bytes(range(256)) * 100, "cut short"),
-        (b"\xff\xfe" + dump(1).decode().encode("utf-16-le"), "UTF-16"),
-        (b"CREATE TABLE pages (id int);", "has no table with the columns"),
-        (b"/*!40101 SET NAMES latin1 */;" + dump(1), "--default-character-set=utf8mb4"),
-    ],
-    ids=["nothing", "garbage", "utf-16", "another table", "latin1"],
-)
-def test_what_is_no_dump_is_told(text: bytes, reason: str, to: tuple[str, str]) -> None:
-    done = run("jobs", "import", "pages", "--mysql-dump", "-", *to, text=text)
-    assert (done.exit_code, reason in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -257,11 +172,3 @@ def test_what_is_no_dump_is_told(text: bytes, reason: str, to: tuple[str, str]) 
 def test_wrong_use_is_told(words: tuple[str, ...], reason: str, to: tuple[str, str]) -> None:
     done = run("jobs", "import", "pages", *words, *to)
     assert (done.exit_code, reason in done.stderr, "secret" in done.stderr) == (2, True, False)
-
-
-@pytest.mark.parametrize(
-    "words", [("--csv", "--sql"), ("--csv", "--with-create", "mysql"), ("--json",)]
-)
-def test_wrong_use_of_export_is_told(words: tuple[str, ...], to: tuple[str, str]) -> None:
-    assert run("jobs", "export", "pages", *words, *to).exit_code == 2
-    assert run("jobs", "export", "pages", "--sql-table", "a b", *to).exit_code == 2

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 import pytest
 
-from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Entries, Listen, Set, Unlisten
+from fjord.commands import Entries
 from fjord.wire import Function
 from tests.acceptance.daemon import Daemon
-from tests.acceptance.raw import (
-    DATA,
-    LISTEN,
-    OVERWRITE,
-    PERSIST,
-    STRING,
-    TIMEOUT,
-    VALUE_8,
-    Raw,
-    get,
-    head,
-    key,
-    nop,
-    now_us,
-    set_,
-    value,
-)
+from tests.acceptance.raw import STRING, Raw, head, key, set_
 from tests.unit.wire.seed_client import SeedReply
-from tests.unit.wire.streams import sent
 
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     path = tmp_path_factory.mktemp("listen") / "data"
-    with Daemon(path, "--idle-seconds", "2", "--message-seconds", "2") as one:
+    with Daemon(path, "--idle-seconds", "0.5", "--message-seconds", "2") as one:
         yield one
 
 
@@ -68,64 +48,7 @@ def test_a_listener_is_told_of_every_change(ear: Raw, writer: Raw) -> None:
     assert gone.timestamp_us >= one.timestamp_us
 
 
-def test_a_listener_goes_on_with_its_own_requests(ear: Raw, writer: Raw) -> None:
-    assert ear.code(listen(b"busy", 5)) == ""
-    assert ear.code(set_(b"busy", STRING, b"own", identifier=6)) == ""
-    assert ear.change().value == b"own"
-    assert writer.code(set_(b"busy", STRING, b"others")) == ""
-    assert ear.change().value == b"others"
-    assert ear.ask(get(b"busy")).data == b"others"
-
-
-@pytest.mark.req("FJ-44")
-def test_a_set_and_a_get_may_ask_for_the_changes_after_them(ear: Raw, writer: Raw) -> None:
-    assert ear.code(set_(b"cached", STRING, b"mine", LISTEN, identifier=8)) == ""
-    assert ear.ask(get(b"cached", DATA | LISTEN, identifier=9)).data == b"mine"
-    assert writer.code(set_(b"cached", STRING, b"new")) == ""
-    changes = [ear.change(), ear.change()]
-    assert sorted(change.identifier for change in changes) == [8, 9]
-    assert {change.value for change in changes} == {b"new"}
-
-
-def test_values_that_live_in_memory_only_are_told_too(ear: Raw, writer: Raw) -> None:
-    assert ear.code(listen(b"volatile")) == ""
-    flags = VALUE_8 | OVERWRITE
-    writer.ask(head(Function.SET, flags) + key(b"volatile") + value(STRING, b"v"))
-    assert ear.change().value == b"v"
-
-
-def test_a_value_that_expires_is_told_without_anybody_asking(ear: Raw, writer: Raw) -> None:
-    assert ear.code(listen(b"short")) == ""
-    expires = now_us() + 300_000
-    flags = VALUE_8 | OVERWRITE | PERSIST | TIMEOUT
-    message = head(Function.SET, flags) + struct.pack(">Q", expires) + key(b"short")
-    assert writer.code(message + value(STRING, b"v")) == ""
-    there, gone = ear.change(), ear.change()
-    assert (there.value, there.expires_at_us) == (b"v", expires)
-    assert gone.type == Entries.MISSING
-    assert now_us() >= expires
-
-
-def test_nothing_is_told_after_unlisten(ear: Raw, writer: Raw) -> None:
-    many = Listen(table="default", keys=Strings.of([b"a", b"b"]))
-    assert ear.code(sent(many, 3)) == ""
-    assert ear.code(sent(Unlisten(identifier=3), 4)) == ""
-    assert ear.code(sent(Unlisten(identifier=3), 4)) == "NOT_FOUND"
-    assert writer.code(set_(b"a", STRING, b"x")) == ""
-    assert isinstance(ear.ask(nop(5)), SeedReply)  # and no change before it
-
-
-def test_a_write_before_the_listen_of_the_same_connection_is_not_told(ear: Raw) -> None:
-    ear.send(
-        set_(b"mine", STRING, b"before", identifier=1),
-        listen(b"mine", 2),
-        set_(b"mine", STRING, b"after", identifier=3),
-    )
-    assert [ear.reply().identifier for _ in range(3)] == [1, 2, 3]
-    assert ear.change().value == b"after"
-
-
-def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, writer: Raw) -> None:
+def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw) -> None:
     assert ear.code(listen(b"patient")) == ""
     with Raw(daemon.port) as idle:
         reply = idle.next()
@@ -135,31 +58,3 @@ def test_who_listens_is_not_idle_and_who_does_not_is(daemon: Daemon, ear: Raw, w
     with Raw(daemon.port) as fresh:
         assert fresh.code(set_(b"patient", STRING, b"x")) == ""
     assert ear.change().value == b"x"
-
-
-def test_a_listener_that_does_not_take_its_changes_is_closed_and_nobody_else(
-    daemon: Daemon, writer: Raw
-) -> None:
-    large = b"x" * limits.MIB
-    with Raw(daemon.port, buffer_bytes=4096) as slow, Raw(daemon.port) as quick:
-        assert slow.code(listen(b"large")) == ""
-        assert quick.code(listen(b"small")) == ""
-        for number in range(40):
-            command = Set(
-                table="default",
-                keys=Strings.of([b"large"]),
-                types=b"\1",
-                values=Strings.of([large]),
-                timestamps_us=[now_us()],
-            )
-            assert writer.code(sent(command, 1)) == ""
-            assert writer.code(set_(b"small", STRING, b"%d" % number)) == ""
-            assert quick.change().value == b"%d" % number
-        assert "SLOW_CONSUMER" in daemon.log()
-        found: list[object] = []
-        while (message := slow.next()) is not None:
-            found.append(message)
-        assert len(found) < 40
-        if found and isinstance(found[-1], SeedReply):  # it may be cut off before the last words
-            assert found[-1].error.startswith(b"SLOW_CONSUMER: ")
-    assert writer.code(nop()) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,18 +46,3 @@ def test_batches_cover_a_stream_once_whatever_happens_to_the_daemon(daemon: Daem
         db.seal("events")
         behind = db.blocks("events")[-1].last
         assert db.span("events", behind).rows == 0
-
-
-def test_a_span_over_asyncio_and_of_a_directory_is_the_same(daemon: Daemon) -> None:
-    async def ask() -> fjord.SpanInfo:
-        async with await fjord.aio.connect(daemon.url) as db:
-            return await db.span("jobs")
-
-    with fjord.connect(daemon.url) as db:
-        db.jobs("jobs").push("a", b"1")
-        db.jobs("jobs").push("b", b"2")
-        found = db.span("jobs")
-    assert asyncio.run(ask()) == found
-    assert found.rows == 2
-    with fjord.open(daemon.path, read_only=True) as db:
-        assert db.span("jobs") == found

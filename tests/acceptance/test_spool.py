@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 import fjord
-from fjord import limits
 from fjord.client.spool import bell as waking
 from fjord.client.spool import files, reader, records
 from fjord.client.spool.files import Fate
@@ -39,18 +37,6 @@ from tests.crash.spool_world import (
     write_all,
 )
 from tests.unit.client.scripted import Answer, Scripted, say, usual
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
-        yield one
 
 
 @pytest.fixture
@@ -91,52 +77,6 @@ def test_a_late_value_does_not_replace_a_newer_one(
         "replaced": "newer",
         "set since": "newer",
     }
-
-
-def test_a_late_job_does_not_replace_a_newer_one(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    jobs = db.jobs(tables.jobs)
-    with opened(tmp_path) as spool:
-        late = spool.jobs(tables.jobs)
-        late.push("replaced", "late", priority=1)
-        late.push_many(keys=["many", "new"], values=["late", "late"])
-    jobs.push_many(keys=["replaced", "many"], values=["newer", "newer"], priority=[7, 8])
-    forward(tmp_path, daemon.url)
-    found = {job.key: (job.value, job.priority) for job in jobs.next(count=10)}
-    assert found == {"replaced": ("newer", 7), "many": ("newer", 8), "new": ("late", 100)}
-
-
-def test_a_late_message_does_not_replace_a_newer_one_of_its_key(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    stream = db.create_stream(tables.stream, mode="latest")
-    stream.append("old", key="older")
-    with opened(tmp_path) as spool:
-        late = spool.stream(tables.stream)
-        late.append("late", key="replaced")
-        late.append_many(["late", "late", "late"], keys=["many", "new", "older"])
-    stream.append_many(["newer", "newer"], keys=["replaced", "many"])
-    forward(tmp_path, daemon.url)
-    found = {key: stream.get(key) for key in ("replaced", "many", "new", "older")}
-    assert found == {"replaced": "newer", "many": "newer", "new": "late", "older": "late"}
-
-
-def test_what_has_expired_on_its_way_has_the_effect_of_its_end(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    kv = db.kv(tables.kv)
-    kv.set("expired", "before")
-    with opened(tmp_path) as spool:
-        spool.kv(tables.kv).set("expired", "late", ttl=600)
-        spool.kv(tables.kv).set("lives", "late", ttl=7200)
-        soon = datetime.now(UTC) + timedelta(minutes=10)
-        spool.jobs(tables.jobs).push("expired", expires_at=soon)
-        spool.jobs(tables.jobs).push("lives", expires_at=soon + timedelta(hours=2))
-    progress = forward(tmp_path, daemon.url, hours=1)
-    assert not progress.refused
-    assert dict(kv.range("")) == {"lives": "late"}
-    assert [job.key for job in db.jobs(tables.jobs).next(count=10)] == ["lives"]
 
 
 # -- what cannot be sent --------------------------------------------------------------------------
@@ -195,22 +135,6 @@ def test_a_record_that_is_refused_is_set_aside_and_the_rest_goes_on(
     forward(tmp_path, daemon.url)
     assert not spool_files(tmp_path)
     assert len(files.aside_names(str(tmp_path))) == 1
-
-
-def test_the_largest_calls_arrive(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
-) -> None:
-    rows = limits.BATCH_ROWS_MAX
-    with opened(tmp_path) as spool:
-        spool.stream(tables.stream).append_many(["x"] * rows)
-        spool.stream(tables.stream).append_many([b"x" * limits.VALUE_BYTES_MAX] * 8)
-        spool.kv(tables.kv).set("largest", b"x" * limits.VALUE_BYTES_MAX)
-    progress = forward(tmp_path, daemon.url)
-    assert not progress.refused
-    assert db.kv(tables.kv).get("largest") == b"x" * limits.VALUE_BYTES_MAX
-    last = db.stream(tables.stream).read(rows)
-    assert len(last) == rows
-    assert len(db.stream(tables.stream).read(after=last)) == 7  # as many as a reply has room for
 
 
 # -- who is away ----------------------------------------------------------------------------------
@@ -317,23 +241,6 @@ def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: P
     assert is_erased(path)
 
 
-@pytest.mark.req("FJ-25")
-def test_what_is_erased_is_not_sent_again_by_anybody(
-    daemon: Daemon, tables: Tables, tmp_path: Path
-) -> None:
-    directory = tmp_path / "spool"
-    with opened(directory) as spool:
-        write_all(spool, tables, range(8))
-        assert forward(directory, daemon.url).records == 8
-        (path,) = spool_files(directory)
-        assert is_erased(path)
-        write_all(spool, tables, range(8, 12))
-    # A daemon that knows nothing of this file gets what is not erased.
-    with Daemon(tmp_path / "data") as other, fjord.connect(other.url) as db:
-        assert forward(directory, other.url).records == 4
-        check(db, tables, range(8, 12))
-
-
 @pytest.mark.req("FJ-26")
 def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_used_again(
     daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
@@ -354,23 +261,6 @@ def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_use
     assert again == path
     assert again.read_bytes()[: files.HEADER_BYTES] != first  # to the daemon it is another file
     forward(tmp_path, daemon.url)
-    check(db, tables, range(3))
-
-
-def test_a_file_that_somebody_removed_does_not_take_the_next_one_with_it(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
-) -> None:
-    forwarder = Forwarder(str(tmp_path), daemon.url, poll=0.01)
-
-    async def act() -> None:
-        for number in range(3):
-            with opened(tmp_path) as spool:
-                write(spool, tables, number)
-            await until(lambda seen=number + 1: forwarder.progress.records == seen)  # type: ignore[misc]
-            (path,) = spool_files(tmp_path)
-            path.unlink()
-
-    while_forwarding(forwarder, act)
     check(db, tables, range(3))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from fjord.client.spool.files import HEADER_BYTES
 from fjord.forwarder import Forwarder
 from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward, spool_files, stream_values
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
-        yield running
 
 
 @pytest.mark.parametrize("size", [0, 10, HEADER_BYTES])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import fjord
 from fjord import limits
@@ -13,12 +10,6 @@ from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward
 
 LARGE = limits.VALUE_BYTES_MAX
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
-        yield running
 
 
 def test_the_largest_calls_arrive(daemon: Daemon, tmp_path: Path) -> None:
@@ -41,16 +32,3 @@ def test_the_largest_calls_arrive(daemon: Daemon, tmp_path: Path) -> None:
         assert len(db.stream("rows-log").read(rows)) == rows
         assert db.jobs("one-job").count().waiting == 1
         assert db.kv("one").exists("k" * limits.KV_KEY_BYTES_MAX)
-
-
-def test_what_is_larger_is_refused_at_the_call(tmp_path: Path) -> None:
-    with fjord.spool(tmp_path) as spool:
-        with pytest.raises(fjord.ProtocolError, match="at most 100000 rows"):
-            spool.jobs("jobs").push_many(keys=["k"] * (limits.BATCH_ROWS_MAX + 1))
-        with pytest.raises(fjord.ProtocolError, match="VALUE_TOO_LARGE"):
-            spool.stream("log").append(bytes(LARGE + 1))
-        with pytest.raises(fjord.ProtocolError, match="KEY_TOO_LONG"):
-            spool.kv("kv").set_many({"k" * (limits.KV_KEY_BYTES_MAX + 1): 1})
-        with pytest.raises(fjord.ProtocolError, match="EMPTY_KEY"):
-            spool.kv("kv").delete("")
-    assert not list(tmp_path.glob("*.spool"))

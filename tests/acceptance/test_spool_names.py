@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from tests.acceptance.daemon import Daemon
 from tests.crash.spool_world import forward, spool_files, stream_values
 
 DAY_US = 24 * 3600 * 1_000_000
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("daemon") / "data") as running:
-        yield running
 
 
 def let_a_day_pass(directory: Path) -> None:
@@ -72,21 +65,6 @@ def test_a_file_that_somebody_has_open_goes_before_newer_ones(
     assert len(spool_files(tmp_path)) == 1
     with fjord.connect(daemon.url) as db:
         assert list(stream_values(db, "idle")) == ["first", "second"]
-
-
-@pytest.mark.req("FJ-26")
-def test_a_file_that_somebody_removes_is_made_again(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fjord.client.spool.writer.CHECK_US", 0)
-    with fjord.spool(tmp_path) as spool:
-        spool.stream("removed").append("lost with its file")
-        (path,) = spool_files(tmp_path)
-        path.unlink()
-        spool.stream("removed").append("kept")
-    forward(tmp_path, daemon.url)
-    with fjord.connect(daemon.url) as db:
-        assert list(stream_values(db, "removed")) == ["kept"]
 
 
 @pytest.mark.req("FJ-27")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +13,7 @@ import pytest
 import fjord
 import fjord.aio
 from fjord.client.connection import Connection
-from fjord.columns import Strings
-from fjord.commands import Append, Batch, Command, Done, Refusal, Replies, Subscribe
-from fjord.errors import Code
+from fjord.commands import Batch, Command, Replies, Subscribe
 from fjord.streams import Start
 from fjord.values import Value
 from tests.acceptance.daemon import Daemon
@@ -28,12 +25,6 @@ Result = TypeVar("Result")
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with Daemon(tmp_path / "data") as one:
-        yield one
-
-
-@pytest.fixture
-def db(daemon: Daemon) -> Iterator[fjord.Database]:
-    with fjord.connect(daemon.url) as one:
         yield one
 
 
@@ -86,84 +77,6 @@ def test_all_who_wait_at_the_end_get_what_is_appended(
     assert (stats["parked_waits"], stats["subscribers"]) == (0, 8)
 
 
-@pytest.mark.req("KY-14")
-@pytest.mark.parametrize("mode", ["log", "latest"])
-def test_a_pop_acknowledges_nothing_that_was_only_read(
-    daemon: Daemon, db: fjord.Database, mode: str
-) -> None:
-    events = db.create_stream("events", mode=mode)
-    events.append_many([1, 2, 3, 4], keys=["1", "2", "3", "4"])
-
-    async def pop() -> list[object]:
-        async with await fjord.aio.connect(daemon.url) as other:
-            subscriber = await other.stream("events").subscriber("async")
-            await subscriber.read(2)
-            peeked = await subscriber.peek()
-            popped = await subscriber.pop()
-            assert peeked == popped
-            await subscriber.read(2)
-            async with subscriber.taking() as taken:
-                pass
-            assert await subscriber.lag == 2
-            return [popped and popped.value, taken and taken.value]
-
-    assert asyncio.run(pop()) == [1, 2]
-    subscriber = events.subscriber("blocking")
-    subscriber.read(2)
-    peeked = subscriber.peek()
-    assert peeked is not None
-    assert peeked.value == 1
-    assert [message.value for _ in range(4) if (message := subscriber.pop())] == [1, 2, 3, 4]
-
-
-def test_a_wait_ends_in_time_and_the_connection_is_used_on(db: fjord.Database) -> None:
-    subscriber = db.create_stream("events").subscriber("reader")
-    assert len(subscriber.read(wait=0.05)) == 0
-    db.stream("events").append(b"late")
-    assert values_of(subscriber.read(wait=SECONDS_MAX)) == [b"late"]
-
-
-def test_requests_are_answered_while_others_of_the_connection_wait(
-    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
-) -> None:
-    events = db.create_stream("events")
-    subscriber = events.subscriber("reader")
-    waiting = pool.submit(lambda: values_of(subscriber.read(wait=SECONDS_MAX)))
-    with fjord.connect(daemon.url) as other:
-        parked(other, 1)
-    events.append(b"found")
-    assert waiting.result(SECONDS_MAX) == [b"found"]
-
-
-def test_the_stop_answers_all_who_wait(
-    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
-) -> None:
-    db.create_stream("events")
-    waiting = [
-        pool.submit(read_end, daemon.url, f"reader-{number}", SECONDS_MAX) for number in range(3)
-    ]
-    parked(db, 3)
-    begun = time.monotonic()
-    assert daemon.stop() == 0
-    assert time.monotonic() - begun < SECONDS_MAX / 2
-    assert wait_all(waiting) == [[], [], []]
-
-
-def test_a_reader_that_goes_away_leaves_nothing_behind(
-    daemon: Daemon, db: fjord.Database, pool: ThreadPoolExecutor
-) -> None:
-    events = db.create_stream("events")
-    with fjord.connect(daemon.url) as other:
-        reader = other.stream("events").reader(start="end")
-        waiting = pool.submit(lambda: reader.read(wait=SECONDS_MAX))
-        parked(db, 1)
-    with pytest.raises(fjord.ClosedError):
-        waiting.result(SECONDS_MAX)
-    parked(db, 0)
-    events.append(b"a")
-    assert db.stats()["connections"] == 1
-
-
 # -- restarts -------------------------------------------------------------------------------------
 
 
@@ -206,43 +119,6 @@ def test_a_reader_that_waits_while_the_daemon_is_killed_finds_what_comes_later(
     assert waiting.result(SECONDS_MAX) == [b"after the restart"]
 
 
-# -- dates ----------------------------------------------------------------------------------------
-
-
-def test_what_comes_late_with_its_date_replaces_nothing_that_is_newer(
-    daemon: Daemon, db: fjord.Database
-) -> None:
-    profiles = db.create_stream("profiles", mode="latest")
-    count, now_us = 20_000, time.time_ns() // 1000
-
-    def dated(value: bytes, seconds: int) -> Append:
-        return Append(
-            table="profiles",
-            types=b"\1" * count,
-            keys=Strings.of([b"key:%05d" % number for number in range(count)]),
-            values=Strings.of([value] * count),
-            timestamps_us=[now_us + seconds * 1_000_000] * count,
-        )
-
-    connection = Connection(daemon.url, timeout=SECONDS_MAX)
-    try:
-        first = connection.execute(dated(b"first", -10))
-        late = connection.execute(Batch(commands=[dated(b"late", -20)]))
-        far = connection.execute(dated(b"far", 3600))
-    finally:
-        connection.close()
-    assert isinstance(first, Done), first
-    assert isinstance(late, Replies), late
-    (answer,) = late.replies
-    assert isinstance(answer, Done)
-    assert first.seq <= answer.seq < first.seq + count
-    assert isinstance(far, Refusal)
-    assert far.code is Code.BAD_TIMESTAMP
-    assert set(profiles.values()) == {b"first"}
-    profiles.append(b"now", key="key:00007")
-    assert profiles["key:00007"] == b"now"
-
-
 # -- many of them ---------------------------------------------------------------------------------
 
 
@@ -276,14 +152,3 @@ def memory_bytes(daemon: Daemon) -> int:
     status = Path(f"/proc/{daemon.process.pid}/status").read_text()
     (line,) = [line for line in status.splitlines() if line.startswith("RssAnon:")]
     return int(line.split()[1]) * 1024
-
-
-# -- history as Arrow -----------------------------------------------------------------------------
-
-
-def test_history_is_scanned_as_arrow(db: fjord.Database) -> None:
-    events = db.create_stream("events")
-    events.append_many([b"1", b"2", b"3"], keys=["a/1", "b/1", "a/2"])
-    pieces = list(db.scan_arrow("events", columns=["key", "value"], key_prefix="a/"))
-    rows = [row for piece in pieces for row in piece.to_pylist()]
-    assert rows == [{"key": b"a/1", "value": b"1"}, {"key": b"a/2", "value": b"3"}]

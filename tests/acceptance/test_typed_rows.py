@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from typer.testing import CliRunner
 
 import fjord
 import fjord.aio
 from fjord.cli.commands import app
-from fjord.declared.schema import Schema
 from tests.acceptance.daemon import Daemon
-from tests.unit.declared.test_rows import _same, filled
 
 COLUMNS: Any = {
     "uri": ("string", True),
@@ -38,20 +33,8 @@ ROW: dict[str, Any] = {
     "score": 0.5,
     "ok": True,
 }
-TEXT = json.dumps(
-    {
-        **ROW,
-        "seen": "2026-01-31T12:00:00.250000+00:00",
-        "body": {"base64": "AP8="},
-    }
-)
+TEXT = json.dumps({**ROW, "seen": "2026-01-31T12:00:00.250000+00:00", "body": {"base64": "AP8="}})
 EMPTY: dict[str, Any] = dict.fromkeys(COLUMNS)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon(tmp_path_factory.mktemp("rows") / "data") as one:
-        yield one
 
 
 def cli(daemon: Daemon, *words: str, text: str = "", code: int = 0) -> list[dict[str, Any]]:
@@ -100,19 +83,6 @@ def test_jobs_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
 
 
 @pytest.mark.req("SJ-17")
-def test_a_worker_reads_a_row_as_json(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("work", columns=COLUMNS, key="uri").push(ROW)
-        script = '[ "$FJORD_TYPE" = row ] && cat >&2; exit 9'
-        words = ["work", "work", "--once", "--exec", script, "--to", daemon.url]
-        assert CliRunner().invoke(app, words).exit_code == 1
-        (job,) = db.jobs("work").peek()
-        db.jobs("work").bury(job.key)
-        (dead,) = db.jobs("work").dead()
-        assert dead.value == ROW
-
-
-@pytest.mark.req("SJ-17")
 def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     with fjord.connect(daemon.url) as db:
         events = db.create_stream("events", columns=COLUMNS)
@@ -144,55 +114,6 @@ def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     ] * 2
     (got,) = cli(daemon, "stream", "get", "latest", ROW["uri"])
     assert got["value"] == json.loads(TEXT)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("push", "refused", "--row", '{"uri": 5}'), "is string (text), not 5, a whole number"),
-        (("push", "refused", "--row", '{"uri": true}'), "is string (text), not true, a boolean"),
-        (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' is there twice"),
-        (("stream", "append", "none", "--row", '{"a": 1, "a": 2}'), "'a' is there twice"),
-        (("push", "refused", "--row", "5"), "a row is a JSON object of columns"),
-        (("push", "refused", "key", "--row", '{"uri": "a"}'), "give --row alone"),
-        (("push", "refused", "key", "value"), "this table takes rows of its columns"),
-        (("push", "refused", "key", "value", "--row", "{}"), "--row is the value"),
-        (("push", "none", "--row", '{"uri": "a"}'), "has no declared columns"),
-        (("stream", "append", "none", "--row", "{}"), "has no declared columns"),
-        (("stream", "append", "none", "value", "--row", "{}"), "give nothing else"),
-    ],
-)
-def test_what_is_no_row_is_told_in_the_shell(
-    daemon: Daemon, words: tuple[str, ...], said: str
-) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.create_jobs("refused", columns=COLUMNS, key="uri")
-    result = CliRunner().invoke(app, [*words, "--to", daemon.url])
-    assert result.exit_code != 0
-    assert said in " ".join(result.output.split())
-
-
-@pytest.mark.req("SJ-17", "SJ-30")
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(filled())
-def test_any_rows_of_any_columns_come_back(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
-    made, rows = sample
-    declared: Any = {"columns": made.columns, "key": made.key}
-    with tempfile.TemporaryDirectory() as directory:
-        with fjord.open(directory) as db:
-            db.create_jobs("jobs", merge=False, **declared).push_many(values=rows)
-            db.create_stream("stream", **declared).append_many(rows)
-        with fjord.open(directory) as db:
-            found = [job.value for job in db.jobs("jobs").next(10)]
-            assert _all_same(found, rows)
-            assert _all_same(db.stream("stream").read().values, rows)
-
-
-def _all_same(found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> bool:
-    return len(found) == len(rows) and all(
-        one.keys() == row.keys() and all(_same(one[name], row[name]) for name in row)
-        for one, row in zip(found, rows, strict=True)
-    )
 
 
 @pytest.mark.req("SJ-04")

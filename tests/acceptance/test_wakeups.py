@@ -19,13 +19,13 @@ import pytest
 
 import fjord
 import fjord.aio
-from fjord import forwarder as forwarders
-from fjord.client.spool.bell import Doorbell
+from fjord.client.spool import bell
 from fjord.forwarder import Forwarder
 from fjord.wire.wakeups import EVERYBODY
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.forward_process import Forwarding
-from tests.acceptance.wake_proxy import Mess, WakeProxy, free_port, lose
+from tests.acceptance.shell import run
+from tests.acceptance.wake_proxy import Mess, WakeProxy, free_port
 
 HOUR = 3600
 SECONDS_MAX = 60.0  # after which something hangs
@@ -108,32 +108,10 @@ def test_workers_without_a_request_on_the_server_are_woken(tmp_path: Path, port:
         assert stats["wakeups_lost"] == 0
 
 
-def test_a_worker_that_hears_nothing_finds_all_jobs_by_asking(tmp_path: Path) -> None:
+def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(tmp_path: Path) -> None:
     port = free_port()
     with (
-        WakeProxy(("127.0.0.1", port), lose) as proxy,
-        Daemon(tmp_path / "data", "--wake", proxy.address) as daemon,
-        fjord.connect(daemon.url) as db,
-        working(
-            *("pages", "--exec", "true", "--to", daemon.url),
-            *("--wake", f"127.0.0.1:{port}", "--poll", "0.2"),
-        ) as worker,
-    ):
-        until_heard(port)
-        for number in range(5):
-            db.jobs("pages").push(f"page-{number}")
-            assert f'"page-{number}"' in done(worker, 1)[0]
-        assert db.stats()["wakeups"] > 0
-        assert proxy.passed == 0
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(
-    tmp_path: Path, seed: int
-) -> None:
-    port = free_port()
-    with (
-        WakeProxy(("127.0.0.1", port), Mess(seed)) as proxy,
+        WakeProxy(("127.0.0.1", port), Mess(1)) as proxy,
         Daemon(tmp_path / "data", "--wake", proxy.address) as daemon,
         fjord.connect(daemon.url) as db,
     ):
@@ -160,70 +138,6 @@ def test_wakeups_that_are_lost_doubled_and_overtaken_change_nothing(
         assert sorted(map(str, found)) == sorted(["last", *(f"page-{n}" for n in range(40))])
         assert proxy.came > 10
         assert pages.count() == (0, 0, 0)
-
-
-def test_workers_with_asyncio_are_woken(tmp_path: Path, port: int) -> None:
-    async def main(url: str) -> list[str | bytes]:
-        found: list[str | bytes] = []
-        async with await fjord.aio.connect(url) as db:
-
-            async def work() -> None:
-                async with contextlib.aclosing(db.jobs("pages").work(wake=port, poll=HOUR)) as jobs:
-                    async for job in jobs:
-                        found.append(job.key)
-                        await job.done()
-                        if len(found) == 3:
-                            return
-
-            working = asyncio.create_task(work())
-            for key in ("a", "b", "c"):
-                await db.jobs("pages").push(key)
-            async with asyncio.timeout(SECONDS_MAX):
-                await working
-        return sorted(found)
-
-    with Daemon(tmp_path / "data", "--wake", str(port)) as daemon:
-        assert asyncio.run(main(daemon.url)) == ["a", "b", "c"]
-
-
-def test_a_connection_that_was_idle_for_too_long_is_opened_again(tmp_path: Path, port: int) -> None:
-    with (
-        Daemon(tmp_path / "data", "--wake", str(port), "--idle-seconds", "0.2") as daemon,
-        working(
-            *("pages", "--exec", "true", "--to", daemon.url),
-            *("--wake", str(port), "--poll", str(HOUR)),
-        ) as worker,
-    ):
-        until_heard(port)
-        with fjord.connect(daemon.url) as db:
-            while db.stats()["connections_closed"] < 2:  # of the worker, and for its table
-                pass
-            db.jobs("pages").push("page")
-        assert '"page"' in done(worker, 1)[0]
-
-
-def test_wakeups_go_on_after_a_restart(tmp_path: Path, port: int) -> None:
-    with Daemon(tmp_path / "data", "--wake", str(port)) as daemon:
-        with fjord.connect(daemon.url) as db:
-            db.jobs("pages").push("from before")
-        daemon.kill()
-        with fjord.Waker(port, tables=["pages"]) as waker:
-            daemon.start()
-            assert waker.wait(SECONDS_MAX)
-
-
-def test_streams_and_values_are_told_of(tmp_path: Path, port: int) -> None:
-    with (
-        Daemon(tmp_path / "data", "--wake", str(port)) as daemon,
-        fjord.connect(daemon.url) as db,
-        fjord.Waker(port, tables=["events"]) as stream,
-        fjord.Waker(port, tables=["settings"]) as kv,
-    ):
-        db.stream("events").append(b"signed up")
-        assert stream.wait(SECONDS_MAX)
-        db.kv("settings").set("key", 5)
-        assert kv.wait(SECONDS_MAX)
-        assert not stream.wait(0.1)
 
 
 # -- off ------------------------------------------------------------------------------------------
@@ -263,12 +177,12 @@ def test_nothing_is_opened_unless_it_is_asked_for(tmp_path: Path, port: int) -> 
     ],
     ids=str,
 )
-def test_what_cannot_be_meant_is_refused(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
-    ended = subprocess.run(
-        [*FJORD, *words],
-        capture_output=True, text=True, check=False, timeout=SECONDS_MAX, cwd=tmp_path,
-    )  # fmt: skip
-    assert ended.returncode == 2
+def test_what_cannot_be_meant_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = run(*words)
+    assert ended.exit_code == 2
     assert text in ended.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -276,7 +190,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, words: tuple[str, ...],
 # -- forwarders -----------------------------------------------------------------------------------
 
 
-class Deaf(Doorbell):
+class Deaf(bell.Doorbell):
     """A doorbell that hears nothing: as where neither PING nor events of files get through."""
 
     def __init__(self, directory: str) -> None:
@@ -302,7 +216,7 @@ async def forwarded(spool: fjord.Spool, url: str, heard_at: str | int, poll: flo
 def test_a_forwarder_that_hears_nothing_else_is_woken(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch, has_flag: bool
 ) -> None:
-    monkeypatch.setattr(forwarders, "Doorbell", Deaf)
+    monkeypatch.setattr(bell, "Doorbell", Deaf)
     flag = tmp_path / "spool" / "asleep"
     if not has_flag:
         flag.mkdir(parents=True)  # what the writer cannot open
@@ -311,19 +225,6 @@ def test_a_forwarder_that_hears_nothing_else_is_woken(
         if not has_flag:
             flag.rmdir()
         assert asyncio.run(forwarded(spool, daemon.url, port, HOUR)) == 3
-
-
-def test_a_forwarder_that_hears_no_wakeup_looks_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(forwarders, "Doorbell", Deaf)
-    with (
-        WakeProxy(("127.0.0.1", free_port()), lose) as proxy,
-        Daemon(tmp_path / "data") as daemon,
-        fjord.spool(tmp_path / "spool", wake=proxy.address) as spool,
-    ):
-        assert asyncio.run(forwarded(spool, daemon.url, free_port(), 0.1)) == 3
-    assert proxy.passed == 0
 
 
 def test_a_forwarder_of_the_command_line_hears_wakeups_and_ends(tmp_path: Path, port: int) -> None:

@@ -6,7 +6,6 @@ import random
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 Datagrams = list[bytes]
@@ -19,10 +18,6 @@ def free_port(host: str = "127.0.0.1") -> int:
         found.bind((host, 0))
         port: int = found.getsockname()[1]
         return port
-
-
-def lose(datagram: bytes) -> Datagrams:
-    return []
 
 
 class Mess:
@@ -62,12 +57,7 @@ class WakeProxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._socket.sendto(b"", self._socket.getsockname())  # it is over
         self._thread.join()
         self._socket.close()

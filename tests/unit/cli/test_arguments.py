@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from fjord import jobs
 from fjord.cli import arguments
 from fjord.errors import UsageError
 
@@ -18,16 +17,10 @@ from fjord.errors import UsageError
     [
         ("0", 0),
         ("255", 255),
-        ("now", 0),
         ("important", 10),
-        ("new-page", 20),
         ("NEW_PAGE", 20),
-        ("reset", 50),
-        ("updates", 180),
         ("slow", 200),
-        ("review", 230),
         ("time-allows", 255),
-        ("default", 100),
     ],
 )
 def test_a_priority_is_a_number_or_a_name(text: str, number: int) -> None:
@@ -38,31 +31,6 @@ def test_a_priority_is_a_number_or_a_name(text: str, number: int) -> None:
 def test_what_is_no_priority_is_refused_with_the_names(text: str) -> None:
     with pytest.raises(UsageError, match="time-allows 255"):
         arguments.priority(text)
-
-
-def test_every_priority_is_named() -> None:
-    for one in jobs.Priority:
-        assert arguments.priority(one.name) == one.value
-        assert f" {one.value}" in arguments.PRIORITIES
-
-
-@pytest.mark.parametrize(
-    ("text", "found"), [("0", 0.0), ("0.5", 0.5), ("1e3", 1000.0), ("3600", 3600.0)]
-)
-def test_seconds_are_a_number(text: str, found: float) -> None:
-    assert arguments.seconds(high=3600)(text) == found
-
-
-@pytest.mark.parametrize("text", ["-1", "inf", "nan", "x", "", "3601"])
-def test_seconds_without_end_or_out_of_bounds_are_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
-        arguments.seconds(high=3600)(text)
-
-
-def test_seconds_have_a_least() -> None:
-    assert arguments.seconds(arguments.SOME)("0.001") == 0.001
-    with pytest.raises(typer.BadParameter, match=r"with an end, and 0\.001 or more"):
-        arguments.seconds(arguments.SOME)("0.0001")
 
 
 @pytest.mark.parametrize(
@@ -97,13 +65,6 @@ def test_a_date_without_a_zone_is_refused(text: str) -> None:
 def test_what_is_no_date_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         arguments.moment(text)
-
-
-def test_one_date_is_enough() -> None:
-    assert arguments.one_date(None, "") == {"delay": None, "process_at": None}
-    assert arguments.one_date(0.0, "") == {"delay": 0.0, "process_at": None}
-    with pytest.raises(UsageError, match="both say when"):
-        arguments.one_date(0.0, "2026-01-31T12:00:00Z")
 
 
 def test_a_place_in_a_stream_is_a_word_a_seq_or_a_date() -> None:

@@ -15,28 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fjord
-from fjord import limits
 from fjord.cli import lines
 from fjord.cli.lines import Bad
 from fjord.cli.push import Pushing, reader
 from fjord.client.blocking.jobs import Jobs
-from fjord.errors import RefusedError, UsageError
+from fjord.errors import UsageError
 
 
 @pytest.mark.parametrize(
     ("line", "job"),
     [
         ("{}", {"key": b"", "value": None}),
-        ('{"key": "k"}', {"key": "k", "value": None}),
         ('{"key": {"base64": "/w=="}}', {"key": b"\xff", "value": None}),
-        ('{"key": "k", "value": 5}', {"key": "k", "value": 5}),
         ('{"key": "k", "value": true}', {"key": "k", "value": True}),
-        ('{"key": "k", "value": 0.5}', {"key": "k", "value": 0.5}),
         ('{"key": "k", "value": {"base64": ""}}', {"key": "k", "value": b""}),
         ('{"key": "k", "priority": "slow"}', {"key": "k", "value": None, "priority": 200}),
-        ('{"key": "k", "priority": 3}', {"key": "k", "value": None, "priority": 3}),
         ('{"key": "k", "delay": 1}', {"key": "k", "value": None, "delay": 1}),
-        ('{"key": "k", "domain": "d"}', {"key": "k", "value": None, "domain": "d"}),
         (
             '{"key": "k", "process_at": "2026-01-31T12:00:00Z"}',
             {"key": "k", "value": None, "process_at": datetime(2026, 1, 31, 12, tzinfo=UTC)},
@@ -50,27 +44,19 @@ def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
         (b"\xff", "no JSON"),
         (b"[" * 100_000, "no JSON"),
         (b"[]", "no JSON object"),
         (b'{"kye": "k"}', "no kye"),
         (b'{"key": 5}', "key is a string"),
-        (b'{"key": null}', "key is a string"),
         (b'{"key": {"base64": "!"}}', "base64 that is none"),
-        (b'{"key": {"base64": 5}}', "base64 that is none"),
-        (b'{"key": "k", "value": {}}', "value is null"),
         (b'{"key": "k", "value": [1]}', "value is null"),
         (b'{"key": "k", "value": {"base64": "", "x": 1}}', "value is null"),
         (b'{"key": "k", "priority": true}', "priority is a number"),
-        (b'{"key": "k", "priority": 1.5}', "priority is a number"),
         (b'{"key": "k", "priority": -1}', "no priority"),
         (b'{"key": "k", "delay": -1}', "delay is a number of seconds"),
         (b'{"key": "k", "delay": NaN}', "delay is a number of seconds"),
-        (b'{"key": "k", "delay": "5"}', "delay is a number of seconds"),
         (b'{"key": "k", "process_at": 5}', "process_at is a date"),
-        (b'{"key": "k", "process_at": ""}', "process_at is a date"),
         (b'{"key": "k", "expires_at": "soon"}', "soon is no date"),
         (b'{"key": "k", "domain": 5}', "domain is a string"),
         (b'{"key": "k", "delay": 1, "process_at": "2026-01-31T12:00:00Z"}', "both say when"),
@@ -85,12 +71,6 @@ def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
 def test_any_bytes_are_a_job_or_a_reason(line: bytes) -> None:
     with contextlib.suppress(UsageError):
         assert reader()(line).keys() >= {"key", "value"}
-
-
-def test_a_value_that_is_too_large_is_refused_before_it_is_sent() -> None:
-    large = "x" * (limits.VALUE_BYTES_MAX + 1)
-    with pytest.raises(UsageError, match="at most"):
-        reader()(json.dumps({"key": "k", "value": large}).encode())
 
 
 # -- pushing --------------------------------------------------------------------------------------
@@ -122,21 +102,6 @@ def test_one_bad_row_of_a_batch_is_found_and_all_others_are_pushed(jobs: Jobs) -
     assert jobs.count().waiting == 97
 
 
-def test_many_batches_tell_of_their_progress(jobs: Jobs) -> None:
-    told: list[tuple[int, int | None]] = []
-    data = b"".join(b'{"key": "%04d"}\n' % number for number in range(2_500))
-    pushing = Pushing(jobs, lambda done, total: told.append((done, total)))
-    assert list(pushing.run(io.BytesIO(data), len(data))) == []
-    assert told == [(16 * 1_000, len(data)), (16 * 2_000, len(data))]
-    assert jobs.count().waiting == 2_500
-
-
-def test_large_values_make_smaller_batches(jobs: Jobs) -> None:
-    line = b'{"key": "%%d", "value": "%s"}\n' % (b"x" * 1_000_000)
-    bad, pushing = push(jobs, b"".join(line % number for number in range(12)))
-    assert (bad, pushing.pushed) == ([], 12)
-
-
 def test_a_line_that_is_too_long_is_passed_over(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,11 +109,3 @@ def test_a_line_that_is_too_long_is_passed_over(
     bad, pushing = push(jobs, b'{"key": "a"}\n' + b"x" * 90 + b'\n{"key": "b"}\n' + b"y" * 25)
     assert [one.number for one in bad] == [2, 4]
     assert pushing.pushed == 2
-
-
-def test_what_is_wrong_with_the_table_ends_it(jobs: Jobs, tmp_path: Path) -> None:
-    with fjord.open(tmp_path / "other") as db:
-        db.kv("kv").set("a", 1)
-        pushing = Pushing(db.jobs("kv"), lambda done, total: None)
-        with pytest.raises(RefusedError, match="WRONG_KIND"):
-            list(pushing.run(io.BytesIO(b'{"key": "a"}\n{"key": "b"}\n'), None))

@@ -66,19 +66,6 @@ def test_states_and_reasons_are_words(rows: list[dict[str, Any]]) -> None:
     assert (removed["how"], removed["priority"]) == ("cancel", 3)
 
 
-def test_values_are_values(rows: list[dict[str, Any]]) -> None:
-    first, second = of(rows, "JOB_ADD")
-    assert (first["type"], first["value"], second["key"]) == ("string", "old", "\udcff")
-    (replaced,) = of(rows, "JOB_REPLACE")
-    assert (replaced["value"], replaced["was_priority"]) == ("new", 7)
-
-
-def test_nothing_is_left_packed(rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        for name, value in row["fields"].items():
-            assert name == "settings" or not isinstance(value, bytes), (row["op"], name)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("image", b"short"), ("was", b"short"), ("state", 99), ("how", b"x"), ("reason", 5)],

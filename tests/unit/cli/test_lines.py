@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,33 +24,6 @@ def test_a_file_has_a_size_and_a_missing_one_is_wrong_use(tmp_path: Path) -> Non
         pass
 
 
-def test_a_file_that_fails_while_it_is_read_is_wrong_use() -> None:
-    broken = "/proc/self/mem"  # of Linux; its first byte cannot be read
-    for read in (lines.one_by_one, lines.as_they_come):
-        with (
-            pytest.raises(UsageError, match=f"{broken} cannot be read: Input/output error"),
-            lines.opened(broken) as (file, _),
-        ):
-            list(read(file))
-
-
-def test_standard_input_that_is_a_directory_is_wrong_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    path.touch()
-    with open(path) as given:
-        directory = os.open(tmp_path, os.O_RDONLY)
-        os.dup2(directory, given.fileno())
-        os.close(directory)
-        monkeypatch.setattr(sys, "stdin", given)
-        with (
-            pytest.raises(UsageError, match="standard input cannot be read: Is a directory"),
-            lines.opened(lines.STDIN) as (file, _),
-        ):
-            list(lines.one_by_one(file))
-
-
 @pytest.mark.parametrize("text", [b'{"a": 1, "b": 2, "a": 1}', b'{"b": {"a": 1, "a": 2}}'])
 def test_a_member_that_is_there_twice_is_refused(text: bytes) -> None:
     with pytest.raises(UsageError, match="'a' is there twice; an object has each member once"):
@@ -63,11 +35,6 @@ def test_all_lines_come_in_order(wanted: list[bytes]) -> None:
     data = b"".join(line + b"\n" for line in wanted)
     come = [line for some in lines.as_they_come(io.BytesIO(data)) for line in some]
     assert come == wanted
-
-
-def test_what_has_no_end_is_a_line_too() -> None:
-    assert list(lines.as_they_come(io.BytesIO(b"a\nb"))) == [[b"a"], [b"b"]]
-    assert list(lines.as_they_come(io.BytesIO(b""))) == []
 
 
 def test_lines_come_without_waiting_for_others() -> None:

@@ -14,7 +14,7 @@ from fjord.cli import stream as message_lines
 from fjord.cli.arguments import TypeName
 from fjord.cli.lines import Bad
 from fjord.cli.stream import Appending
-from fjord.errors import RefusedError, UsageError
+from fjord.errors import UsageError
 
 
 @pytest.fixture
@@ -46,21 +46,6 @@ def test_a_line_of_json_is_a_message(line: bytes, message: object) -> None:
     assert message_lines.in_json("usual")(line) == message
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
-        (b'{"priority": 1}', "a message has no priority; it has key, value"),
-        (b'{"key": 5}', "key is a string"),
-        (b'{"value": [1]}', "value is null"),
-    ],
-)
-def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
-    with pytest.raises(UsageError, match=reason):
-        message_lines.in_json("")(line)
-
-
 def test_a_plain_line_is_a_value_of_its_type() -> None:
     assert message_lines.plain("k", TypeName.integer)(b"-7") == ("k", -7)
     assert message_lines.plain("", TypeName.buffer)(b"\xff") == ("", b"\xff")
@@ -73,14 +58,6 @@ def test_a_plain_line_is_a_value_of_its_type() -> None:
         message_lines.plain("", TypeName.buffer)(b"x" * (limits.VALUE_BYTES_MAX + 1))
 
 
-def test_lines_are_appended_in_order_and_counted(stream: fjord.Stream) -> None:
-    bad, appending = append(stream, b"a\nb\n\nc")
-    messages = stream.read().messages
-    assert [one.value for one in messages] == ["a", "b", "", "c"]
-    assert (bad, appending.appended, appending.bad) == ([], 4, 0)
-    assert appending.last_seq == messages[-1].seq
-
-
 def test_a_bad_line_is_told_and_all_others_are_appended(stream: fjord.Stream) -> None:
     key = b'{"key": "%s"}\n' % (b"k" * 500)
     data = b'{"value": 1}\nbad\n' + key + b'{"value": 2}\n'
@@ -89,26 +66,3 @@ def test_a_bad_line_is_told_and_all_others_are_appended(stream: fjord.Stream) ->
     assert bad[1].reason.startswith("KEY_TOO_LONG")
     assert (appending.appended, appending.bad) == (2, 2)
     assert [one.value for one in stream.read()] == [1, 2]
-
-
-def test_numbers_go_on_over_batches(stream: fjord.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_lines, "BATCH_ROWS", 3)
-    told: list[tuple[int, int | None]] = []
-    read = message_lines.plain("", TypeName.integer)
-    data = b"".join(b"%d\n" % number for number in range(8)) + b"x\n"
-    appending = Appending(stream, read, lambda done, total: told.append((done, total)))
-    assert [one.number for one in appending.run(io.BytesIO(data))] == [9]
-    assert [one.value for one in stream.read()] == list(range(8))
-    assert told == [(len(data), None)]
-
-
-def test_without_a_line_there_is_no_seq(stream: fjord.Stream) -> None:
-    bad, appending = append(stream, b"")
-    assert (bad, appending.appended, appending.last_seq) == ([], 0, None)
-
-
-def test_what_is_wrong_with_the_table_ends_it(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.kv("kv").set("a", 1)
-        with pytest.raises(RefusedError, match="WRONG_KIND"):
-            append(db.stream("kv"), b"a\nb\n")

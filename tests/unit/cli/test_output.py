@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from fjord.cli import output
 from fjord.cli.arguments import Node
-from fjord.client.entries import Change
 from fjord.text import escaped, type_name, value_text
-from fjord.values import Value
-from tests.unit.client.shell_calls import ENTRY, NOW
+from tests.unit.client.shell_calls import NOW
 
 
 @given(st.text())
@@ -33,38 +31,6 @@ def test_escaped_text_stays_on_one_line_and_controls_nothing(text: str) -> None:
 )
 def test_only_what_cannot_be_printed_is_escaped(text: str, expected: str) -> None:
     assert escaped(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(None, ""), (True, "true"), (5, "5"), (0.5, "0.5"), ("x", "x"), (b"\xff", "\xff")],
-)
-def test_values_are_shown_as_text(value: Value, expected: str) -> None:
-    assert value_text(value) == expected
-
-
-def test_an_entry_is_described_with_its_dates() -> None:
-    described = output.describe(b"\xff", ENTRY)
-    assert (described["key"], described["value"], described["type"]) == ("\udcff", 5, "integer")
-    assert described["written_at"] == NOW.isoformat()
-    assert described["expires_at"] is None
-
-
-@pytest.mark.parametrize(
-    ("value", "deleted", "type_", "shown"),
-    [
-        (b"z", False, "buffer", b"z"),
-        (True, False, "boolean", True),
-        (None, False, "void", None),
-        (None, True, None, None),
-    ],
-)
-def test_a_change_is_described(
-    value: Value, deleted: bool, type_: str | None, shown: object
-) -> None:
-    change = Change(key="k", value=value, deleted=deleted, written_at=NOW, expires_at=NOW)
-    described = output.describe_change(change)
-    assert (described["type"], described["value"], described["deleted"]) == (type_, shown, deleted)
 
 
 def test_rows_are_lines_with_tabs_or_objects(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,27 +65,14 @@ def test_json_is_strict_whatever_is_in_it(
 
 
 def test_a_row_is_an_object_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {
-        "uri": "\u00e5",
-        "at": NOW,
-        "body": b"\xff",
-        "score": math.inf,
-        "none": None,
-        "n": 2**200,
-    }
+    row = {"uri": "\u00e5", "at": NOW, "body": b"\xff", "score": math.inf, "n": 2**200}
     text = (
         f'{{"uri": "\u00e5", "at": "{NOW.isoformat()}", "body": {{"base64": "/w=="}}, '
-        f'"score": "inf", "none": null, "n": {2**200}}}'
+        f'"score": "inf", "n": {2**200}}}'
     )
-    assert value_text(row) == text
-    assert type_name(row) == "row"
+    assert (value_text(row), type_name(row)) == (text, "row")
     output.print_value(row)
     output.print_json({"value": row})
     plain, as_json = capsys.readouterr().out.splitlines()
     assert plain == text
     assert json.loads(as_json) == {"value": json.loads(text)}
-
-
-def test_one_is_not_many() -> None:
-    words = [output.counted(number, "dead job") for number in (0, 1, 2)]
-    assert words == ["0 dead jobs", "1 dead job", "2 dead jobs"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +40,6 @@ def test_any_row_comes_back_from_its_json(sample: tuple[Schema, list[dict[str, A
         assert all(_same(row[name], found[name]) for name in row)
 
 
-def test_values_are_what_their_columns_say() -> None:
-    text = (
-        '{"uri": "nan", "depth": 3, "seen": "2026-01-31T13:00:00+01:00", '
-        '"body": {"base64": "/w=="}, "score": "-inf"}'
-    )
-    assert lines.row_of(text, PAGES) == {
-        "uri": "nan",
-        "depth": 3,
-        "seen": datetime(2026, 1, 31, 12, tzinfo=UTC),
-        "body": b"\xff",
-        "score": -float("inf"),
-    }
-    assert lines.row_of('{"uri": null, "other": 5}', PAGES) == {"uri": None, "other": 5}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -81,16 +65,6 @@ def test_what_is_no_row_is_refused(text: str, said: str) -> None:
 def db(tmp_path: Path) -> Iterator[fjord.Database]:
     with fjord.open(tmp_path) as one:
         yield one
-
-
-def test_the_columns_of_a_table_are_asked_for(db: fjord.Database) -> None:
-    db.create_jobs("pages", columns=COLUMNS, key="uri")
-    db.create_stream("events", columns=COLUMNS)
-    db.kv("kv").set("k", 1)
-    for table, wanted in (("pages", PAGES), ("events", PLAIN)):
-        found = lines.schema_of(db, table)
-        assert (found.columns, found.key) == (wanted.columns, wanted.key)
-    assert lines.schema_of(db, "kv") == lines.schema_of(db, "none") == Schema()
 
 
 LINES = [
@@ -122,23 +96,6 @@ def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
         ("a", 5, 3),
         ("b", 100, None),
     ]
-
-
-def test_lines_of_jobs_have_keys_where_no_columns_are(db: fjord.Database) -> None:
-    jobs = db.create_jobs("pages", columns=COLUMNS, merge=False)
-    pushing = push.Pushing(jobs, lambda done, total: None, PLAIN)
-    assert [one.number for one in pushing.run(in_lines(LINES[:1] + LINES[4:5]), None)] == []
-    assert [(job.key, job.value["uri"]) for job in jobs.next(9)] == [("", "a"), ("k", "g")]
-
-
-def test_rows_that_are_larger_than_their_lines_are_pushed_in_smaller_batches(
-    db: fjord.Database,
-) -> None:
-    wide: Any = {f"n{number}": "uint512" for number in range(256)}
-    jobs = db.create_jobs("wide", columns=wide, merge=False)
-    pushing = push.Pushing(jobs, lambda done, total: None, schema.read(wide))
-    assert list(pushing.run(in_lines([{"n1": 1}] * 600), None)) == []
-    assert jobs.count().waiting == pushing.pushed == 600
 
 
 def test_lines_of_messages_are_rows(db: fjord.Database) -> None:

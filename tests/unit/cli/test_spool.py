@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -19,10 +18,6 @@ SECOND_US = 1_000_000
 
 def ignore(done: int, total: int | None) -> None:
     """Nobody looks."""
-
-
-def refuse(name: str, error: OSError) -> None:
-    raise AssertionError(f"{name}: {error}")
 
 
 def put(directory: Path, name: str, *records: bytes) -> None:
@@ -88,46 +83,3 @@ def test_a_damaged_first_line_is_told_of(tmp_path: Path) -> None:
 def test_the_verdict_is_in_good_english(counts: tuple[int, int, int], said: str) -> None:
     total, damaged, unreadable = counts
     assert spool.verdict(total=total, damaged=damaged, unreadable=unreadable) == said
-
-
-def test_a_file_with_what_was_set_aside_stays_while_it_is_open(tmp_path: Path) -> None:
-    put(tmp_path, "07.spool", record(NOW_US))
-    with (tmp_path / "07.spool").open("r+b") as file:
-        file.seek(96)
-        file.write(b"!")
-        file.flush()
-        fcntl.flock(file, fcntl.LOCK_SH)  # as a writer does
-        (kept,) = survey.still_open(str(tmp_path))
-        assert spool.retried_line(kept) == "07.spool stays: a writer still has it open"
-    (kept,) = survey.still_open(str(tmp_path))
-    assert spool.retried_line(kept).startswith("07.spool stays: it is not sent whole yet, or ")
-
-
-def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Path) -> None:
-    put(tmp_path, "07.spool", b"\x09 of the future", record(NOW_US, type_=99, value=b"odd"))
-    unknown, odd = survey.dump(str(tmp_path), is_aside=False, failed=refuse)
-    assert unknown.problem.startswith("unknown: ")
-    assert spool.shown_json(unknown)["data"] == b"\x09 of the future"
-    assert spool.shown_cells(unknown)[:2] == ["07.spool", "96"]
-    assert (spool.shown_json(odd)["type"], spool.shown_json(odd)["value"]) == (
-        "type 99",
-        b"odd",
-    )
-    (checked,) = survey.verify(str(tmp_path), ignore)
-    assert (checked.waiting, checked.unknown, checked.is_damaged) == (1, 1, True)
-    assert spool.checked_line(checked).endswith("1 waiting, 0 set aside, 1 unknown")
-
-
-def test_a_date_that_is_none_is_shown_as_its_number(tmp_path: Path) -> None:
-    put(tmp_path, "07.spool", record(2**64 - 1))
-    (shown,) = survey.dump(str(tmp_path), is_aside=False, failed=refuse)
-    assert spool.shown_json(shown)["at"] == str(2**64 - 1)
-
-
-def test_progress_goes_over_all_files(tmp_path: Path) -> None:
-    for name in ("07.spool", "08.spool"):
-        put(tmp_path, name, record(NOW_US))
-    seen: list[int] = []
-    assert len(list(survey.verify(str(tmp_path), lambda done, total: seen.append(done)))) == 2
-    total = sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert seen == [total // 2, total]

@@ -8,8 +8,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fjord.cli.wire import app
-from fjord.commands import Done
-from tests.unit.wire.streams import answered
 
 VECTOR = "464a000100021234022200060a24181e4000016b020276"
 SPACED = "46 4a 00 01 00 02 12 34 02 22\n 00 06 0a 24 18 1e 40 00 01 6b\t02 02 76\n"
@@ -45,24 +43,6 @@ def test_json_has_every_byte() -> None:
         "meaning": "k",
         "problem": False,
     }
-
-
-def test_what_is_not_the_protocol_is_shown_and_ends_with_1() -> None:
-    result = run("474554202f")
-    assert result.exit_code == 1
-    assert "a message begins with FJ or JR" in result.output
-
-
-def test_markup_in_a_value_is_shown_as_it_is() -> None:
-    result = run(VECTOR[:-6] + "08 02" + b"[b]x[/b"[:7].hex())
-    assert "[b]x[/b" in result.output
-
-
-def test_a_reply_says_what_it_answers_if_one_says_so() -> None:
-    data = answered(Done(master=bytes(16), seq=5), 32).hex()
-    assert "master" in run(data).output
-    assert "a reply to SET_MANY" not in run(data).output
-    assert "a reply to SET_MANY" in run(data, "--reply-to", "set_many").output
 
 
 @pytest.mark.parametrize(

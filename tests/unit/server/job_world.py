@@ -19,40 +19,22 @@ from fjord.server.wakeups import Sender, Wakeups
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
 from tests.unit.engine.world import open_at
+from tests.unit.server.asking import Asker
 from tests.unit.server.sim_loop import SimLoop
 
-JOBS_KIND = 2
 SECOND_US = 1_000_000
 YEAR = 365 * 24 * 3600.0
 
 
-class Client:
+class Client(Asker):
     """Collects replies and changes; whatever it is told must be durable."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.client = 1
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.replies: list[Reply] = []
-        self.sent = 0
-        self.forgotten = 0
+        super().__init__(engine)
         self.told: list[tuple[bytes, int]] = []
 
-    def answer(self, request: Any, reply: Reply) -> None:
-        assert self._engine.durable_seq == self._engine.applied_seq
-        assert self.is_open
-        self.replies.append(reply)
-
-    def flush(self) -> None:
-        self.sent = len(self.replies)
-
-    def forget(self, request: Any) -> None:
-        self.forgotten += 1
-
     def push(self, messages: Sequence[bytes]) -> None:
-        assert self._engine.durable_seq == self._engine.applied_seq
+        self.check_durable()
         decoder = wire.ReplyDecoder()
         decoder.feed(b"".join(messages))
         while (message := decoder.next()) is not None:
@@ -63,7 +45,7 @@ class Client:
     @property
     def jobs(self) -> list[bytes]:
         """Keys of all jobs that it got."""
-        assert self.sent == len(self.replies)
+        assert self.sent == self.replies
         return [
             key for reply in self.replies if isinstance(reply, Taken) for key in reply.keys.rows()
         ]
@@ -88,11 +70,7 @@ class World:
         self.syncs = 0
         self._count(monkeypatch)
         self.committer = Committer(
-            engine,
-            self.loop.as_loop,
-            clock,
-            self.counters,
-            on_failure=self.failures.append,
+            engine, self.loop.as_loop, clock, self.counters, on_failure=self.failures.append
         )
         self.listeners = self.committer.listeners
         if sender is not None:
@@ -121,7 +99,7 @@ class World:
         client = self.client()
         for command in commands:
             self.committer.submit(client, None, command)
-        self.loop.until(lambda: client.sent == len(commands))
+        self.loop.until(lambda: len(client.sent) == len(commands))
         self.loop.run()
         return client.replies
 
@@ -151,7 +129,7 @@ class World:
 
     def hang_up(self, client: Client) -> None:
         """Closes the connection of a client."""
-        client.is_open, client.is_stalled = False, True
+        client.close()
         self.committer.waits.drop(client)
         self.committer.release()
 
@@ -166,7 +144,7 @@ class World:
             return reply
 
         self.committer.submit(client, None, Nop(), begin)
-        self.loop.until(lambda: client.sent == 1)
+        self.loop.until(lambda: len(client.sent) == 1)
 
 
 @contextmanager

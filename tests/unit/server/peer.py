@@ -8,22 +8,18 @@ from typing import Any, cast
 
 from fjord import limits
 from fjord.columns import Buffer, Strings
-from fjord.commands import Changed, Command, Done, Fail, Numbers, Reply, Scan, Span
+from fjord.commands import Changed, Command, Done, Numbers, Reply, Scan, Span
 from fjord.engine import Engine
 from fjord.engine.news import NO_NEWS
 from fjord.engine.waits import Arrivals, Listeners
 from fjord.errors import Code
 from fjord.server.alarm import Alarm
 from fjord.server.committer import Committer, tell
-from fjord.server.counters import Counters
 from fjord.server.session import Session, Sessions, Shared
-from fjord.server.sessions import After, Bounds, Memory, Origin
-from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
+from fjord.server.sessions import Bounds, Memory, Origin
 from fjord.tables.state import Table
-from fjord.testing import SimClock
 from fjord.wire import Cursors
-from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.asking import Waiting
 
 DONE = Done(master=b"m" * 16, seq=1)
 NEW_CLIENT = b"n" * 16
@@ -103,27 +99,19 @@ class Source:
         self.left.append(client)
 
 
-class World:
+class World(Waiting):
     """What sessions share, with a committer that runs nothing until it is told to."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
+        super().__init__(threads=0)
         bounds = bounds or Bounds()
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
         self.source = Source()
         self._dates = Alarm(self.loop.as_loop, self.clock, self._tell_dates)
-        self.submitted: list[tuple[Origin, Any, Command, After | None, WaitingRequest | None]] = []
         self.scans: list[Scan | Span] = []
         self.refused: list[Code] = []
         self.released = 0
-        counters = Counters()
         self.listeners: Listeners[Origin] = Listeners(self.source.as_engine)
-        beside = Beside(self.loop.as_loop, "fjord-cold", threads=0)
-        self.waits = WaitingRequests(
-            self.submit, self.loop.as_loop, self.clock, counters, beside, None
-        )
-        self.given_back: list[Fail] = []
-        self.waits.give_back = self.given_back.append
+        self.waits = self.waiting
         self.shared = Shared(
             engine=self.source.as_engine,
             committer=cast(Committer, self),
@@ -131,7 +119,7 @@ class World:
             clock=self.clock,
             bounds=bounds,
             memory=Memory(self.clock, bounds.memory_bytes),
-            counters=counters,
+            counters=self.counters,
             sealer=None,
             sessions=Sessions(),
             new_client=lambda: NEW_CLIENT,
@@ -161,16 +149,6 @@ class World:
     def _tell_dates(self) -> None:
         self.tell(self.listeners.reach(self.clock.wall_us()))
         self._plan_dates()
-
-    def submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        wait: WaitingRequest | None = None,
-    ) -> None:
-        self.submitted.append((origin, request, command, after, wait))
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
         self.scans.append(command)

@@ -37,14 +37,6 @@ def test_it_rings_at_the_first_of_the_moments_it_was_set_for(world: World) -> No
     assert world.rang_us == [4 * SECOND_US]
 
 
-def test_it_may_be_set_again_once_it_rang(world: World) -> None:
-    world.alarm.set(4 * SECOND_US)
-    world.loop.pass_time(5)
-    world.alarm.set(9 * SECOND_US)
-    world.loop.pass_time(60)
-    assert world.rang_us == [4 * SECOND_US, 9 * SECOND_US]
-
-
 @pytest.mark.parametrize("due_us", [1, 999, 1000, 1001, 1_000_001])
 def test_it_rings_within_a_millisecond_and_never_early(world: World, due_us: int) -> None:
     """Timers of uvloop have whole milliseconds, and round to the nearest one."""
@@ -58,13 +50,6 @@ def test_what_is_over_rings_at_once_but_not_before_others_had_their_turn(world: 
     world.clock.advance(5)
     world.alarm.set(3 * SECOND_US)
     assert world.loop.waits() == [0.001]
-
-
-def test_a_wall_time_is_as_far_away_as_the_clock_says_now(world: World) -> None:
-    world.alarm.set_wall(world.clock.wall_us() + 5 * SECOND_US)
-    world.clock.jump(3600)
-    world.alarm.set_wall(world.clock.wall_us() + 4 * SECOND_US)
-    assert world.loop.waits() == [4]
 
 
 def test_it_does_not_ring_after_it_was_stopped(world: World) -> None:

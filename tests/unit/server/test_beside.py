@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
-from fjord.commands import Reply
 from fjord.server.worker import Beside
 from fjord.testing import SimClock
+from tests.unit.server.asking import Asker
 from tests.unit.server.sim_loop import SimLoop
 
 SECONDS_MAX = 10.0
-
-
-class Client:
-    """Asks for work; remembers what was forgotten."""
-
-    client = 1
-
-    def __init__(self) -> None:
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.forgotten: list[Any] = []
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        raise AssertionError
-
-    def flush(self) -> None: ...
-
-    def push(self, messages: Sequence[bytes]) -> None: ...
-
-    def forget(self, request: Any) -> None:
-        self.forgotten.append(request)
 
 
 class World:
@@ -50,7 +27,7 @@ class World:
     def _note_idle(self) -> None:
         self.idle += self.beside.is_idle
 
-    def put(self, client: Client, name: str, wait_for: threading.Event | None = None) -> None:
+    def put(self, client: Asker, name: str, wait_for: threading.Event | None = None) -> None:
         def work() -> str:
             if wait_for is not None:
                 assert wait_for.wait(SECONDS_MAX)
@@ -76,7 +53,7 @@ def world() -> Iterator[World]:
 
 
 def test_work_is_done_in_order_and_finished_on_the_loop(world: World) -> None:
-    client = Client()
+    client = Asker()
     for name in ("a", "b", "c"):
         world.put(client, name)
     assert world.done == []
@@ -85,16 +62,8 @@ def test_work_is_done_in_order_and_finished_on_the_loop(world: World) -> None:
     assert world.idle == 1
 
 
-def test_work_that_fails_says_why_and_others_go_on(world: World) -> None:
-    client = Client()
-    world.put(client, "fails")
-    world.put(client, "a")
-    world.until(2)
-    assert world.done == [(None, "fails"), ("a", "")]
-
-
 def test_as_much_is_done_at_a_time_as_there_are_threads() -> None:
-    world, client, event = World(2), Client(), threading.Event()
+    world, client, event = World(2), Asker(), threading.Event()
     world.put(client, "slow", event)
     world.put(client, "a")
     world.put(client, "b")
@@ -106,7 +75,7 @@ def test_as_much_is_done_at_a_time_as_there_are_threads() -> None:
 
 
 def test_who_takes_no_replies_waits_and_others_have_their_turn(world: World) -> None:
-    stalled, client = Client(), Client()
+    stalled, client = Asker(), Asker()
     stalled.is_stalled = True
     world.put(stalled, "a")
     world.put(client, "b")
@@ -118,7 +87,7 @@ def test_who_takes_no_replies_waits_and_others_have_their_turn(world: World) -> 
 
 
 def test_what_a_peer_asked_for_that_is_gone_is_forgotten(world: World) -> None:
-    gone = Client()
+    gone = Asker()
     gone.is_stalled = True
     world.put(gone, "a")
     gone.is_open = False

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from fjord.clock import SystemClock
-from fjord.commands import BlockList, CreateTable, Done, ListBlocks, SealNow
+from fjord.commands import CreateTable, Done, SealNow
 from fjord.server import sealer
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.sealer import Sealer
 from tests.unit.engine.test_embedded_streams import append
 from tests.unit.engine.world import open_at
-from tests.unit.server.test_reading import Client
+from tests.unit.server.asking import Asker
 
 
-class Asker(Client):
+class Waiter(Asker):
     """A client that says when it is answered."""
 
     def __init__(self) -> None:
@@ -27,20 +25,6 @@ class Asker(Client):
 
     def flush(self) -> None:
         self.is_answered.set()
-
-
-def test_blocks_are_in_the_data_directory_unless_somebody_says_otherwise(tmp_path: Path) -> None:
-    location = str(tmp_path / "blocks")
-    engine = open_at(tmp_path)
-    assert isinstance(engine.run([append(b"a")])[0], Done)
-    attached = sealer.attach(engine)
-    assert attached is not None
-    assert attached.shelf.location == location
-    assert attached.cold.stats() == {}  # nothing is loaded yet
-    (listed,) = engine.run([ListBlocks(table="t")])
-    assert isinstance(listed, BlockList)
-    assert listed.location == location
-    engine.abandon()
 
 
 def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:
@@ -53,17 +37,6 @@ def test_where_blocks_are_is_said_once(tmp_path: Path) -> None:
         engine.close()
 
 
-def test_without_the_libraries_there_are_none_and_the_log_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = open_at(tmp_path)
-    monkeypatch.setattr(sealer, "missing_libraries", lambda: ["pyarrow"])
-    assert sealer.attach(engine, "blocks") is None
-    assert [record.message for record in caplog.records] == ["there are no cold blocks"]
-    assert engine.sealing.due_us() is None
-    engine.abandon()
-
-
 def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path) -> None:
     """The loop is a real one; blocks are kept in memory, so that no child is needed."""
     engine = open_at(tmp_path)
@@ -74,16 +47,11 @@ def test_a_round_of_a_real_engine_ends_with_blocks_that_it_knows(tmp_path: Path)
     async def seal() -> None:
         loop = asyncio.get_running_loop()
         committer = Committer(
-            engine,
-            loop,
-            SystemClock(),
-            Counters(),
-            on_failure=failures.append,
-            cold=attached.cold,
+            engine, loop, SystemClock(), Counters(), on_failure=failures.append, cold=attached.cold
         )
         one = Sealer(engine, attached, committer, loop, SystemClock())
         one.start()
-        client = Asker()
+        client = Waiter()
         one.seal(client, None, SealNow())
         await client.is_answered.wait()
         assert isinstance(client.replies[0], Done), client.replies

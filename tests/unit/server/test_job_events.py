@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import ARRIVED, DUE, Acted, Bury, Changed, CreateTable, Fail, Nop
-from fjord.errors import DurabilityError
-from fjord.jobs import Settings
+from fjord.commands import ARRIVED, DUE, Bury
 from tests.unit.engine.job_records import TABLE, push
-from tests.unit.server.job_world import JOBS_KIND, SECOND_US, YEAR, Client, World, job_world, xids
+from tests.unit.server.job_world import SECOND_US, Client, World, job_world
 
 
 @pytest.fixture
@@ -61,81 +59,6 @@ def test_listeners_are_told_at_the_very_moment_of_a_process_date(world: World) -
     assert world.ran.total() == ran  # nobody asked for it
 
 
-def test_dates_that_come_together_are_told_once(world: World) -> None:
-    ear = world.client()
-    world.push(*(b"key-%d" % number for number in range(100)), delay=5)
-    world.listen(ear)
-    world.loop.pass_time(60)
-    assert said(ear) == [DUE]
-
-
-def test_a_date_is_told_even_if_a_worker_takes_the_job_at_that_moment(world: World) -> None:
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    (worker,) = world.workers(1)
-    world.loop.pass_time(5)
-    world.settle(worker)
-    assert worker.jobs == [b"key"]
-    assert said(ear) == [DUE]
-
-
-def test_a_clock_that_is_set_ahead_brings_dates(world: World) -> None:
-    ear = world.client()
-    world.push(b"key", delay=30 * 24 * 3600)
-    world.listen(ear)
-    world.clock.jump(YEAR)
-    world.loop.pass_time(30)
-    assert said(ear) == [DUE]
-
-
-def test_who_listens_no_more_is_told_no_more(world: World) -> None:
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    world.listeners.end(ear, 7)
-    world.push(b"other")
-    world.loop.pass_time(60)
-    assert ear.told == []
-    assert world.loop.waits() == [] or min(world.loop.waits()) > 60  # nothing looks any more
-
-
-def test_a_table_that_is_not_there_yet_may_be_listened_to(world: World) -> None:
-    ear = world.client()
-    world.listen(ear)
-    world.push(b"key", delay=5)
-    world.loop.pass_time(5)
-    assert said(ear) == [ARRIVED, DUE]
-
-
-def test_jobs_that_wait_again_have_arrived(world: World) -> None:
-    ear, worker = world.client(), world.client()
-    world.push(b"key")
-    world.next(worker, wait=0)
-    world.listen(ear)
-    (acted,) = world.do(Fail(table=TABLE, xids=xids(worker.replies[0]), delay_us=5 * SECOND_US))
-    assert isinstance(acted, Acted)
-    assert said(ear) == [ARRIVED]
-    world.loop.pass_time(5)
-    assert said(ear) == [ARRIVED, DUE]
-
-
-def test_a_failure_to_find_a_date_stops_the_node(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(table: str, after_us: int) -> int | None:
-        raise DurabilityError
-
-    ear = world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    monkeypatch.setattr(world.engine, "first_date_us", broken)
-    world.loop.pass_time(5)
-    (failure,) = world.failures
-    assert isinstance(failure, DurabilityError)
-    world.failures.clear()
-
-
 # -- alerts ---------------------------------------------------------------------------------------
 
 
@@ -148,48 +71,6 @@ def test_dead_jobs_are_an_alert(world: World, caplog: pytest.LogCaptureFixture) 
     assert record.getMessage() == "jobs are dead"
     assert vars(record)["fields"] == {"table": TABLE, "dead": 2, "new": 2}
     assert world.counters.jobs_died_by_table == {TABLE: 2}
-
-
-def test_jobs_that_time_out_too_often_are_an_alert(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = Settings(timeouts_max=0).encode()
-    world.do(CreateTable(name=TABLE, kind=JOBS_KIND, settings=settings))
-    world.push(b"key")
-    world.next(world.client(), wait=0, lease=10)
-    world.loop.pass_time(11)
-    world.loop.until(lambda: world.engine.job_counts()[TABLE] == (0, 0, 1))
-    with caplog.at_level("WARNING"):
-        world.loop.pass_time(2)
-    assert [record.getMessage() for record in caplog.records] == ["jobs are dead"]
-
-
-def test_what_is_told_of_a_date_waits_for_the_sync_that_is_under_way(world: World) -> None:
-    ear, other = world.client(), world.client()
-    world.listen(ear)
-    now_us = world.clock.wall_us()
-    world.committer.submit(other, None, push(b"a", now_us=now_us, delay_us=2_000))
-    world.committer.submit(other, None, push(b"b", now_us=now_us, delay_us=2_000))
-    world.loop._ready.get().run()  # the group: a thread syncs it, and says so later
-    assert world.engine.job_counts()[TABLE] == (2, 0, 0)
-    tell: list[Changed] = world.committer.listeners.reach(now_us + 2_000)
-    world.committer._tell_soon(tell)
-    assert ear.told == []
-    world.loop.until(lambda: other.sent == 2)
-    assert said(ear) == [ARRIVED, DUE]
-
-
-def test_what_is_told_does_not_wait_for_a_group_that_nobody_is_there_for(world: World) -> None:
-    ear, slow = world.client(), world.client()
-    world.push(b"key", delay=5)
-    world.listen(ear)
-    slow.is_stalled = True
-    world.committer.submit(slow, None, Nop())
-    world.committer._tell_soon(world.committer.listeners.reach(world.clock.wall_us() + 10**7))
-    assert ear.told == []
-    world.loop.run()
-    assert said(ear) == [DUE]
-    assert slow.replies == []
 
 
 def test_many_writes_are_one_look_for_dead_jobs_and_none_is_none(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -60,16 +59,6 @@ def test_counts_are_told_by_function_and_code() -> None:
     assert found["fjord_connections_closed_total", "BAD_MAGIC"] == 1
     assert found["fjord_live_bytes", ""] == 5
     assert found["fjord_uptime_seconds", ""] == 2.5
-
-
-def test_sealing_and_cold_blocks_are_told_of() -> None:
-    found = samples()
-    assert found["fjord_sealed_blocks_total", ""] == 6
-    assert found["fjord_seal_failures_total", ""] == 6
-    assert found["fjord_cold_bytes", ""] == 6
-    without = dataclasses.replace(metrics(), blocks=dict).numbers()
-    named = dict(zip(without.names.rows(), without.values, strict=True))
-    assert (named[b"sealed_blocks"], named[b"cold_bytes"]) == (0, 0)
 
 
 def test_jobs_are_told_by_table() -> None:

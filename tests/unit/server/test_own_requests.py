@@ -5,42 +5,18 @@ from __future__ import annotations
 import pytest
 
 import fjord
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    REVISION,
-    Batch,
-    Changed,
-    Command,
-    Delete,
-    Done,
-    Entries,
-    Get,
-    Hello,
-    Listen,
-    Nop,
-    Numbered,
-    Numbers,
-    Refusal,
-    Reply,
-    Scan,
-    Set,
-    Span,
-    Stats,
-    Unlisten,
-    Unsubscribe,
-    Welcome,
-)
 from fjord.errors import Code
 from fjord.server import committer
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
-from tests.unit.server.peer import DONE, NEW_CLIENT, Peer
+from tests.unit.server.peer import DONE, Peer
 from tests.unit.wire import seed_client
 
 CLIENT = bytes(range(16))
-WRITE = Delete(table="default", keys=Strings.of([b"key"]), timestamp_us=1)
-PARTING = Unsubscribe(table="events", name="reader")  # those hear of it who read blocks
-PART_WITH = Batch(commands=[WRITE, PARTING])
+WRITE = commands.Delete(table="default", keys=Strings.of([b"key"]), timestamp_us=1)
+PARTING = commands.Unsubscribe(table="events", name="reader")  # those hear of it who read blocks
+PART_WITH = commands.Batch(commands=[WRITE, PARTING])
 
 
 @pytest.fixture
@@ -49,8 +25,12 @@ def peer() -> Peer:
 
 
 def ask(
-    peer: Peer, command: Command, identifier: int = 1, reply: Reply = DONE, number: int = 0
-) -> Reply:
+    peer: Peer,
+    command: commands.Command,
+    identifier: int = 1,
+    reply: commands.Reply = DONE,
+    number: int = 0,
+) -> commands.Reply:
     """Sends a command, lets it run, and returns what the client reads."""
     before = len(peer.wire.sent)
     peer.send(*encode_request(command, identifier, number))
@@ -63,15 +43,15 @@ def ask(
     return read_reply(type(command).row, raw)
 
 
-def listen(*keys: bytes) -> Listen:
-    return Listen(table="default", keys=Strings.of(keys))
+def listen(*keys: bytes) -> commands.Listen:
+    return commands.Listen(table="default", keys=Strings.of(keys))
 
 
-def changed(key: bytes, value: bytes = b"v") -> Changed:
-    return Changed("default", key, 1, value, 5, 0)
+def changed(key: bytes, value: bytes = b"v") -> commands.Changed:
+    return commands.Changed("default", key, 1, value, 5, 0)
 
 
-def tell(peer: Peer, *changes: Changed) -> None:
+def tell(peer: Peer, *changes: commands.Changed) -> None:
     peer.world.tell(changes)
 
 
@@ -87,54 +67,39 @@ def told(peer: Peer, start: int) -> list[tuple[int, bytes]]:
 
 
 def test_hello_is_answered_with_who_answers(peer: Peer) -> None:
-    reply = ask(peer, Hello(client=CLIENT), reply=Done(master=b"m" * 16, seq=7))
-    assert reply == Welcome(client=CLIENT, master=b"m" * 16, version=fjord.__version__)
+    reply = ask(peer, commands.Hello(client=CLIENT), reply=commands.Done(master=b"m" * 16, seq=7))
+    assert reply == commands.Welcome(client=CLIENT, master=b"m" * 16, version=fjord.__version__)
 
 
-def test_a_client_without_a_name_gets_one(peer: Peer) -> None:
-    reply = ask(peer, Hello(client=bytes(16)))
-    assert isinstance(reply, Welcome)
-    assert reply.client == NEW_CLIENT
-
-
-@pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE]), PART_WITH])
-def test_what_has_a_number_gets_the_name_that_hello_said(peer: Peer, command: Command) -> None:
-    ask(peer, Hello(client=CLIENT))
+@pytest.mark.parametrize("command", [WRITE, PARTING, commands.Batch(commands=[WRITE]), PART_WITH])
+def test_what_has_a_number_gets_the_name_that_hello_said(
+    peer: Peer, command: commands.Command
+) -> None:
+    ask(peer, commands.Hello(client=CLIENT))
     peer.send(*encode_request(command, 1, 3))
-    assert peer.commands == [Numbered(command=command, client=CLIENT, number=3)]
+    assert peer.commands == [commands.Numbered(command=command, client=CLIENT, number=3)]
 
 
-def test_a_number_right_behind_hello_has_its_name(peer: Peer) -> None:
-    peer.send(*encode_request(Hello(client=CLIENT), 1), *encode_request(WRITE, 2, 1))
-    assert peer.commands[1] == Numbered(command=WRITE, client=CLIENT, number=1)
-
-
-@pytest.mark.parametrize("command", [WRITE, PARTING, Batch(commands=[WRITE])])
-def test_a_number_without_hello_is_refused(peer: Peer, command: Command) -> None:
+@pytest.mark.parametrize("command", [WRITE, PARTING, commands.Batch(commands=[WRITE])])
+def test_a_number_without_hello_is_refused(peer: Peer, command: commands.Command) -> None:
     reply = ask(peer, command, number=1)
-    assert isinstance(reply, Refusal)
+    assert isinstance(reply, commands.Refusal)
     assert reply.code is Code.BAD_BATCH
     peer.send(*encode_request(command, 2))  # without a number it needs no name
     assert peer.commands == [command]
 
 
-@pytest.mark.parametrize("revision", [0, REVISION - 1, REVISION + 1])
+@pytest.mark.parametrize("revision", [0, commands.REVISION - 1, commands.REVISION + 1])
 def test_a_client_of_another_revision_is_refused(peer: Peer, revision: int) -> None:
-    reply = ask(peer, Hello(client=CLIENT, revision=revision))
-    assert isinstance(reply, Refusal)
+    reply = ask(peer, commands.Hello(client=CLIENT, revision=revision))
+    assert isinstance(reply, commands.Refusal)
     assert reply.code is Code.BAD_VERSION
-    assert f"revision {REVISION}" in reply.text
-
-
-def test_stats_are_those_of_the_server(peer: Peer) -> None:
-    reply = ask(peer, Stats())
-    assert isinstance(reply, Numbers)
-    assert dict(zip(reply.names.rows(), reply.values, strict=True)) == {b"answer": 42}
+    assert f"revision {commands.REVISION}" in reply.text
 
 
 def test_scans_go_their_own_way(peer: Peer) -> None:
-    peer.send(*encode_request(Scan(table="default", start_seq=1, end_seq=0), 1))
-    peer.send(*encode_request(Span(table="other", after=5), 2))
+    peer.send(*encode_request(commands.Scan(table="default", start_seq=1, end_seq=0), 1))
+    peer.send(*encode_request(commands.Span(table="other", after=5), 2))
     assert peer.commands == []
     assert [scan.table for scan in peer.world.scans] == ["default", "other"]
 
@@ -156,19 +121,19 @@ def test_changes_of_a_key_are_told_from_the_reply_on(peer: Peer) -> None:
 def test_unlisten_ends_what_one_request_began(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
     ask(peer, listen(b"a", b"b"), 2)
-    assert ask(peer, Unlisten(identifier=2), 3) == DONE
+    assert ask(peer, commands.Unlisten(identifier=2), 3) == DONE
     start = len(peer.wire.sent)
     tell(peer, changed(b"a"), changed(b"b"))
     assert told(peer, start) == [(1, b"a")]
-    reply = ask(peer, Unlisten(identifier=2), 4)
-    assert isinstance(reply, Refusal)
+    reply = ask(peer, commands.Unlisten(identifier=2), 4)
+    assert isinstance(reply, commands.Refusal)
     assert reply.code is Code.NOT_FOUND
 
 
 def test_nothing_is_told_behind_the_reply_to_unlisten(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
     waiting = peer.world.listeners.match([changed(b"a")])
-    ask(peer, Unlisten(identifier=1), 2)
+    ask(peer, commands.Unlisten(identifier=1), 2)
     start = len(peer.wire.sent)
     committer.tell(waiting)
     assert told(peer, start) == []
@@ -176,7 +141,7 @@ def test_nothing_is_told_behind_the_reply_to_unlisten(peer: Peer) -> None:
 
 @pytest.mark.req("FJ-44")
 def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
-    command = Set(
+    command = commands.Set(
         table="default",
         keys=Strings.of([b"a"]),
         types=b"\1",
@@ -184,35 +149,13 @@ def test_a_set_or_a_get_may_begin_to_listen(peer: Peer) -> None:
         timestamps_us=[1],
     )
     peer.send(seed_client.encode_request(command, 1, listens=True))
-    get = Get(table="default", keys=Strings.of([b"b"]))
+    get = commands.Get(table="default", keys=Strings.of([b"b"]))
     peer.send(seed_client.encode_request(get, 2, listens=True))
-    assert [type(command) for command in peer.commands] == [Set, Get]
+    assert [type(command) for command in peer.commands] == [commands.Set, commands.Get]
     peer.world.answer_all()
     start = len(peer.wire.sent)
     tell(peer, changed(b"a"), changed(b"b"))
     assert told(peer, start) == [(1, b"a"), (2, b"b")]
-
-
-def test_a_refused_request_begins_nothing(peer: Peer) -> None:
-    get = Get(table="default", keys=Strings.of([b"b"]))
-    peer.send(seed_client.encode_request(get, 1, listens=True))
-    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
-    assert peer.world.source.watched.keys == set()
-    assert peer.world.listeners.keys == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (listen(b"a", b""), Code.EMPTY_KEY),
-        (listen(b"k" * (limits.KV_KEY_BYTES_MAX + 1)), Code.KEY_TOO_LONG),
-        (Listen(table="../x", keys=Strings.of([b"a"])), Code.BAD_NAME),
-    ],
-)
-def test_what_cannot_be_a_key_is_not_listened_to(peer: Peer, command: Listen, code: Code) -> None:
-    reply = ask(peer, command)
-    assert isinstance(reply, Refusal)
-    assert reply.code is code
 
 
 def test_a_connection_listens_to_a_bounded_number_of_keys(peer: Peer) -> None:
@@ -221,13 +164,13 @@ def test_a_connection_listens_to_a_bounded_number_of_keys(peer: Peer) -> None:
     peer.world.loop.run()  # others had their turn after so much
     assert ask(peer, listen(keys[0]), 1) == DONE  # the same request has it already
     two = ask(peer, listen(b"x", b"y"), 2)
-    assert isinstance(two, Refusal)
+    assert isinstance(two, commands.Refusal)
     assert two.code is Code.QUOTA
     assert ask(peer, listen(b"x"), 3) == DONE
-    get = Get(table="default", keys=Strings.of([b"y"]))
+    get = commands.Get(table="default", keys=Strings.of([b"y"]))
     peer.send(seed_client.encode_request(get, 4, listens=True))
     assert b"QUOTA" in peer.wire.sent
-    ask(peer, Unlisten(identifier=3), 5)
+    ask(peer, commands.Unlisten(identifier=3), 5)
     assert ask(peer, listen(b"y"), 6) == DONE
 
 
@@ -235,16 +178,6 @@ def test_a_listener_is_not_idle(peer: Peer) -> None:
     ask(peer, listen(b"a"), 1)
     peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
     assert peer.wire.is_open
-
-
-def test_changes_wait_while_replies_are_taken(peer: Peer) -> None:
-    ask(peer, listen(b"a"), 1)
-    start = len(peer.wire.sent)
-    peer.session.pause_writing()
-    tell(peer, changed(b"a"))
-    assert len(peer.wire.sent) == start
-    peer.session.resume_writing()
-    assert told(peer, start) == [(1, b"a")]
 
 
 def test_a_listener_that_falls_behind_is_closed(peer: Peer) -> None:
@@ -266,19 +199,3 @@ def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
     peer.world.answer_all()
     assert peer.world.source.watched.keys == set()
     assert peer.world.listeners.keys == 0
-
-
-def test_a_key_is_watched_while_anybody_listens(peer: Peer) -> None:
-    other = Peer(peer.world)
-    ask(peer, listen(b"a"), 1)
-    ask(other, listen(b"a"), 1)
-    peer.session.connection_lost(None)
-    assert peer.world.source.watched.keys == {("default", b"a")}
-    start = len(other.wire.sent)
-    tell(peer, Changed("default", b"a", Entries.MISSING, b"", 9, 0))
-    assert told(other, start) == [(1, b"a")]
-
-
-def test_a_nop_is_nothing_of_its_own(peer: Peer) -> None:
-    peer.send(seed_client.encode_request(Nop(), 1))
-    assert peer.world.submitted[0][3] is None

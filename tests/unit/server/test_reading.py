@@ -3,125 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Command,
-    Done,
-    InBlock,
-    Messages,
-    Numbered,
-    Position,
-    Read,
-    Refusal,
-    Replies,
-    Reply,
-    Rest,
-    Subscribe,
-    Unsubscribe,
-)
 from fjord.engine.cold import LazyCold
 from fjord.engine.news import NO_NEWS
 from fjord.errors import Code
 from fjord.server import waits
-from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
-from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
 from fjord.streams import Start
-from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
-from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.asking import Asker, Waiting
 
 SECOND_US = 1_000_000
 NOTHING = messages(500, 0)
 SOME = messages(510, 10, until=510)
-WHERE = InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, crc=5)
-DONE = Done(master=bytes(16), seq=1)
+WHERE = commands.InBlock(table=7, first=1, last=100, name="t-7/one", after=0, until=500, crc=5)
+DONE = commands.Done(master=bytes(16), seq=1)
 
 
-class Client:
-    """A session that asks and gets replies."""
-
-    def __init__(self) -> None:
-        self.client = 1
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.replies: list[Reply] = []
-        self.sent = 0
-        self.forgotten = 0
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        assert self.is_open
-        self.replies.append(reply)
-
-    def flush(self) -> None:
-        self.sent = len(self.replies)
-
-    def forget(self, request: Any) -> None:
-        self.forgotten += 1
-
-    def push(self, messages: Sequence[bytes]) -> None:
-        raise AssertionError
-
-
-class World:
+class World(Waiting):
     """Reads, and a committer that runs what the test says."""
 
     def __init__(self) -> None:
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
-        self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
+        super().__init__(threads=1, cold=LazyCold(lambda: self.blocks))
         self.appended: set[str] = set()
         self.blocks = Blocks()
-        self.beside = Beside(self.loop.as_loop, "test", on_idle=lambda: None)
-        self.reads = WaitingRequests(
-            self._submit,
-            self.loop.as_loop,
-            self.clock,
-            self.counters,
-            self.beside,
-            LazyCold(lambda: self.blocks),
-        )
+        self.reads = self.waiting
 
-    def _submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        wait: WaitingRequest | None = None,
-    ) -> None:
-        self.submitted.append((origin, request, command, wait))
-
-    def read(self, client: Client, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
+    def read(self, client: Asker, *, table: str = "t", wait: float = 60, until: int = 0) -> None:
         wait_us = round(wait * SECOND_US)
-        command = Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
+        command = commands.Read(table=table, after=0, until=until, wait_us=wait_us, subscriber="s")
         self.reads.begin(client, object(), command)
 
-    def run(self, reply: Reply) -> list[Command]:
+    def run(self, reply: commands.Reply) -> list[commands.Command]:
         """Answers all that was submitted, as a group; returns what it was."""
         group, self.submitted[:] = list(self.submitted), []
         appended, self.appended = self.appended, set()
-        for _, _, _, wait in group:
+        for *_, wait in group:
             assert wait is not None
             self.reads.settle(wait, reply)
         for origin, *_ in group:
             origin.flush()
         self.reads.news.append(NO_NEWS._replace(appended=appended))
         self.reads.go_on()
-        return [command for _, _, command, _ in group]
+        return [command for _, _, command, *_ in group]
 
-    def readers(self, count: int, **options: Any) -> list[Client]:
+    def readers(self, count: int, **options: Any) -> list[Asker]:
         """Returns clients that wait."""
-        clients = [Client() for _ in range(count)]
+        clients = [Asker() for _ in range(count)]
         for client in clients:
             self.read(client, **options)
         self.run(NOTHING)
@@ -139,64 +72,17 @@ def world() -> Iterator[World]:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_a_read_that_finds_something_is_answered(world: World) -> None:
-    client = Client()
-    world.read(client)
-    world.run(SOME)
-    assert (client.replies, client.sent) == ([SOME], 1)
-    assert world.counters.parked_waits == 0
-
-
-def test_a_read_that_does_not_wait_is_answered_with_nothing(world: World) -> None:
-    client = Client()
-    world.read(client, wait=0)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING]
-
-
-def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
-    client = Client()
-    world.read(client, until=500)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING]
-
-
-def test_a_refused_read_does_not_wait(world: World) -> None:
-    client, refusal = Client(), Refusal(code=Code.NOT_FOUND, text="")
-    world.read(client)
-    world.run(refusal)
-    assert client.replies == [refusal]
-
-
 @pytest.mark.req("JQ-09", "KY-13")
 def test_all_who_wait_are_woken_by_what_comes_to_their_table(world: World) -> None:
     clients, others = world.readers(3), world.readers(2, table="other")
     assert world.counters.parked_waits == 5
     world.appended = {"t"}
     world.run(DONE)
-    commands = world.run(SOME)
-    assert [command.table for command in commands if isinstance(command, Read)] == ["t"] * 3
+    asked = world.run(SOME)
+    assert [command.table for command in asked if isinstance(command, commands.Read)] == ["t"] * 3
     assert [client.replies for client in clients] == [[SOME]] * 3
     assert [client.replies for client in others] == [[]] * 2
     assert world.counters.parked_waits == 2
-
-
-def test_what_comes_behind_a_read_in_its_group_wakes_it(world: World) -> None:
-    client = Client()
-    world.read(client)
-    world.appended = {"t"}
-    world.run(NOTHING)
-    world.run(SOME)
-    assert client.replies == [SOME]
-
-
-def test_who_is_woken_in_vain_waits_on(world: World) -> None:
-    (client,) = world.readers(1)
-    world.appended = {"t"}
-    world.run(DONE)
-    world.run(NOTHING)
-    assert client.replies == []
-    assert world.loop.waits() == [60]
 
 
 def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
@@ -204,7 +90,7 @@ def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
     world.loop.pass_time(4.9)
     assert first.replies == []
     world.loop.pass_time(0.1)
-    assert (first.replies, first.sent, second.replies) == ([NOTHING], 1, [])
+    assert (first.replies, len(first.sent), second.replies) == ([NOTHING], 1, [])
     world.loop.pass_time(2)
     assert second.replies == [NOTHING]
     assert world.loop.waits() == []
@@ -212,81 +98,27 @@ def test_a_wait_ends_in_time_and_says_where_to_read_on(world: World) -> None:
     assert world.counters.parked_waits == 0
 
 
-def test_a_connection_that_is_closed_is_forgotten(world: World) -> None:
-    (client,) = world.readers(1)
-    client.is_open, client.is_stalled = False, True
-    world.reads.drop(client)
-    assert client.forgotten == 1
-    world.appended = {"t"}
-    world.run(DONE)
-    assert world.submitted == []
-    assert world.counters.parked_waits == 0
-
-
-def test_a_connection_that_is_closed_while_its_read_runs_is_forgotten_then(world: World) -> None:
-    client = Client()
-    world.read(client)
-    client.is_open = False
-    world.reads.drop(client)
-    assert client.forgotten == 0
-    world.run(NOTHING)
-    assert client.forgotten == 1
-
-
-def test_the_committer_forgets_who_is_gone(world: World) -> None:
-    client = Client()
-    world.read(client)
-    ((origin, _, _, wait),) = world.submitted
-    assert origin is client
-    assert wait is not None
-    world.reads.forget(wait)
-    assert client.forgotten == 1
-    world.reads.end(client)
-    assert client.replies == []
-
-
-def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
-    (client,) = world.readers(1)
-    world.read(client)
-    client.is_ending = True
-    world.reads.end(client)
-    assert (client.replies, client.sent) == ([NOTHING], 1)
-    world.run(NOTHING)
-    assert client.replies == [NOTHING, NOTHING]
-
-
-def test_at_the_stop_all_are_answered_with_what_they_have(world: World) -> None:
-    clients = world.readers(3)
-    world.reads.stop()
-    assert [(client.replies, client.sent) for client in clients] == [([NOTHING], 1)] * 3
-    late = Client()
-    world.read(late)
-    world.run(NOTHING)
-    assert late.replies == [NOTHING]
-    assert world.loop.waits() == []
-
-
 # -- blocks ---------------------------------------------------------------------------------------
 
 
 def test_a_block_is_read_beside_the_loop(world: World) -> None:
-    client, found = Client(), messages(60, 20)
+    client, found = Asker(), messages(60, 20)
     world.blocks = Blocks(found)
     world.read(client)
     world.run(WHERE)
     assert client.replies == []
-    world.loop.until(lambda: client.sent == 1)
+    world.loop.until(lambda: len(client.sent) == 1)
     assert client.replies == [found]
 
 
 def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(messages(100, 0))
     world.read(client)
     world.run(WHERE)
     world.loop.until(lambda: bool(world.submitted))
     (command,) = world.run(NOTHING)
-    assert isinstance(command, Read)
+    assert isinstance(command, commands.Read)
     assert command.after == 100
     assert client.replies == []  # it waits there
     world.appended = {"t"}
@@ -296,49 +128,40 @@ def test_who_finds_nothing_in_a_block_goes_on_behind_it(world: World) -> None:
 
 
 def test_a_moment_in_a_block_becomes_a_seq(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(41)
-    command = Subscribe(table="t", name="s", start=Start.TIME, at=5)
+    command = commands.Subscribe(table="t", name="s", start=Start.TIME, at=5)
     world.reads.begin(client, object(), command)
     world.run(WHERE)
     world.loop.until(lambda: bool(world.submitted))
-    position = Position(seq=41, epoch=0, asleep=False, created=True)
+    position = commands.Position(seq=41, epoch=0, asleep=False, created=True)
     assert world.run(position) == [dataclasses.replace(command, start=Start.SEQ, at=42)]
     assert client.replies == [position]
 
 
 def test_a_bug_of_the_reader_is_a_refusal_and_others_go_on(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(ZeroDivisionError(), SOME)
     for _ in range(2):
         world.read(client)
     world.run(WHERE)
-    world.loop.until(lambda: client.sent == 2)
+    world.loop.until(lambda: len(client.sent) == 2)
     refusal, found = client.replies
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, commands.Refusal)
     assert refusal.code is Code.FAILED
     assert found == SOME
 
 
-def test_a_block_that_was_read_for_somebody_who_is_gone_is_forgotten(world: World) -> None:
-    client = Client()
-    world.blocks = Blocks(SOME)
-    world.read(client)
-    world.run(WHERE)
-    client.is_open = False
-    world.loop.until(lambda: client.forgotten == 1)
-    assert client.replies == []
-    assert world.blocks.rested == [("t", "s")]
-
-
 def test_what_is_in_memory_for_a_connection_goes_with_it(world: World) -> None:
-    clients = [Client(), Client()]
+    clients = [Asker(), Asker()]
     world.blocks = Blocks(*[SOME] * 4)
     for client, subscriber in zip([*clients, clients[0]], ["a", "b", "c"], strict=True):
-        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
-    world.reads.begin(clients[0], object(), Read(table="t", after=0))
+        world.reads.begin(
+            client, object(), commands.Read(table="t", after=0, subscriber=subscriber)
+        )
+    world.reads.begin(clients[0], object(), commands.Read(table="t", after=0))
     world.run(WHERE)
-    world.loop.until(lambda: [client.sent for client in clients] == [3, 1])
+    world.loop.until(lambda: [len(client.sent) for client in clients] == [3, 1])
     assert world.blocks.rested == []
     world.reads.drop(clients[0])
     assert world.blocks.rested == [("t", "a"), ("t", "c")]
@@ -350,42 +173,29 @@ def test_a_bounded_number_of_subscribers_is_known_of_a_connection(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waits, "_INSIDE_MAX", 2)
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(*[SOME] * 5)
     for number, subscriber in enumerate("abaca", start=1):
-        world.reads.begin(client, object(), Read(table="t", after=0, subscriber=subscriber))
+        world.reads.begin(
+            client, object(), commands.Read(table="t", after=0, subscriber=subscriber)
+        )
         world.run(WHERE)
-        world.loop.until(lambda number=number: client.sent == number)  # type: ignore[misc] # bound now
+        world.loop.until(lambda number=number: len(client.sent) == number)  # type: ignore[misc] # bound now
     world.reads.drop(client)
     assert world.blocks.rested == [("t", "c"), ("t", "a")]
 
 
-def test_a_subscriber_that_goes_in_a_batch_keeps_nothing_in_memory(world: World) -> None:
-    client = Client()
-    world.blocks = Blocks(SOME)
-    world.read(client)
-    world.run(WHERE)
-    world.loop.until(lambda: client.sent == 1)
-    parting = Unsubscribe(table="t", name="s")
-    batch = Numbered(command=Batch(commands=[parting]), client=b"c" * 16, number=1)
-    world.reads.begin(client, object(), batch)
-    answer = Replies(replies=[DONE])
-    assert world.run(answer) == [batch]
-    assert client.replies == [SOME, answer]
-    assert world.blocks.rested == [("t", "s")]
-
-
 def test_a_subscriber_that_sleeps_or_left_the_blocks_keeps_nothing_in_memory(world: World) -> None:
-    client = Client()
+    client = Asker()
     world.blocks = Blocks(SOME)
     world.read(client)
     world.run(WHERE)
-    world.loop.until(lambda: client.sent == 1)
+    world.loop.until(lambda: len(client.sent) == 1)
     world.read(client)
     world.run(SOME)
     assert world.blocks.rested == [("t", "s")]
-    world.reads.begin(client, object(), Rest(table="t", name="s", asleep=True))
+    world.reads.begin(client, object(), commands.Rest(table="t", name="s", asleep=True))
     world.run(DONE)
     assert world.blocks.rested == [("t", "s"), ("t", "s")]
-    assert isinstance(client.replies[1], Messages)
+    assert isinstance(client.replies[1], commands.Messages)
     assert client.replies[1].ops == Strings.of([])

@@ -8,13 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fjord.commands import Refusal, Scan, Scanned, ScannedArrow, Span, Spanned
-from fjord.errors import Code
+from fjord.commands import Refusal, Scan, ScannedArrow, Span, Spanned
 from fjord.server import committer
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, open_at, write
 
-ALL = Scan(table=TABLE, start_seq=1, end_seq=0)
 ARROW = Scan(table=TABLE, start_seq=1, end_seq=0, arrow=True, columns=["key", "value"])
 
 
@@ -25,10 +23,6 @@ def scan(path: Path, command: Scan | Span) -> object:
     reply = committer.scan(engine, command)
     engine.close()
     return reply
-
-
-def test_ops_are_given_as_they_are_stored(tmp_path: Path) -> None:
-    assert isinstance(scan(tmp_path, ALL), Scanned)
 
 
 def test_a_span_is_answered_beside_scans(tmp_path: Path) -> None:
@@ -44,19 +38,6 @@ def test_rows_are_given_as_arrow(tmp_path: Path) -> None:
     assert table.column_names == ["key", "value"]
     assert table.column("key").to_pylist() == [b"key"]
     assert reply.next_seq > reply.end_seq - 1
-
-
-def test_a_column_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    command = Scan(table=TABLE, start_seq=1, end_seq=0, arrow=True, columns=["unknown"])
-    reply = scan(tmp_path, command)
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.BAD_NAME
-
-
-def test_a_refusal_stays_one(tmp_path: Path) -> None:
-    reply = scan(tmp_path, Scan(table="unknown", start_seq=1, end_seq=0, arrow=True))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.NOT_FOUND
 
 
 def test_a_server_without_the_library_says_so(

@@ -8,10 +8,9 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Lock, Nop, Page, Range, Refusal
+from fjord.commands import Lock, Nop
 from fjord.errors import Code
 from fjord.server.sessions import Bounds
-from fjord.wire import Function, ReplyDecoder, encode_request
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
 
@@ -25,10 +24,6 @@ def peer() -> Peer:
 
 def nop(identifier: int) -> bytes:
     return seed_client.encode_request(Nop(), identifier)
-
-
-def get(identifier: int) -> bytes:
-    return seed_client.encode_request(Get(table="default", keys=Strings.of([b"key"])), identifier)
 
 
 def test_requests_are_submitted_in_order_and_answered(peer: Peer) -> None:
@@ -65,13 +60,6 @@ def test_a_peer_that_does_not_take_its_replies_is_not_read_from(peer: Peer) -> N
     assert peer.wire.is_read
 
 
-def test_thousands_of_refused_requests_are_answered_one_by_one(peer: Peer) -> None:
-    peer.send(BAD_BATCH * 5000)
-    assert peer.wire.sent.count(b"BAD_BATCH") == 5000
-    assert peer.wire.is_open
-    assert peer.world.refused == [Code.BAD_BATCH] * 5000
-
-
 def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None:
     peer.send(nop(7), BAD_BATCH, b"nonsense")
     assert not peer.wire.is_closing()  # one request is still under way
@@ -81,47 +69,6 @@ def test_what_was_refused_before_a_fatal_error_is_still_said(peer: Peer) -> None
     assert sent.count(b"JR\0\1") == 3
     assert not peer.wire.is_open
     assert peer.world.shared.counters.closed == {Code.BAD_MAGIC: 1}
-
-
-def test_what_goes_in_and_out_is_counted(peer: Peer) -> None:
-    peer.send(nop(1), nop(2), get(3))
-    peer.world.answer_all(
-        Entries(
-            types=b"\1",
-            values=Strings.of([b"value"]),
-            timestamps_us=[1],
-            expires_at_us=[0],
-            states=b"\0",
-            created_us=[1],
-            accessed_us=[0],
-            ttls_us=[0],
-        )
-    )
-    counters = peer.world.shared.counters
-    assert counters.requests[Function.NOP] == 2
-    assert counters.requests[Function.GET] == 1
-    assert counters.received_bytes == 2 * len(nop(1)) + len(get(3))
-    assert counters.sent_bytes == len(peer.wire.sent)
-    assert counters.connections == 1
-
-
-def test_a_page_that_goes_on_ends_with_a_cursor_that_comes_back(peer: Peer) -> None:
-    peer.send(seed_client.encode_request(Range(table="default", count=1, start=b"a", stop=b"z"), 1))
-    empty = Entries(
-        types=b"",
-        values=Strings.of([]),
-        timestamps_us=[],
-        expires_at_us=[],
-        states=b"",
-        created_us=[],
-        accessed_us=[],
-        ttls_us=[],
-    )
-    peer.world.answer_all(Page(keys=Strings.of([]), entries=empty, next_key=b"k"))
-    cursor = peer.world.shared.cursors.encode(
-        Range(table="default", count=1, start=b"a", stop=b"z", with_data=True), b"k"
-    )
-    assert cursor in peer.wire.sent
 
 
 # -- deadlines ------------------------------------------------------------------------------------
@@ -136,17 +83,6 @@ def test_a_message_that_is_not_finished_in_time_ends_the_session(peer: Peer) -> 
     assert not peer.wire.is_open
 
 
-def test_a_busy_peer_whose_messages_are_always_cut_somewhere_is_left_alone(peer: Peer) -> None:
-    rest = b""
-    for identifier in range(1, 100):
-        message = nop(identifier)
-        peer.send(rest, message[:9])
-        rest = message[9:]
-        peer.world.pass_time(1)
-        peer.world.answer_all()
-    assert peer.wire.is_open
-
-
 def test_a_peer_that_asks_nothing_for_long_is_told_to_come_again(peer: Peer) -> None:
     peer.send(nop(1))
     peer.world.answer_all()
@@ -159,12 +95,6 @@ def test_a_peer_that_asks_nothing_for_long_is_told_to_come_again(peer: Peer) -> 
     peer.world.pass_time(3)
     assert b"IDLE_TIMEOUT" in peer.wire.sent
     assert not peer.wire.is_open
-
-
-def test_a_peer_that_waits_for_an_answer_is_not_idle(peer: Peer) -> None:
-    peer.send(nop(1))
-    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
-    assert peer.wire.is_open
 
 
 def test_a_peer_that_takes_nothing_is_cut_off_with_what_waits_for_it(peer: Peer) -> None:
@@ -243,14 +173,6 @@ def test_more_connections_than_the_bound_are_told_to_come_later() -> None:
 # -- the end --------------------------------------------------------------------------------------
 
 
-def test_a_reply_to_a_peer_that_is_gone_goes_nowhere(peer: Peer) -> None:
-    peer.send(get(1))
-    peer.session.connection_lost(None)
-    assert len(peer.world.shared.sessions) == 0
-    peer.world.answer_all()
-    assert peer.wire.sent == b""
-
-
 def test_a_client_leaves_when_the_last_of_its_requests_is_answered(peer: Peer) -> None:
     """A lock that is asked for and not run yet would else be held for ever."""
     lock = Lock(table="default", keys=Strings.of([b"key"]))
@@ -272,21 +194,6 @@ def test_a_client_leaves_when_the_last_of_its_requests_is_forgotten(peer: Peer) 
     assert peer.world.shared.memory.used_bytes == 0
 
 
-def test_a_client_with_nothing_under_way_leaves_at_once(peer: Peer) -> None:
-    peer.session.connection_lost(None)
-    assert peer.world.source.left == [peer.session.client]
-
-
-def test_sessions_have_numbers_of_their_own(peer: Peer) -> None:
-    assert Peer(peer.world).session.client != peer.session.client
-
-
-def test_an_identifier_in_flight_is_refused(peer: Peer) -> None:
-    peer.send(nop(1), nop(1))
-    assert b"DUPLICATE_ID" in peer.wire.sent
-    assert len(peer.commands) == 1
-
-
 def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
     async def wait() -> None:
         gone = asyncio.ensure_future(peer.world.shared.sessions.wait_gone())
@@ -303,14 +210,3 @@ def test_a_stop_waits_for_what_is_under_way(peer: Peer) -> None:
     peer.world.answer_all()
     assert not peer.wire.is_open
     asyncio.run(wait())
-
-
-def test_a_refusal_is_answered_with_its_code(peer: Peer) -> None:
-    peer.send(*encode_request(Get(table="default", keys=Strings.of([b"key"])), 1))
-    peer.world.answer_all(Refusal(code=Code.NOT_FOUND, text="no table"))
-    decoder = ReplyDecoder()
-    decoder.feed(peer.wire.sent)
-    reply = decoder.next()
-    assert reply is not None
-    assert b"NOT_FOUND" in peer.wire.sent
-    assert peer.world.refused == [Code.NOT_FOUND]

@@ -6,24 +6,13 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import (
-    ARRIVED,
-    DUE,
-    Command,
-    Listen,
-    ListenJobs,
-    Next,
-    Refusal,
-    Reply,
-    Taken,
-    Unlisten,
-)
+from fjord.commands import ARRIVED, DUE, Command, Listen, ListenJobs, Next, Reply
 from fjord.engine.news import Arrival
 from fjord.errors import Code
 from fjord.values import Type
 from fjord.wire import RawChange, RawReply, ReplyDecoder, encode_request, read_reply
 from tests.unit.engine.job_records import TABLE, taken
-from tests.unit.server.peer import DONE, Peer
+from tests.unit.server.peer import Peer
 
 SECOND_US = 1_000_000
 WAITS = Next(table=TABLE, wait_us=limits.WAIT_US_MAX)
@@ -71,27 +60,6 @@ def is_idle(peer: Peer) -> bool:
 # -- waiting --------------------------------------------------------------------------------------
 
 
-def test_a_wait_ends_with_jobs(peer: Peer) -> None:
-    park(peer, 5)
-    assert peer.wire.sent == b""
-    arrive(peer)
-    peer.world.answer_all(taken(7, first_xid=3))
-    ((identifier, reply),) = received(peer)
-    assert isinstance(reply, Taken)
-    assert (identifier, list(reply.rows), reply.first_xid) == (5, [7], 3)
-    assert is_idle(peer)
-
-
-def test_who_waits_is_not_idle(peer: Peer) -> None:
-    park(peer, 1)
-    peer.world.pass_time(5 * limits.IDLE_SECONDS_MAX)
-    assert peer.wire.is_open
-    arrive(peer)
-    peer.world.answer_all(taken(7, first_xid=3))
-    peer.world.pass_time(2 * limits.IDLE_SECONDS_MAX)
-    assert not peer.wire.is_open
-
-
 def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
     park(peer, *range(1, limits.IN_FLIGHT_MAX + 1))
     send(peer, WAITS, 999)
@@ -102,15 +70,6 @@ def test_waits_are_requests_under_way_and_bounded_like_them(peer: Peer) -> None:
     peer.world.answer_all(taken())
     assert not peer.wire.is_read  # there is no room again
     assert peer.world.shared.counters.parked_waits == limits.IN_FLIGHT_MAX
-
-
-def test_a_message_cut_short_behind_a_wait_is_still_given_its_time_only(peer: Peer) -> None:
-    park(peer, 1)
-    peer.send(bytes(encode_request(WAITS, 2)[0][:5]))
-    peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
-    assert b"READ_TIMEOUT" in peer.wire.sent
-    assert not peer.wire.is_open
-    assert is_idle(peer)
 
 
 def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
@@ -130,46 +89,11 @@ def test_a_connection_that_is_lost_leaves_nothing_behind(peer: Peer) -> None:
     assert peer.world.submitted == []
 
 
-def test_jobs_of_a_lost_connection_are_given_back(peer: Peer) -> None:
-    send(peer, Next(table=TABLE, count=2))
-    peer.session.connection_lost(None)
-    peer.world.answer_all(taken(7, 8, first_xid=3))
-    (command,) = peer.world.given_back
-    assert list(command.xids) == [3, 4]
-    assert is_idle(peer)
-
-
-def test_jobs_that_may_have_been_sent_are_not_given_back(peer: Peer) -> None:
-    send(peer, Next(table=TABLE, count=2))
-    peer.world.answer_all(taken(7, 8, first_xid=3))
-    peer.session.connection_lost(None)
-    assert len(received(peer)) == 1
-    assert peer.world.submitted == []
-
-
 def test_a_peer_that_sends_no_more_is_answered_and_closed(peer: Peer) -> None:
     park(peer, 1, 2)
     peer.session.eof_received()
     assert [identifier for identifier, _ in received(peer)] == [1, 2]
     assert not peer.wire.is_open
-    assert is_idle(peer)
-
-
-def test_a_stop_answers_and_closes(peer: Peer) -> None:
-    park(peer, 1)
-    peer.session.stop()
-    ((identifier, reply),) = received(peer)
-    assert isinstance(reply, Taken)
-    assert (identifier, len(reply.rows)) == (1, 0)
-    assert not peer.wire.is_open
-
-
-def test_a_peer_that_takes_nothing_is_cut_off_with_its_waits(peer: Peer) -> None:
-    park(peer, 1)
-    peer.session.pause_writing()
-    peer.wire.untaken = 1000
-    peer.world.pass_time(2 * limits.MESSAGE_SECONDS_MAX)
-    assert b"SLOW_CONSUMER" in peer.wire.sent
     assert is_idle(peer)
 
 
@@ -210,25 +134,6 @@ def test_a_client_is_told_of_arrivals_and_of_dates(peer: Peer) -> None:
     assert world.source.watched.keys == set()  # no key of a value
 
 
-def test_jobs_of_other_tables_are_not_told(peer: Peer) -> None:
-    start = listen(peer, table="other")
-    arrive(peer)
-    assert told(peer, start) == []
-
-
-def test_unlisten_ends_it(peer: Peer) -> None:
-    peer.world.source.dates_us[TABLE] = [peer.world.clock.wall_us() + 5 * SECOND_US]
-    listen(peer)
-    send(peer, Unlisten(identifier=9), 10)
-    peer.world.answer_all()
-    start = len(peer.wire.sent)
-    arrive(peer)
-    peer.world.loop.pass_time(60)
-    assert told(peer, start) == []
-    assert peer.world.loop.waits() == []  # dates are not looked for any more
-    assert peer.world.listeners.keys == 0
-
-
 def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     keys = [b"%d" % number for number in range(limits.LISTENED_KEYS_MAX)]
     send(peer, Listen(table="default", keys=Strings.of(keys[:-1])), 1)
@@ -240,44 +145,3 @@ def test_a_jobs_table_counts_as_one_key(peer: Peer) -> None:
     listen(peer, 3, "another")
     assert b"QUOTA" in peer.wire.sent
     assert peer.world.refused == [Code.QUOTA]
-
-
-def test_what_cannot_be_a_table_is_not_listened_to(peer: Peer) -> None:
-    listen(peer, table="../x")
-    assert peer.world.refused == [Code.BAD_NAME]
-    assert peer.world.listeners.keys == 0
-
-
-def test_a_refusal_begins_nothing(peer: Peer) -> None:
-    send(peer, ListenJobs(table=TABLE), 9)
-    peer.world.answer_all(Refusal(code=Code.FAILED, text="no"))
-    assert peer.world.listeners.keys == 0
-
-
-def test_who_listens_to_jobs_is_not_idle(peer: Peer) -> None:
-    listen(peer)
-    peer.world.pass_time(3 * limits.IDLE_SECONDS_MAX)
-    assert peer.wire.is_open
-
-
-def test_a_listener_of_jobs_that_falls_behind_is_closed(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "OUTPUT_BYTES_MAX", 1000)
-    listen(peer)
-    peer.session.pause_writing()
-    for _ in range(10):
-        arrive(peer)
-    assert b"SLOW_CONSUMER" not in peer.wire.sent
-    for _ in range(100):
-        arrive(peer)
-    assert b"SLOW_CONSUMER" in peer.wire.sent
-    assert not peer.wire.is_open
-    assert peer.world.listeners.keys == 0
-
-
-def test_a_connection_that_is_lost_listens_no_more(peer: Peer) -> None:
-    send(peer, ListenJobs(table=TABLE), 9)
-    peer.session.connection_lost(None)
-    peer.world.answer_all(DONE)
-    assert peer.world.listeners.keys == 0

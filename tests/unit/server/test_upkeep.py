@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -12,20 +10,9 @@ from fjord.engine import Engine
 from fjord.server.committer import Upkeep
 from fjord.server.counters import Histogram
 from fjord.testing import SimClock
+from tests.unit.server.sim_loop import SimLoop
 
 YEAR_SECONDS = 365.0 * 24 * 3600
-
-
-class Timer:
-    """One call that a loop was asked for."""
-
-    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
-        self.seconds = seconds
-        self.call = call
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
 
 
 class World:
@@ -33,17 +20,16 @@ class World:
 
     def __init__(self) -> None:
         self.clock = SimClock()
+        self.loop = SimLoop(self.clock)
         self.due_us = self.clock.wall_us() + int(YEAR_SECONDS * 1e6)
         self.more = False
         self.took_seconds = 0.0
         self.steps = 0
         self.woken = 0
-        self.timers: list[Timer] = []
-        loop = cast(asyncio.AbstractEventLoop, self)
         self.histogram = Histogram()
-        self.upkeep_of = Upkeep(cast(Engine, self), loop, self.clock, self.histogram, self._wake)
-
-    # -- the engine
+        self.upkeep_of = Upkeep(
+            cast(Engine, self), self.loop.as_loop, self.clock, self.histogram, self._wake
+        )
 
     def upkeep(self) -> bool:
         self.steps += 1
@@ -53,35 +39,11 @@ class World:
     def upkeep_due_us(self) -> int:
         return self.due_us
 
-    # -- the loop
-
-    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
-        self.timers.append(Timer(seconds, call))
-        return self.timers[-1]
-
-    def call_soon(self, call: Callable[[], None]) -> Any:
-        return self.call_later(0, call)
-
-    # -- the committer
-
     def _wake(self) -> None:
         self.woken += 1
 
-    # -- the test
-
     def due_in(self, seconds: float) -> None:
         self.due_us = self.clock.wall_us() + int(seconds * 1e6)
-
-    def waits(self) -> list[float]:
-        """Returns how long the loop was asked to wait, for calls that still count."""
-        return [timer.seconds for timer in self.timers if not timer.is_cancelled]
-
-    def ring(self) -> None:
-        """Lets the one call come that is asked for."""
-        (timer,) = [timer for timer in self.timers if not timer.is_cancelled]
-        self.timers.clear()
-        self.clock.advance(timer.seconds)
-        timer.call()
 
 
 @pytest.fixture
@@ -89,19 +51,12 @@ def world() -> World:
     return World()
 
 
-def test_nothing_due_wakes_nobody(world: World) -> None:
-    world.upkeep_of.plan()
-    world.upkeep_of.note_writes()
-    assert world.waits() == [YEAR_SECONDS]
-    assert world.woken == 0
-
-
 def test_a_timer_waits_for_what_is_due(world: World) -> None:
     world.due_in(5)
     world.upkeep_of.plan()
-    assert world.waits() == [5]
+    assert world.loop.waits() == [5]
     assert world.woken == 0
-    world.ring()
+    world.loop.pass_time(5)
     assert world.upkeep_of.is_due
     assert world.woken == 1
 
@@ -111,10 +66,10 @@ def test_a_group_that_makes_something_due_earlier_sets_the_timer_again(world: Wo
     world.upkeep_of.plan()
     world.due_in(9)
     world.upkeep_of.note_writes()
-    assert world.waits() == [5]
+    assert world.loop.waits() == [5]
     world.due_in(2)
     world.upkeep_of.note_writes()
-    assert world.waits() == [2]
+    assert world.loop.waits() == [2]
 
 
 @pytest.mark.parametrize("jump", [-3600, 3600, 365 * 24 * 3600])
@@ -126,10 +81,10 @@ def test_a_wall_clock_that_is_set_does_not_hide_what_is_due_earlier(
     world.clock.jump(jump)
     world.due_in(5)
     world.upkeep_of.note_writes()
-    assert world.waits() == [5]
+    assert world.loop.waits() == [5]
     world.due_in(9)
     world.upkeep_of.note_writes()
-    assert world.waits() == [5]
+    assert world.loop.waits() == [5]
 
 
 def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) -> None:
@@ -137,47 +92,23 @@ def test_steps_follow_each_other_while_nobody_else_wants_the_loop(world: World) 
     world.took_seconds = 0.5
     for count in range(1, 5):
         world.upkeep_of.step()
-        assert world.waits() == [0]
-        world.ring()
-        assert world.steps == count
+        world.loop.run()
+        assert world.steps == world.woken == count
     assert world.histogram.count == 4
-
-
-def test_the_timer_is_set_again_behind_the_last_step(world: World) -> None:
-    world.upkeep_of.step()
-    assert world.waits() == [YEAR_SECONDS]
-    world.due_in(7)
-    world.upkeep_of.step()
-    assert world.waits() == [7]
 
 
 def test_what_cannot_be_done_now_is_not_tried_without_a_pause(world: World) -> None:
     """As on a full disk: it is due, and a step does nothing."""
     world.due_in(-1)
     world.upkeep_of.step()
-    assert world.waits() == [0]  # it may have become due this very moment
+    world.loop.run()
+    assert world.woken == 1  # it may have become due this very moment
     world.upkeep_of.step()
     world.upkeep_of.note_writes()
-    (seconds,) = world.waits()
-    assert seconds >= 1
+    world.loop.run()
+    (seconds,) = world.loop.waits()
+    assert (world.woken, seconds >= 1) == (1, True)
     world.more = True
     world.upkeep_of.step()
-    assert world.waits() == [0]
-
-
-def test_a_date_that_is_the_same_but_for_a_trifle_does_not_set_the_timer_again(
-    world: World,
-) -> None:
-    world.due_in(5)
-    world.upkeep_of.plan()
-    world.due_in(4.9999)
-    world.upkeep_of.note_writes()
-    assert world.waits() == [5]
-
-
-def test_a_stop_asks_for_nothing_more(world: World) -> None:
-    world.due_in(1)
-    world.upkeep_of.plan()
-    world.upkeep_of.stop()
-    world.upkeep_of.note_writes()
-    assert world.waits() == []
+    world.loop.run()
+    assert (world.woken, world.loop.waits()) == (2, [])

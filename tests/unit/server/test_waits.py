@@ -2,87 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from fjord import limits
-from fjord.commands import Command, Fail, Next, Refusal, Reply
+from fjord.commands import Command, Next, Refusal, Reply
 from fjord.engine.news import NO_NEWS, Arrival
 from fjord.errors import Code
-from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
-from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
-from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, taken
-from tests.unit.server.sim_loop import SimLoop
+from tests.unit.server.asking import Asker, Waiting
 
 SECOND_US = 1_000_000
 REFUSED = Refusal(code=Code.BAD_TIMEOUT, text="too long")
 
 
-class Peer:
-    """A session that asks, and remembers what it is told."""
-
-    def __init__(self, name: str = "peer") -> None:
-        self.name = name
-        self.client = 1
-        self.is_stalled = False
-        self.is_open = True
-        self.is_ending = False
-        self.answers: list[tuple[Any, Reply]] = []
-        self.sent: list[Reply] = []
-        self.forgotten: list[Any] = []
-
-    def answer(self, request: Any, reply: Reply) -> None:
-        assert self.is_open
-        self.answers.append((request, reply))
-
-    def flush(self) -> None:
-        self.sent = [reply for _, reply in self.answers]
-
-    def forget(self, request: Any) -> None:
-        self.forgotten.append(request)
-
-    def push(self, messages: Sequence[bytes]) -> None:
-        raise AssertionError
-
-    def close(self) -> None:
-        self.is_open, self.is_stalled = False, True
-
-
-class World:
+class World(Waiting):
     """A committer that answers with whatever the test has ready."""
 
     def __init__(self) -> None:
-        self.clock = SimClock()
-        self.loop = SimLoop(self.clock)
-        self.counters = Counters()
-        self.submitted: list[tuple[Origin, Any, Command, WaitingRequest | None]] = []
-        self.waiting = WaitingRequests(
-            self._submit,
-            self.loop.as_loop,
-            self.clock,
-            self.counters,
-            Beside(self.loop.as_loop, "test", threads=0),
-            None,
-        )
-        self.given_back: list[Fail] = []
-        self.waiting.give_back = self.given_back.append
+        super().__init__(threads=0)
 
-    def _submit(
-        self,
-        origin: Origin,
-        request: Any,
-        command: Command,
-        after: After | None = None,
-        wait: WaitingRequest | None = None,
-    ) -> None:
-        self.submitted.append((origin, request, command, wait))
-
-    def next(self, peer: Peer, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
+    def next(self, peer: Asker, request: int = 1, *, seconds: float = 60, count: int = 1) -> None:
         command = Next(table=TABLE, count=count, wait_us=round(seconds * SECOND_US))
         self.waiting.begin(peer, request, command)
 
@@ -91,7 +30,7 @@ class World:
         group, self.submitted = self.submitted, []
         given = [*replies, *[taken()] * (len(group) - len(replies))]
         ran = []
-        for (origin, request, command, wait), reply in zip(group, given, strict=True):
+        for (origin, request, command, _, wait), reply in zip(group, given, strict=True):
             if wait is not None and origin.is_stalled:
                 if not origin.is_open:
                     self.waiting.forget(wait)
@@ -109,19 +48,19 @@ class World:
         self.waiting.go_on()
         return ran
 
-    def end(self, peer: Peer) -> None:
+    def end(self, peer: Asker) -> None:
         """Lets a peer send no more."""
         peer.is_ending = True
         self.waiting.end(peer)
 
     def come_back(self, reply: Reply) -> None:
         """Lets the one command that was submitted come back, from whoever is gone since."""
-        ((_, _, _, wait),) = self.submitted
+        ((*_, wait),) = self.submitted
         self.submitted.clear()
         assert wait is not None
         self.waiting.settle(wait, reply)
 
-    def park(self, *peers: Peer, seconds: float = 60, next_in: float = 0) -> None:
+    def park(self, *peers: Asker, seconds: float = 60, next_in: float = 0) -> None:
         """Lets peers wait, one behind the other."""
         next_at_us = self.clock.wall_us() + round(next_in * SECOND_US) if next_in else 0
         for peer in peers:
@@ -137,7 +76,7 @@ class World:
     @property
     def woken(self) -> list[str]:
         """The names of those who run again."""
-        return [origin.name for origin, *_ in self.submitted if isinstance(origin, Peer)]
+        return [origin.name for origin, *_ in self.submitted if isinstance(origin, Asker)]
 
 
 @pytest.fixture
@@ -145,8 +84,8 @@ def world() -> World:
     return World()
 
 
-def peers(names: str) -> list[Peer]:
-    return [Peer(name) for name in names]
+def peers(names: str) -> list[Asker]:
+    return [Asker(name=name) for name in names]
 
 
 # -- what is answered at once ---------------------------------------------------------------------
@@ -155,7 +94,7 @@ def peers(names: str) -> list[Peer]:
 @pytest.mark.parametrize("reply", [taken(7, first_xid=5), REFUSED], ids=["jobs", "refused"])
 @pytest.mark.parametrize("seconds", [0, 60])
 def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: float) -> None:
-    peer = Peer()
+    peer = Asker()
     world.next(peer, 9, seconds=seconds)
     world.run(reply)
     assert peer.answers == [(9, reply)]
@@ -163,39 +102,7 @@ def test_what_is_there_is_answered_at_once(world: World, reply: Reply, seconds: 
     assert world.counters.parked_waits == 0
 
 
-def test_who_does_not_want_to_wait_is_told_that_there_is_nothing(world: World) -> None:
-    peer = Peer()
-    world.next(peer, seconds=0)
-    world.run(taken(next_at_us=77))
-    assert peer.sent == [taken(next_at_us=77)]
-
-
 # -- waiting --------------------------------------------------------------------------------------
-
-
-def test_who_waits_is_answered_when_there_is_something(world: World) -> None:
-    peer = Peer()
-    world.park(peer)
-    assert peer.answers == []
-    assert world.counters.parked_waits == 1
-    world.arrive(1)
-    assert world.counters.parked_waits == 0
-    world.run(taken(7, first_xid=5))
-    assert peer.sent == [taken(7, first_xid=5)]
-
-
-def test_what_comes_behind_it_in_the_same_group_wakes_it(world: World) -> None:
-    peer = Peer()
-    world.next(peer)
-    world.run(arrivals={TABLE: Arrival(1, world.clock.wall_us())})
-    assert world.woken == ["peer"]
-
-
-def test_nobody_runs_while_nothing_comes(world: World) -> None:
-    world.park(*peers("abc"), seconds=3600)
-    world.loop.pass_time(3599)
-    assert world.submitted == []
-    assert world.loop.rings == 0
 
 
 def test_jobs_wake_as_many_as_they_are_and_the_first_ones(world: World) -> None:
@@ -210,18 +117,6 @@ def test_jobs_wake_as_many_as_they_are_and_the_first_ones(world: World) -> None:
     world.arrive(1)
     assert world.woken == ["c"]  # it is the first again
     assert [len(one.sent) for one in (a, b, c, d)] == [1, 1, 0, 0]
-
-
-def test_the_same_peer_may_wait_more_than_once(world: World) -> None:
-    peer = Peer()
-    world.next(peer, 1)
-    world.next(peer, 2)
-    world.run()
-    world.arrive(1)
-    world.run(taken(7, first_xid=5))
-    world.run()
-    assert peer.answers == [(1, taken(7, first_xid=5))]
-    assert world.counters.parked_waits == 1
 
 
 # -- dates and deadlines --------------------------------------------------------------------------
@@ -239,37 +134,19 @@ def test_a_date_is_waited_for_with_one_timer_and_no_look_before(world: World) ->
 
 
 def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
-    world.park(Peer("a"), seconds=3600, next_in=3000)
+    world.park(Asker(name="a"), seconds=3600, next_in=3000)
     world.clock.jump(3000)
     world.loop.pass_time(limits.WALL_LOOK_SECONDS_MAX)
     assert world.woken == ["a"]
 
 
-def test_a_clock_that_is_set_back_wakes_nobody_early(world: World) -> None:
-    world.park(Peer("a"), seconds=3600, next_in=100)
-    world.clock.jump(-200)
-    world.loop.pass_time(299)
-    assert world.submitted == []
-    world.loop.pass_time(1)
-    assert world.woken == ["a"]
-
-
-def test_a_job_with_an_earlier_date_is_waited_for_instead(world: World) -> None:
-    world.park(Peer("a"), next_in=25)
-    arrivals = {TABLE: Arrival(1, world.clock.wall_us() + 5 * SECOND_US)}
-    world.waiting.news.append(NO_NEWS._replace(arrivals=arrivals))
-    world.waiting.go_on()
-    world.loop.pass_time(5)
-    assert world.woken == ["a"]
-
-
 def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.park(peer, seconds=10)
     world.loop.pass_time(9.999)
     assert world.submitted == []
     world.loop.pass_time(0.001)
-    assert world.woken == ["peer"]
+    assert world.woken == [""]
     world.run(taken(next_at_us=5))
     assert peer.sent == [taken(next_at_us=5)]  # as it is now
     assert world.counters.parked_waits == 0
@@ -277,41 +154,11 @@ def test_when_its_time_is_over_it_looks_once_more_and_is_answered(world: World) 
     assert world.submitted == []
 
 
-def test_time_counts_from_the_request_on(world: World) -> None:
-    peer = Peer()
-    world.next(peer, seconds=10)
-    world.clock.advance(10)  # a group took that long
-    world.run()
-    assert peer.sent == [taken()]
-
-
-def test_one_whose_time_ends_while_it_looks_is_answered(world: World) -> None:
-    a, b = peers("ab")
-    world.park(a, b, seconds=10)
-    world.arrive(1)
-    world.clock.advance(10)
-    world.run()
-    assert a.sent == [taken()]
-    assert b.sent == []
-
-
 # -- peers that are gone --------------------------------------------------------------------------
 
 
-def test_a_wait_is_forgotten_with_its_connection(world: World) -> None:
-    gone, there = peers("ab")
-    world.park(gone, there)
-    gone.close()
-    world.waiting.drop(gone)
-    assert gone.forgotten == [1]
-    world.arrive(1)
-    assert world.woken == ["b"]
-    world.loop.pass_time(60)
-    assert gone.answers == []
-
-
 def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: World) -> None:
-    gone = Peer()
+    gone = Asker()
     world.next(gone, 4, seconds=0)
     gone.close()
     world.waiting.drop(gone)
@@ -324,20 +171,11 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
     assert not command.buries
 
 
-def test_what_is_done_already_is_not_given_back(world: World) -> None:
-    gone = Peer()
-    world.next(gone, 4, seconds=0)
-    gone.close()
-    world.come_back(taken(7))  # taken with `done`: there is no lease
-    assert gone.forgotten == [4]
-    assert world.submitted == []
-
-
 def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)
     world.arrive(1)
-    ((_, _, _, wait),) = world.submitted
+    ((*_, wait),) = world.submitted
     world.submitted.clear()
     gone.close()
     world.waiting.drop(gone)
@@ -357,10 +195,8 @@ def test_a_peer_that_sends_no_more_waits_no_more(world: World) -> None:
     assert world.woken == ["b"]
 
 
-def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
-    world: World,
-) -> None:
-    dead = Peer()
+def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(world: World) -> None:
+    dead = Asker()
     world.park(dead)
     world.arrive(1)
     world.waiting.end(dead)
@@ -372,7 +208,7 @@ def test_jobs_for_a_peer_that_sends_no_more_since_it_was_woken_are_given_back(
 
 
 def test_what_a_peer_asked_for_before_it_sent_no_more_is_answered(world: World) -> None:
-    peer = Peer()
+    peer = Asker()
     world.next(peer)
     world.end(peer)
     world.run(taken(7, first_xid=100))
@@ -406,33 +242,6 @@ def test_a_peer_that_takes_no_replies_does_not_keep_jobs_from_others(world: Worl
     assert slow.sent == [taken(8, first_xid=6)]
 
 
-def test_one_that_was_set_aside_is_forgotten_with_its_connection(world: World) -> None:
-    slow = Peer()
-    world.park(slow)
-    slow.is_stalled = True
-    world.arrive(1)
-    world.run()
-    slow.close()
-    world.waiting.drop(slow)
-    assert slow.forgotten == [1]
-    world.waiting.release()
-    assert world.submitted == []
-
-
-def test_one_that_was_set_aside_for_too_long_is_answered_when_it_can_be(world: World) -> None:
-    slow = Peer()
-    world.park(slow, seconds=10)
-    slow.is_stalled = True
-    world.arrive(1)
-    world.run()
-    world.loop.pass_time(20)
-    assert slow.answers == []
-    slow.is_stalled = False
-    world.waiting.release()
-    world.run()
-    assert slow.sent == [taken()]
-
-
 # -- the end --------------------------------------------------------------------------------------
 
 
@@ -447,19 +256,3 @@ def test_a_stop_answers_all_who_wait(world: World) -> None:
     assert c.sent == [taken()]
     assert world.loop.waits() == []
     assert world.counters.parked_waits == 0
-
-
-def test_jobs_that_were_on_their_way_at_the_stop_are_handed_out(world: World) -> None:
-    peer = Peer()
-    world.next(peer)
-    world.waiting.stop()
-    world.run(taken(7, first_xid=5))
-    assert peer.sent == [taken(7, first_xid=5)]
-
-
-def test_nobody_waits_after_a_stop(world: World) -> None:
-    peer = Peer()
-    world.waiting.stop()
-    world.next(peer)
-    world.run()
-    assert peer.sent == [taken()]

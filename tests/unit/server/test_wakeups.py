@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from fjord.server.wakeups import REST_US, SHARE, Sender, Wakeups
 from fjord.testing import SimClock
 from fjord.wire import wakeups
 from fjord.wire.wakeups import Wakeup, What
-from tests.unit.engine.job_records import TABLE, push
+from tests.unit.engine.job_records import TABLE
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, set_command
 from tests.unit.server.job_world import SECOND_US, World, xids
@@ -74,15 +73,6 @@ def pace() -> Pace:
     return Pace()
 
 
-def test_what_ran_is_sent_when_it_is_told(pace: Pace) -> None:
-    assert not pace.wakeups
-    pace.wakeups.note("a", CHANGED)
-    assert pace.wakeups
-    assert pace.sender.sent == []
-    assert pace.tell() == ["a"]
-    assert not pace.wakeups
-
-
 def test_a_table_rests_after_each_and_what_came_meanwhile_is_sent_once(pace: Pace) -> None:
     assert pace.tell("a", "b") == ["a", "b"]
     assert [pace.tell("a") for _ in range(5)] == [[]] * 5
@@ -116,13 +106,6 @@ def test_sending_takes_a_share_of_the_time_and_no_table_is_forgotten(
     assert sorted(sent) == sorted(names)
     assert pace.pass_time(1) == []
     assert pace.wakeups._resting == {}
-
-
-def test_nothing_is_sent_after_the_end(pace: Pace) -> None:
-    pace.tell("a")
-    pace.tell("a")
-    pace.wakeups.close()
-    assert pace.pass_time(1) == []
 
 
 # -- what is told ---------------------------------------------------------------------------------
@@ -162,14 +145,6 @@ def test_jobs_that_are_due_are_told_of_at_once_and_others_at_their_date(
     assert sender.take() == [DUE]
     world.loop.pass_time(3600)
     assert sender.take() == []
-
-
-def test_of_jobs_that_come_together_each_date_is_told_of(world: World, sender: Recorder) -> None:
-    now_us = world.clock.wall_us()
-    world.do(push(b"now", now_us=now_us), push(b"later", now_us=now_us, delay_us=5 * SECOND_US))
-    assert sender.take() == [ARRIVED]
-    world.loop.pass_time(5)
-    assert sender.take() == [DUE]
 
 
 def test_jobs_that_are_given_back_or_time_out_are_told_of(world: World, sender: Recorder) -> None:
@@ -212,21 +187,6 @@ def test_messages_and_values_are_told_of(world: World, sender: Recorder) -> None
     assert sender.take() == [("plain", CHANGED)]
 
 
-def test_values_that_are_in_memory_only_are_told_of(world: World, sender: Recorder) -> None:
-    command = set_command({b"key": b"value"}, timestamp_us=world.clock.wall_us(), table="plain")
-    world.do(replace(command, persist=False))
-    assert sender.take() == [("plain", CHANGED)]
-
-
-def test_asking_is_no_news(world: World, sender: Recorder) -> None:
-    world.push(b"key")
-    world.loop.pass_time(1)
-    sender.take()
-    world.next(world.client(), wait=0)
-    world.loop.pass_time(1)
-    assert sender.take() == []
-
-
 # -- sending --------------------------------------------------------------------------------------
 
 
@@ -262,14 +222,3 @@ def test_what_cannot_be_sent_is_counted_and_told_of(caplog: pytest.LogCaptureFix
     assert (counters.wakeups, counters.wakeups_lost) == (1, 1)
     (record,) = caplog.records
     assert record.getMessage() == "a wake-up could not be sent"
-
-
-def test_nobody_who_hears_is_no_error() -> None:
-    with bound("127.0.0.1") as gone:
-        address = gone.getsockname()
-    counters = Counters()
-    sender = Sender([address], 7, counters)
-    for _ in range(10):
-        sender.send("t", What.DUE)
-    sender.close()
-    assert counters.wakeups == 10

@@ -9,24 +9,13 @@ import pytest
 
 from fjord.blocks.child import NodeBlocks
 from fjord.columns import Strings
-from fjord.commands import (
-    Command,
-    InBlock,
-    ListSubscribers,
-    Messages,
-    Read,
-    Refusal,
-    Reply,
-    Subscribers,
-)
+from fjord.commands import Command, InBlock, ListSubscribers, Read, Refusal, Reply, Subscribers
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.errors import Code
 from fjord.history import Block
-from fjord.jobs import Settings as JobSettings
 from fjord.kinds import Kind
 from fjord.server.sealer import ColdBlocks, WarmUp
-from fjord.streams import Mode, Settings
 from fjord.tables.state import Table
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks, messages
@@ -69,13 +58,7 @@ class World:
         if isinstance(command, Read):
             return [
                 InBlock(
-                    table=7,
-                    first=1,
-                    last=500,
-                    name="t-7/1",
-                    after=command.after,
-                    until=2000,
-                    crc=3,
+                    table=7, first=1, last=500, name="t-7/1", after=command.after, until=2000, crc=3
                 )
             ]
         assert isinstance(command, ListSubscribers)
@@ -132,45 +115,3 @@ def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture
     (record,) = caplog.records
     assert record.message == "blocks are missing"
     assert record.fields == {"count": 3, "first": "t-7/2, u-7/1, u-7/2"}  # type: ignore[attr-defined] # set by `logs`
-
-
-def test_what_is_no_log_is_left_alone() -> None:
-    world = World()
-    world.tables = {
-        "jobs": table("jobs", Kind.JOBS, JobSettings(merge=False).encode()),
-        "latest": table("latest", settings=Settings(mode=Mode.LATEST).encode()),
-        "plain": table("plain", Kind.JOBS),
-    }
-    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
-    assert world.warm_up() == []
-    assert world.listed == []
-
-
-def test_a_table_that_is_dropped_meanwhile_is_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    turn = world.turn
-
-    def drop_after(call: Callable[[], None]) -> None:
-        turn(call)
-        world.tables = {}
-
-    monkeypatch.setattr(world, "turn", drop_after)
-    assert world.warm_up() == []
-
-
-def test_a_subscriber_that_reads_from_the_journal_needs_no_block(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World()
-    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
-    run = world.run
-
-    def hot(wanted: Sequence[Command]) -> list[Reply]:
-        found: list[Reply] = [messages(20, 1)]
-        return found if isinstance(wanted[0], Read) else run(wanted)
-
-    monkeypatch.setattr(world, "run", hot)
-    assert world.warm_up() == []
-    assert isinstance(hot([Read(table="t", after=0)])[0], Messages)
