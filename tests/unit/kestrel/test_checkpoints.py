@@ -15,21 +15,10 @@ def entry(data: bytes, era: int = 0) -> Entry:
     return Entry(data, 1, 0, 0, era)
 
 
-def test_what_is_gone_gives_its_data_away() -> None:
-    one = entry(b"x")
-    one.go()
-    assert (one.is_gone, one.data, one.item().size) == (True, b"", 0)
-
-
-def test_nothing_is_remembered_without_a_checkpoint() -> None:
-    marks = Checkpoints()
-    marks.note(entry(b"x"), 1)
-    assert marks.runs == 0
-    assert marks.reached(5) is None
-
-
 def test_runs_of_items_that_are_gone_are_one_number() -> None:
     marks = Checkpoints()
+    marks.note(entry(b"x"), 1)
+    assert (marks.runs, marks.reached(5)) == (0, None)  # there is no checkpoint
     marks.add(Segment("q.1", 0), {}, 0)
     kept = entry(b"kept")
     for number in range(5_000):
@@ -37,6 +26,7 @@ def test_runs_of_items_that_are_gone_are_one_number() -> None:
         marks.note(one, 1)
         if one is not kept:
             one.go()
+    assert (one.is_gone, one.data, one.item().size) == (True, b"", 0)
     assert marks.runs < 10
     found = marks.reached(1)
     assert found is not None
@@ -65,17 +55,14 @@ def test_what_began_to_wait_later_is_no_part_of_a_checkpoint() -> None:
     early, late = entry(b"early", era=0), entry(b"late", era=1)
     for one in (early, late):
         marks.note(one, 2)
-    first = marks.reached(1)
-    assert first is not None
-    assert list(marks.taken(first)) == [early]
-    marks.forget()
-    second = marks.reached(2)
-    assert second is not None
-    assert list(marks.taken(second)) == [early, late]
+    for era, expected in ((1, [early]), (2, [early, late])):
+        found = marks.reached(era)
+        assert found is not None
+        assert list(marks.taken(found)) == expected
+        marks.forget()
 
 
-@pytest.mark.req("KJ-19")
-@pytest.mark.req("KJ-13")
+@pytest.mark.req("KJ-19", "KJ-13")
 @pytest.mark.parametrize("dialect", Dialect)
 def test_a_pack_has_open_items_then_taken_ones_then_those_that_wait(dialect: Dialect) -> None:
     opened = {3: entry(b"three"), 5: entry(b"five")}
@@ -88,6 +75,5 @@ def test_a_pack_has_open_items_then_taken_ones_then_those_that_wait(dialect: Dia
     assert [item.data for item in state.queue] == [b"", b"", b"taken", b"", b"waits"]
     assert {xid: item.data for xid, item in state.open.items()} == {3: b"three", 5: b"five"}
     size = sum(len(codec.encode(op, dialect)) for op in made)
-    assert size - checkpoints.size_of(opened, taken, waiting) == (
-        5 if dialect is Dialect.DOC else 0
-    )
+    saved = 5 if dialect is Dialect.DOC else 0
+    assert size - checkpoints.size_of(opened, taken, waiting) == saved

@@ -13,40 +13,28 @@ from fjord.disk import LocalDisk
 from fjord.kestrel import reading
 from fjord.kestrel.reading import CURRENT, Sum
 from fjord.testing import SimDisk
+from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, put
 
-FOLDER = "/kestrel"
 KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311", 1_000_000_000)}
 TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311 1000000000\ncrc 258250d2\n"
 
-known_sums = st.dictionaries(
-    st.one_of(st.just(CURRENT), st.integers(0, 10**19 - 1)),
-    st.builds(
-        lambda size, crc, last: Sum(size, crc, *last),
-        st.integers(1, 10**19 - 1),
-        st.integers(0, 2**32 - 1),
-        st.one_of(
-            st.just(()),
-            st.tuples(
-                st.from_regex(r"\w{1,9}:[0-9]{1,9}", fullmatch=True).filter(str.isascii),
-                st.integers(0, 10**19 - 1),
-            ),
-        ),
-    ),
-    max_size=5,
+numbers = st.integers(0, 10**19 - 1)
+identities = st.from_regex(r"\w{1,9}:[0-9]{1,9}", fullmatch=True).filter(str.isascii)
+sums = st.builds(
+    lambda size, crc, last: Sum(size + 1, crc, *last),
+    st.integers(0, 10**19 - 2),
+    st.integers(0, 2**32 - 1),
+    st.one_of(st.just(()), st.tuples(identities, numbers)),
 )
 
 
 @pytest.fixture
 def disk() -> SimDisk:
-    made = SimDisk()
-    made.make_directory(FOLDER)
-    made.sync_directory("/")
-    return made
+    return made_disk()
 
 
-def put(disk: SimDisk, name: str, data: bytes) -> None:
-    with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
-        file.write(0, data)
+def known(disk: SimDisk) -> dict[int, Sum]:
+    return reading.read_sums(disk, FOLDER, QUEUE)
 
 
 def test_the_format_is_text() -> None:
@@ -54,7 +42,7 @@ def test_the_format_is_text() -> None:
     assert reading.decode_sums(TEXT) == KNOWN
 
 
-@given(known_sums)
+@given(st.dictionaries(st.one_of(st.just(CURRENT), numbers), sums, max_size=5))
 def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
     assert reading.decode_sums(reading.encode_sums(known)) == known
 
@@ -62,94 +50,76 @@ def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
 def test_sums_with_a_wrong_byte_are_none() -> None:
     for at in range(len(TEXT)):
         for bit in range(8):
-            wrong = bytearray(TEXT)
-            wrong[at] ^= 1 << bit
-            assert reading.decode_sums(bytes(wrong)) == {}
+            wrong = TEXT[:at] + bytes((TEXT[at] ^ 1 << bit,)) + TEXT[at + 1 :]
+            assert reading.decode_sums(wrong) == {}
         assert reading.decode_sums(TEXT[:at]) == {}
     assert reading.decode_sums(TEXT + b"\n") == {}
 
 
-@pytest.mark.parametrize("line", [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"])
-def test_a_line_that_nobody_writes_makes_all_of_them_none(line: bytes) -> None:
-    data = TEXT[: TEXT.index(b"crc")] + line + b"\n"
+LINES = [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"fjord-sums 2\n", *(TEXT[: TEXT.index(b"crc")] + line + b"\n" for line in LINES)]
+)
+def test_sums_of_another_version_or_with_a_line_that_nobody_writes_are_none(data: bytes) -> None:
     assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
 
 
-def test_sums_of_another_version_are_none() -> None:
-    data = b"fjord-sums 2\n"
-    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
-
-
-def test_a_numbered_file_is_held_to_its_sum_whatever_it_is() -> None:
-    assert reading.is_held_to(Sum(22, 1), 22, "other", 5)
-    assert reading.is_held_to(Sum(22, 1), 99, "other", 5)
-    assert reading.is_held_to(Sum(22, 1), 3, "other", 5)
-
-
-@pytest.mark.parametrize("written_s", [5, 6])
-@pytest.mark.parametrize("size", [3, 22, 99])
-def test_the_current_file_that_was_summed_is_held_to_it_whatever_it_is(
-    size: int, written_s: int
+@pytest.mark.parametrize(
+    ("known", "size", "identity", "written_s", "is_held"),
+    [
+        *((Sum(22, 1), size, "other", 5, True) for size in (3, 22, 99)),  # it has a number
+        *((Sum(22, 1, "this", 5), size, "this", s, True) for size in (3, 22, 99) for s in (5, 6)),
+        (Sum(22, 1, "this", 5), 22, "copy", 5, True),
+        (Sum(22, 1, "this", 5), 22, "another", 6, False),
+        *((Sum(22, 1, "this", 5), size, "another", 5, False) for size in (3, 99)),
+        (Sum(22, 1, "this"), 22, "copy", 6, True),  # nobody knows when that was written to
+        (Sum(22, 1, "this"), 23, "another", 6, False),
+    ],
+)
+def test_a_file_is_held_to_a_sum_if_it_is_the_one_or_a_copy(
+    known: Sum, size: int, identity: str, written_s: int, is_held: bool
 ) -> None:
-    assert reading.is_held_to(Sum(22, 1, "this", 5), size, "this", written_s)
-
-
-def test_another_current_file_is_held_to_a_sum_if_it_is_a_copy() -> None:
-    known = Sum(22, 1, "this", 5)
-    assert reading.is_held_to(known, 22, "copy", 5)
-    assert not reading.is_held_to(known, 22, "another", 6)
-    assert not reading.is_held_to(known, 99, "another", 5)
-    assert not reading.is_held_to(known, 3, "another", 5)
-
-
-def test_if_nobody_knows_when_a_file_was_written_to_its_size_tells_a_copy() -> None:
-    assert reading.decode_sums(reading.encode_sums({CURRENT: Sum(22, 1, "this")})) == {
-        CURRENT: Sum(22, 1, "this")
-    }
-    assert reading.is_held_to(Sum(22, 1, "this"), 22, "copy", 6)
-    assert not reading.is_held_to(Sum(22, 1, "this"), 23, "another", 6)
+    assert reading.is_held_to(known, size, identity, written_s) is is_held
 
 
 def test_sums_are_put_and_read(disk: SimDisk) -> None:
-    assert reading.read_sums(disk, FOLDER, "cars") == {}
-    assert reading.put_sums(disk, FOLDER, "cars", KNOWN)
+    assert known(disk) == {}
+    assert reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
     disk.power_cut()
     assert disk.names(FOLDER) == ["cars~~sums"]
-    assert reading.read_sums(disk, FOLDER, "cars") == KNOWN
+    assert known(disk) == KNOWN
     assert reading.read_sums(disk, FOLDER, "vans") == {}
-
-
-def test_no_sums_are_no_file(disk: SimDisk) -> None:
-    reading.put_sums(disk, FOLDER, "cars", KNOWN)
-    assert reading.put_sums(disk, FOLDER, "cars", {})
+    assert reading.put_sums(disk, FOLDER, QUEUE, {})  # which is no file
     disk.power_cut()
     assert disk.names(FOLDER) == []
 
 
 def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
-    reading.put_sums(disk, FOLDER, "cars", KNOWN)
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
     disk.capacity = disk.used_bytes() + 5
-    assert not reading.put_sums(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
     disk.power_cut()
     assert disk.names(FOLDER) == []
 
 
 def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
-    reading.put_sums(disk, FOLDER, "cars", KNOWN)
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
     disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        reading.put_sums(disk, FOLDER, "cars", {905: Sum(1, 1)})
+        reading.put_sums(disk, FOLDER, QUEUE, {905: Sum(1, 1)})
 
 
 def test_more_sums_than_are_read_are_not_put(
     disk: SimDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SUMS_BYTES_MAX", len(TEXT))
-    assert reading.put_sums(disk, FOLDER, "cars", KNOWN)
-    assert not reading.put_sums(disk, FOLDER, "cars", {**KNOWN, 905: Sum(1, 1)})
-    assert reading.read_sums(disk, FOLDER, "cars") == {}
+    assert reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    assert known(disk) == {}
     put(disk, "cars~~sums", TEXT + b"x")
-    assert reading.read_sums(disk, FOLDER, "cars") == {}
+    assert known(disk) == {}
 
 
 def test_a_name_that_leaves_no_room_for_sums_has_none(
@@ -161,10 +131,9 @@ def test_a_name_that_leaves_no_room_for_sums_has_none(
 
 
 def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
-    put(disk, "cars", b"123456789 and more")
-    with contextlib.closing(disk.open(f"{FOLDER}/cars")) as file:
-        assert reading.crc_of(file, 9) == 0xE3069283
-        assert reading.crc_of(file, 0) == 0
+    put(disk, QUEUE, b"123456789 and more")
+    with contextlib.closing(disk.open(f"{FOLDER}/{QUEUE}")) as file:
+        assert [reading.crc_of(file, size) for size in (9, 0)] == [0xE3069283, 0]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +142,10 @@ def test_the_crc_is_that_of_the_front(disk: SimDisk) -> None:
         ([1, 2, 3], [1, 2, 3], []),
         ([1, 2, 3], [1, 3], [2]),
         ([1, 2, 3], [2, 3], []),  # files go from the oldest on
-        ([1, 2, 3], [0, reading.CURRENT], [1, 2, 3]),
-        ([1, 2, reading.CURRENT], [1, 2], [reading.CURRENT]),
-        ([1, reading.CURRENT], [reading.CURRENT], []),
-        ([1, reading.CURRENT], [], []),
+        ([1, 2, 3], [0, CURRENT], [1, 2, 3]),
+        ([1, 2, CURRENT], [1, 2], [CURRENT]),
+        ([1, CURRENT], [CURRENT], []),
+        ([1, CURRENT], [], []),
         ([], [1, 2], []),
     ],
 )
