@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,9 @@ from fjord.kestrel.collection import RESERVE_BYTES
 from fjord.kestrel.serving import ServerOptions
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs
-from tests.unit.kestrel.serving_world import World, run
+from tests.unit.kestrel import serving_world
+from tests.unit.kestrel.serving_world import END, REFUSED, STORED, World, served
 
-END, STORED, REFUSED = b"END\r\n", b"STORED\r\n", b"SERVER_ERROR\r\n"
 DISK_MIB: Final = RESERVE_BYTES // limits.MIB + 40  # an empty journal of 16 MiB is erased
 COUNT: Final = 5000  # their removes take more than one block
 
@@ -38,15 +38,9 @@ def on_ext4(folder: Path) -> Iterator[Path]:
         yield disk.path
 
 
-DISKS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Path]]]] = {
-    "tmpfs": in_memory,
-    "ext4": on_ext4,
-}
-
-
-@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.loop)])
+@pytest.fixture(params=[in_memory, pytest.param(on_ext4, marks=pytest.mark.loop)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    with DISKS[request.param](tmp_path) as path:
+    with request.param(tmp_path) as path:
         yield path
 
 
@@ -62,11 +56,11 @@ def fill(disk: Path) -> Path:
 
 
 def put(data: bytes) -> bytes:
-    return b"set q 0 0 %d\r\n%b\r\n" % (len(data), data)
+    return serving_world.put(b"q", data)
 
 
 def value(data: bytes) -> bytes:
-    return b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (len(data), data)
+    return serving_world.value(b"q", data)
 
 
 def numbered(number: int) -> bytes:
@@ -182,49 +176,41 @@ def take_all_that_goes(port: int, disk: Path) -> int:
                 return taken
 
 
-def test_what_cannot_be_given_back_is_tried_again() -> None:
-    async def test(world: World) -> None:
-        holder, client = await world.client(), await world.client()
-        await client.check(put(b"a") + put(b"b"), STORED * 2)
-        await holder.check(b"get q/open\r\n", value(b"a"))
-        world.disk.capacity = world.disk.used_bytes()
-        await client.send(b"get q/t=60000\r\n")
-        await client.expect(REFUSED)  # also a get needs a byte
-        await holder.close()
-        await world.until(lambda: len(world.server.orphans) == 1)
-        assert world.collection.stats("q")["open_transactions"] == 1
-        world.disk.capacity = None
-        await world.until(lambda: not world.server.orphans)
-        other = await world.client()
-        await other.check(b"get q\r\nget q\r\n", value(b"a") + value(b"b"))
-
-    run(test)
+@served()
+async def test_what_cannot_be_given_back_is_tried_again(world: World) -> None:
+    holder, client = await world.clients(2)
+    await client.put(b"q", b"a", b"b")
+    await holder.get(b"q/open", b"a")
+    world.disk.capacity = world.disk.used_bytes()
+    await client.check(b"get q/t=60000\r\n", REFUSED)  # also a get needs a byte
+    await holder.close()
+    await world.until(lambda: len(world.server.orphans) == 1)
+    assert world.collection.stats("q")["open_transactions"] == 1
+    world.disk.capacity = None
+    await world.until(lambda: not world.server.orphans)
+    await (await world.client()).get(b"q", b"a", b"b")
 
 
-def test_close_that_finds_no_space_gives_the_item_back() -> None:
-    async def test(world: World) -> None:
-        holder, client = await world.client(), await world.client()
-        await client.check(put(b"a"), STORED)
-        await holder.check(b"get q/open\r\n", value(b"a"))
-        world.disk.capacity = world.disk.used_bytes()
-        await holder.check(b"get q/close\r\n", REFUSED)
-        await holder.expect_end()
-        world.disk.capacity = None
-        await client.check(b"get q/t=60000\r\n", value(b"a"))
-
-    run(test)
+@served()
+async def test_close_that_finds_no_space_gives_the_item_back(world: World) -> None:
+    holder, client = await world.clients(2)
+    await client.put(b"q", b"a")
+    await holder.get(b"q/open", b"a")
+    world.disk.capacity = world.disk.used_bytes()
+    await holder.check(b"get q/close\r\n", REFUSED)
+    await holder.expect_end()
+    world.disk.capacity = None
+    await client.get(b"q/t=60000", b"a")
 
 
-def test_sweep_outlives_a_full_disk() -> None:
-    async def test(world: World) -> None:
-        client = await world.client()
-        await client.check(put(b"b"), STORED)
-        await world.backend.add("old", b"a", 1)
-        world.disk.capacity = world.disk.used_bytes()
-        before = len(world.disk.calls)
-        await world.until(lambda: "write" in world.disk.calls[before:])
-        await client.check(b"get q/peek\r\n", value(b"b"))
-        world.disk.capacity = None
-        await client.check(b"get expired/t=60000\r\n", b"VALUE expired 0 1\r\na\r\nEND\r\n")
-
-    run(test, ServerOptions(is_exact=True, sweep_ms=10))
+@served(ServerOptions(is_exact=True, sweep_ms=10))
+async def test_sweep_outlives_a_full_disk(world: World) -> None:
+    client = await world.client()
+    await client.put(b"q", b"b")
+    await world.backend.add("old", b"a", 1)
+    world.disk.capacity = world.disk.used_bytes()
+    before = len(world.disk.calls)
+    await world.until(lambda: "write" in world.disk.calls[before:])
+    await client.get(b"q/peek", b"b")
+    world.disk.capacity = None
+    await client.get(b"expired/t=60000", b"a")

@@ -9,35 +9,23 @@ from collections import deque
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.directory import FOLDER, drained, made_disk, opened
 
-FOLDER = "/kestrel"
 # Files are rotated, packed, rewritten and erased all the time.
-CONFIG = QueueConfig(
-    max_memory_size=150,
-    default_journal_size=200,
-    max_journal_size=600,
-    min_journal_compact_delay_ms=0,
-)
+SIZES = {"max_memory_size": 150, "default_journal_size": 200, "max_journal_size": 600}
 
 
-def opened(disk: SimDisk, clock: SimClock) -> PersistentQueue:
-    journal = Journal(disk, FOLDER, "q", now_ms=lambda: clock.wall_us() // 1000)
-    return PersistentQueue("q", CONFIG, clock, journal)
-
-
-def drained(queue: PersistentQueue) -> list[bytes]:
-    return [bytes(item.data) for item in iter(queue.remove, None)]
+def make(disk: SimDisk, clock: SimClock) -> PersistentQueue:
+    return opened(disk, clock, **SIZES, min_journal_compact_delay_ms=0)
 
 
 class Life:
     """Works with a queue, and knows what must be in it."""
 
     def __init__(self, disk: SimDisk, clock: SimClock) -> None:
-        self.queue = opened(disk, clock)
+        self.queue = make(disk, clock)
         self.waiting: deque[bytes] = deque()
         self.unsure: bytes | None = None  # of the op that was never answered
         self.refusals = 0
@@ -88,36 +76,35 @@ class Life:
 def test_what_is_refused_has_not_been_done_whichever_call_fails(code: int) -> None:
     kinds: set[str] = set()
     for call in range(1, 2000):
-        disk, clock = SimDisk(), SimClock()
-        disk.make_directory(FOLDER)
-        disk.errors = {call: code}
+        disk, clock = made_disk(), SimClock()
+        begun = len(disk.calls)
+        disk.errors = {begun + call: code}
         try:
             life = Life(disk, clock)
         except (OSError, DurabilityError):
             continue
         with contextlib.suppress(DurabilityError):
             life.work()
-        if len(disk.calls) < call:
+        if len(disk.calls) < begun + call:
             assert call > 200
             assert {"create", "rename", "write", "remove"} <= kinds
             return
-        kinds.add(disk.calls[call - 1])
+        kinds.add(disk.calls[begun + call - 1])
         disk.process_crash()
-        again = drained(opened(disk, clock))
+        again = drained(make(disk, clock))
         expected = [list(life.waiting)]
         if life.unsure is not None:
             without = [one for one in life.waiting if one != life.unsure]
             expected += [without, [*without, life.unsure]]
-        assert again in expected, (call, disk.calls[call - 1])
+        assert again in expected, (call, disk.calls[begun + call - 1])
     raise AssertionError("it never ends")
 
 
 def test_a_queue_goes_on_with_its_file_when_there_is_no_room_for_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    disk, clock = SimDisk(), SimClock()
-    disk.make_directory(FOLDER)
-    queue = opened(disk, clock)
+    disk, clock = made_disk(), SimClock()
+    queue = make(disk, clock)
     assert all(queue.add(b"%03d" % number * 20) for number in range(2))
     queue.sync()
     before = disk.names(FOLDER)
@@ -131,4 +118,4 @@ def test_a_queue_goes_on_with_its_file_when_there_is_no_room_for_another(
     clock.advance(61)
     assert queue.add(b"c")
     assert queue.stats()["journal_rotations"] == 1
-    assert drained(opened(disk, clock))[2:] == [b"a", b"b", b"c"]
+    assert drained(make(disk, clock))[2:] == [b"a", b"b", b"c"]

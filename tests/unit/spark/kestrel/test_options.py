@@ -22,31 +22,14 @@ def test_a_path_is_enough() -> None:
 
 
 def test_all_are_read_whatever_their_case() -> None:
-    given = {
-        "PATH": "/queues/../queues",
-        "Mode": "STATE",
-        "queue": "cars",
-        "columns": "data, queue",
-        "batchrows": "7",
-        "damaged": "skip",
-        "alivefor": "0",
-        "crc": "4294967295",
-    }
+    given = {"PATH": "/queues/../queues", "Mode": "STATE", "queue": "cars", "batchrows": "7"}
+    given |= {"columns": "data, queue", "damaged": "skip", "alivefor": "0", "crc": "4294967295"}
     assert len(given) == len(NAMES)
     found = source.parse(given)
-    assert found == KestrelOptions(
-        directory="/queues",
-        queue="cars",
-        columns=("data", "queue"),
-        batch_rows=7,
-        fails_on_damage=False,
-        alive_seconds=0,
-        crc=2**32 - 1,
-    )
+    limits = {"batch_rows": 7, "fails_on_damage": False, "alive_seconds": 0, "crc": 2**32 - 1}
+    columns = ("data", "queue")
+    assert found == KestrelOptions(directory="/queues", queue="cars", columns=columns, **limits)
     assert source.ddl(found) == "`data` binary, `queue` string"
-
-
-def test_ops_have_columns_of_their_own() -> None:
     found = source.parse({"path": "/queues", "mode": "ops"})
     assert source.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
     assert source.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)

@@ -89,8 +89,3 @@ def test_a_directory_or_a_queue_that_is_not_there_is_named(tmp_path: Path) -> No
 def test_a_column_that_does_not_exist_is_named(wanted: StructType, named: str) -> None:
     with pytest.raises(FjordError, match=f"no column {named}; a schema is some of: `queue`"):
         source.wanted_columns(wanted, "state")
-
-
-def test_wanted_columns_stay_in_their_order() -> None:
-    wanted = journals.struct({"size": "bigint", "file": "string"})
-    assert source.wanted_columns(wanted, "ops") == ("size", "file")
