@@ -93,9 +93,7 @@ def test_items_come_in_order_and_once(client: Adapter, queue: str) -> None:
     assert client.get(queue) is None
 
 
-def test_wait_ends_with_an_item(
-    client: Adapter, connect: Connect, server: Serving, queue: str
-) -> None:
+def test_wait_for_an_item(client: Adapter, connect: Connect, server: Serving, queue: str) -> None:
     found: list[bytes | None] = []
 
     def wait() -> None:
@@ -111,9 +109,7 @@ def test_wait_ends_with_an_item(
     assert found == [b"one"]
 
 
-def test_open_peek_abort_close(
-    client: Adapter, connect: Connect, is_files: bool, queue: str
-) -> None:
+def test_open_peek_and_close(client: Adapter, connect: Connect, is_files: bool, queue: str) -> None:
     assert client.delete("small")
     assert client.get(f"{queue}/t=1/peek") is None
     assert client.set_many({queue: b"one", "small": b"1"})
@@ -136,9 +132,7 @@ def test_open_peek_abort_close(
     assert client.set("small", b"2") is not is_files  # a table takes what there is
 
 
-def test_refused_requests_give_back_what_is_open_and_store_nothing(
-    client: Adapter, connect: Connect, queue: str
-) -> None:
+def test_refused_requests_change_nothing(client: Adapter, connect: Connect, queue: str) -> None:
     assert client.set(queue, b"one")
     assert client.get(f"{queue}/open") == b"one"
     with contextlib.suppress(*client.errors):

@@ -68,9 +68,7 @@ def options(daemon: Daemon, directory: Path, table: str) -> ExportOptions:
     )
 
 
-def test_jobs_become_a_queue_as_they_would_be_handed_out(
-    daemon: Daemon, db: fjord.Database, directory: Path
-) -> None:
+def test_jobs_become_a_queue_in_order(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     jobs = db.jobs("cars", merge=False)
     jobs.push_many(values=[b"taken", b"taken, too"], priority=0)
@@ -103,9 +101,7 @@ def test_values_of_all_types_are_items(daemon: Daemon, db: fjord.Database, direc
     assert data_of(directory, "mixed") == expected
 
 
-def test_what_was_imported_is_exported_as_it_was_and_again_imported(
-    daemon: Daemon, directory: Path
-) -> None:
+def test_import_and_export_change_nothing(daemon: Daemon, directory: Path) -> None:
     values, other = numbered(5000), directory.parent / "other"
     fill(directory / "vans", values)
     assert run("import", directory, "--to", daemon.url).exit_code == 0
@@ -116,9 +112,7 @@ def test_what_was_imported_is_exported_as_it_was_and_again_imported(
     assert take_all(daemon.url, "copy") == take_all(daemon.url, "vans") == values
 
 
-def test_jobs_that_change_meanwhile_are_refused_and_other_tables_may_change(
-    daemon: Daemon, db: fjord.Database, directory: Path
-) -> None:
+def test_jobs_that_change_are_refused(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     push(db, "lorries", numbered(5000))
     with pytest.raises(FjordError, match="changed while it was read"):
         export(options(daemon, directory, "lorries"), lambda *_: db.jobs("lorries").next(1))  # type: ignore[arg-type, return-value]
@@ -144,9 +138,7 @@ def test_daemon_that_dies_meanwhile_leaves_nothing(
     daemon.start(port)
 
 
-def test_messages_of_a_stream_become_a_queue(
-    daemon: Daemon, db: fjord.Database, directory: Path
-) -> None:
+def test_messages_become_a_queue(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     stream, values = db.stream("log"), numbered(50_000)
     first = stream.append(values[0])
     stream.append_many(values[1:-2])
@@ -173,9 +165,7 @@ def test_messages_of_a_stream_become_a_queue(
     assert data_of(directory, "pages") == [b"2", b"3"]
 
 
-def test_queue_that_has_items_is_not_touched_unless_asked_for(
-    daemon: Daemon, db: fjord.Database, directory: Path
-) -> None:
+def test_queue_with_items_is_kept(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     directory.mkdir()
     (directory / "buses").write_bytes(written(item(b"old")))
     push(db, "buses", numbered(3))
@@ -191,9 +181,7 @@ def test_queue_that_has_items_is_not_touched_unless_asked_for(
     opened.close()
 
 
-def test_what_cannot_be_exported_is_refused(
-    daemon: Daemon, db: fjord.Database, directory: Path
-) -> None:
+def test_wrong_use_is_refused(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     push(db, "ships", [b"1"])
     db.kv("titles").set("a", "A")
     words = ("--from", daemon.url, "--dir", directory)

@@ -114,9 +114,7 @@ def interrupt(label: str, done: int, total: int) -> None:
 
 
 @pytest.mark.req("KJ-01", "KJ-08", "KJ-14")
-def test_queues_become_jobs_tables_with_open_items_at_the_head(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
+def test_queues_become_jobs_tables(daemon: Daemon, db: fjord.Database, queues: Path) -> None:
     before = {one: one.read_bytes() for one in queues.iterdir()}
     check(0, "3 queues, 6 items to be imported", queues, "--to", daemon.url, "--dry-run")
     assert db.tables() == []
@@ -146,16 +144,7 @@ def test_queues_become_jobs_tables_with_open_items_at_the_head(
     assert take_all(daemon.url, "cars") == [*CARS, b"pushed"]
 
 
-def test_items_become_messages_of_a_stream(daemon: Daemon, queues: Path) -> None:
-    words = ("--to", daemon.url, "--queue", "cars", "--table", "log", "--as", "stream")
-    check(0, "5 imported into stream log", queues, *words)
-    assert read_all(daemon.url, "log") == CARS
-    check(0, "items, imported into stream log before", queues, *words)
-
-
-def test_what_has_expired_is_left_out_and_the_rest_expires_as_before(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
+def test_expired_items_are_left_out(daemon: Daemon, db: fjord.Database, queues: Path) -> None:
     later_ms = now_ms() + 3_600_000
     (queues / "old").write_bytes(written(item(b"a", expiry_ms=ADD_MS)))
     words = (queues, "--to", daemon.url, "--queue", "old")
@@ -173,9 +162,7 @@ def test_what_has_expired_is_left_out_and_the_rest_expires_as_before(
 # -- what it refuses ------------------------------------------------------------------------------
 
 
-def test_too_large_items_are_refused_before_anything_is_sent(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
+def test_too_large_items_are_refused(daemon: Daemon, db: fjord.Database, queues: Path) -> None:
     large = bytes(limits.VALUE_BYTES_MAX + 1)
     words = (queues, "--to", daemon.url)
     (queues / "large").write_bytes(written(item(b"1"), item(large), item(large[1:])))
@@ -200,9 +187,7 @@ def test_damage_is_refused_unless_it_is_accepted(daemon: Daemon, queues: Path) -
     assert take_all(daemon.url, "cars") == CARS
 
 
-def test_tables_that_are_something_else_and_wrong_use_are_refused(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
+def test_other_tables_are_refused(daemon: Daemon, db: fjord.Database, queues: Path) -> None:
     words = (queues, "--to", daemon.url, "--queue", "cars")
     db.kv("kv").set("a", "b")
     db.jobs("merged").push("key")
@@ -225,9 +210,7 @@ def test_tables_that_are_something_else_and_wrong_use_are_refused(
 
 
 @pytest.mark.parametrize("is_anew", [False, True])
-def test_files_that_have_changed_are_imported_only_anew(
-    daemon: Daemon, queues: Path, is_anew: bool
-) -> None:
+def test_changed_files_are_imported_anew(daemon: Daemon, queues: Path, is_anew: bool) -> None:
     words = (queues, "--to", daemon.url, "--queue", "cars")
     check(0, "5 imported", *words, *(["--anew"] if is_anew else []))
     check(0, BEFORE, *words)
@@ -239,9 +222,7 @@ def test_files_that_have_changed_are_imported_only_anew(
     assert take_all(daemon.url, "cars") == [*CARS, b"new"]
 
 
-def test_the_same_files_elsewhere_are_told(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
+def test_the_same_files_moved_are_told(daemon: Daemon, db: fjord.Database, queues: Path) -> None:
     words = ("--to", daemon.url, "--queue", "cars")
     check(0, "5 imported", queues, *words)
     moved = queues.rename(queues.with_name("moved"))
@@ -261,20 +242,6 @@ def test_the_same_files_elsewhere_are_told(
     assert db.jobs("cars").count().waiting == 6
 
 
-def test_an_import_anew_may_pass_over_what_has_not_changed(
-    daemon: Daemon, db: fjord.Database, queues: Path
-) -> None:
-    plain = options(queues, daemon.url)
-    imported(plain)
-    append(queues / "bikes", written(item(b"new")))
-    for written_now in (2, 0):
-        outcomes = imported(replace(plain, is_anew=True, passes_unchanged=True))
-        found = {one.queue: one for one in outcomes}
-        assert (found["cars"].before, found["cars"].tally.imported) == (5, 0)
-        assert found["bikes"].tally.imported == written_now
-    assert (db.jobs("cars").count().waiting, db.jobs("bikes").count().waiting) == (5, 3)
-
-
 # -- whoever dies ---------------------------------------------------------------------------------
 
 
@@ -290,9 +257,7 @@ def importing(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_importer_that_is_killed_again_and_again_imports_each_item_once(
-    daemon: Daemon, db: fjord.Database, many: Path
-) -> None:
+def test_importer_is_killed_again_and_again(daemon: Daemon, db: fjord.Database, many: Path) -> None:
     seen = [0]
     jobs = db.create_jobs("cars", merge=False)
     for _ in range(3):
@@ -307,9 +272,7 @@ def test_importer_that_is_killed_again_and_again_imports_each_item_once(
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
-def test_importer_outlives_a_daemon_that_is_killed_and_comes_back(
-    daemon: Daemon, db: fjord.Database, many: Path
-) -> None:
+def test_importer_outlives_a_daemon(daemon: Daemon, db: fjord.Database, many: Path) -> None:
     port, stream = daemon.port, db.create_stream("cars")
     with importing(many, "--to", daemon.url, "--as", "stream") as importer:
         assert len(stream.read(1, wait=60)) == 1
@@ -341,7 +304,7 @@ def test_daemon_that_stays_away_is_told_and_the_next_run_goes_on(
 
 
 @pytest.mark.parametrize(("way", "is_anew"), [*((way, False) for way in Way), (Way.REQUEST, True)])
-def test_connections_that_break_anywhere_double_nothing(
+def test_broken_connections_double_nothing(
     way: Way, is_anew: bool, daemon: Daemon, many: Path
 ) -> None:
     def cut(label: str, done: int, total: int) -> None:
@@ -355,9 +318,7 @@ def test_connections_that_break_anywhere_double_nothing(
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
-def test_an_import_that_was_cut_short_is_done_anew_and_known_then(
-    daemon: Daemon, db: fjord.Database, many: Path
-) -> None:
+def test_import_cut_short_is_done_anew(daemon: Daemon, db: fjord.Database, many: Path) -> None:
     plain = options(many, daemon.url)
     with pytest.raises(KeyboardInterrupt):
         imported(plain, interrupt)
@@ -388,9 +349,7 @@ def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, many
 
 
 @pytest.mark.parametrize("other", ["queues", "copies"])
-def test_two_importers_at_a_time_import_each_item_once(
-    daemon: Daemon, many: Path, other: str
-) -> None:
+def test_two_importers_import_each_item_once(daemon: Daemon, many: Path, other: str) -> None:
     fill(many.with_name("copies") / "cars", numbered(MANY))
     words = ("--to", daemon.url, "--moved")
     with importing(many, *words) as first, importing(many.with_name(other), *words) as second:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fjord
+from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
+from fjord.kestrel import service
 from fjord.kestrel.collection import Collection
+from tests.acceptance import kestrel_server
 from tests.acceptance.daemon import FJORD, Daemon
 from tests.acceptance.kestrel_server import SERVE, Serving, expect, raw, serving
 from tests.unit.kestrel.serving_world import END, REFUSED, STORED, put, value
@@ -135,32 +140,15 @@ def test_status_survives_a_restart(tmp_path: Path) -> None:
         expect(client, b"status readonly\r\nstatus\r\n" + PUT, b"END\r\nREADONLY\r\nSTORED\r\n")
 
 
-def test_limits_and_timeouts_are_those_of_the_configuration(tmp_path: Path) -> None:
-    options = configured(
-        tmp_path,
-        default={"openTransactionTimeout": 50},
-        queues={"old": {"maxQueueAge": 50}},
-        connectionLimitRefuseWrites=2,
-        connectionLimitRefuseReads=3,
-    )
-    path = tmp_path / "queues"
-    with serving(path, *options) as server, raw(server.port) as holder, raw(server.port) as client:
-        expect(client, b"get old\r\n", END)
-        expect(holder, PUT + b"get q/open\r\n", STORED + A)
-        expect(client, b"get q/t=60000\r\n", A)
-        expect(holder, b"get q/close\r\nget q\r\n", END * 2)
-        told = b""
-        while b"STAT queue_expires 1\r\n" not in told:
-            client.sendall(b"stats\r\n")
-            told = b""
-            while END not in told:
-                told += client.recv(65536)
-        assert not (path / "old").exists()
+def test_limits_are_those_of_the_configuration(tmp_path: Path) -> None:
+    limits = {"connectionLimitRefuseWrites": 1, "connectionLimitRefuseReads": 2}
+    options = configured(tmp_path, **limits)
+    with serving(tmp_path / "queues", *options) as server, raw(server.port) as client:
         expect(client, PUT, STORED)
-        with raw(server.port) as third:
-            expect(third, b"get q/peek\r\n", A)
-            with raw(server.port) as fourth:
-                expect(fourth, b"get q\r\n", REFUSED)
+        with raw(server.port) as second:
+            expect(second, b"get q/peek\r\n", A)
+            with raw(server.port) as third:
+                expect(third, b"get q\r\n", REFUSED)
             expect(client, PUT, REFUSED)
 
 
@@ -238,3 +226,67 @@ def test_open_job_of_a_client_that_goes_is_given_back(daemon: Daemon, server: Se
         daemon.kill()
         daemon.start(port)
         expect(client, b"get q\r\n" + PUT, END + STORED)
+
+
+# -- few files -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "connections", "queues"),
+    [
+        (20_000, 10_000, 10_000, 4920),
+        (1024, 10_000, 648, 108),
+        (limits.FILES_RESERVED, 10_000, 3, 0),
+        (1_000_000, 1, 1, 499_919),
+    ],
+)
+def test_files_are_shared(files: int, asked: int, connections: int, queues: int) -> None:
+    assert service.shares(files, asked) == (connections, queues)
+
+
+@pytest.mark.parametrize(
+    ("queues", "connections"), [(0, 648), (108, 648), (109, 646), (400, 64), (431, 4), (900, 4)]
+)
+def test_connections_give_way_to_queues_that_are_there(queues: int, connections: int) -> None:
+    assert service.shares(1024, 10_000, queues)[0] == connections
+
+
+def limited(files: int) -> list[str]:
+    """Returns the beginning of a command that may have so many files open."""
+    limit = f"resource.setrlimit({resource.RLIMIT_NOFILE}, ({files},) * 2)"
+    code = f"import os, resource, sys; {limit}; os.execv(sys.argv[1], sys.argv[1:])"
+    return [sys.executable, "-c", code]
+
+
+def test_more_queues_than_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(70):
+        (tmp_path / f"q{number}").write_bytes(b"")
+    monkeypatch.setattr(kestrel_server, "SERVE", [*limited(100), *kestrel_server.SERVE])
+    serve = [*kestrel_server.SERVE, "--dir", str(tmp_path)]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == (
+        f"fjord: {tmp_path} has 70 queues, and each has a file open: a server needs 102 open files "
+        "at least, and the system allows it 100; allow more, with ulimit -n or LimitNOFILE= of "
+        "systemd. 10300 are enough for two files of each queue and 10000 connections"
+    )
+    assert len(list(tmp_path.iterdir())) == 70
+    for number in (68, 69):
+        (tmp_path / f"q{number}").unlink()
+    with serving(tmp_path) as server, raw(server.port) as client:
+        expect(client, put(b"q67", b"x") + b"get q67\r\n", STORED + value(b"q67", b"x"))
+
+
+def test_client_that_makes_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = limits.FILES_RESERVED + 40
+    monkeypatch.setattr(kestrel_server, "SERVE", [*limited(files), *kestrel_server.SERVE])
+    with serving(tmp_path / "queues") as server:
+        with raw(server.port) as client:
+            for number in range(5):
+                expect(client, put(b"q%d" % number, b"x"), STORED)
+            expect(client, put(b"q5", b"x"), REFUSED)
+        with raw(server.port) as client:
+            expect(client, put(b"q0", b"y"), STORED)
+            expect(client, b"delete q1\r\n", b"DELETED\r\n")
+            expect(client, put(b"q5", b"x"), STORED)
+        assert server.process.poll() is None

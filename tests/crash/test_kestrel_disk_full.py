@@ -106,31 +106,6 @@ def test_items_are_taken_closed_and_given_back_from_a_disk_that_others_fill(disk
 
 
 @pytest.mark.root
-def test_queue_that_has_filled_the_disk_can_be_emptied_and_filled_again(disk: Path) -> None:
-    item = bytes(100_000)
-    with serving(disk / "queues", "--exact") as server:
-        counts = []
-        for _ in range(2):
-            count = 0
-            with raw(server.port) as client:
-                while True:
-                    client.sendall(put(item))
-                    told = client.recv(len(REFUSED))
-                    if told != STORED:
-                        break
-                    count += 1
-            assert told == REFUSED
-            counts.append(count)
-            with raw(server.port) as client:
-                expect(
-                    client, b"get q/open\r\nget q/close\r\n" * count, (value(item) + END) * count
-                )
-                expect(client, b"get q\r\n", END)
-        assert min(counts) > 100
-        assert server.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.root
 def test_server_outlives_a_disk_without_a_single_byte(disk: Path) -> None:
     count = 3 * 4096  # removes, of which a block has 4096
     with serving(disk / "queues", "--exact") as server, raw(server.port) as client:

@@ -189,19 +189,6 @@ def test_a_missing_file_is_told_again_until_others_take_its_place(at: int) -> No
     assert told(disk) == alerts(disk) == []
 
 
-def test_a_pack_of_later_files_takes_the_place_of_a_missing_one() -> None:
-    disk = made_disk()
-    lost = without(disk, 1)
-    queue = make(disk)
-    assert queue._journal is not None
-    queue._journal.pack(queue._journal.segments[0], ())
-    assert told(disk) == [lost]  # it stood behind that one
-    queue._journal.pack(queue._journal.segments[1], [item(b"packed")])
-    queue.close()
-    assert lost < older(disk)[0]
-    assert told(disk) == []
-
-
 @pytest.mark.parametrize("at", [1, 3])
 def test_no_crash_takes_a_missing_file_for_another(at: int) -> None:
     lost = without(made_disk(), at)
@@ -377,17 +364,3 @@ def test_a_clock_that_was_set_back_gives_no_file_the_sum_of_another() -> None:
     again = journal_of(disk)
     assert sum(batch.op_count for _, batch in again.replay(ADD_MS)) == 3
     assert again.alerts == []
-
-
-def test_a_full_disk_has_no_sums_but_goes_on() -> None:
-    disk = made_disk()
-    queue = make(disk)
-    adds(queue, 3)
-    disk.capacity = disk.used_bytes()
-    queue._rotate()
-    assert reading.read_sums(disk, FOLDER, QUEUE) == {}
-    disk.capacity = None
-    adds(queue, 1)
-    queue.close()
-    assert len(reading.read_sums(disk, FOLDER, QUEUE)) == 2
-    assert told(disk) == []

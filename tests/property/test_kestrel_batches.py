@@ -97,9 +97,7 @@ def plain(data: bytes) -> tuple[list[Placed], Broken | None]:
 
 
 @given(journals(), st.sampled_from([7, 1, 50, 200]), st.sampled_from([0, 20, 100]))
-def test_ops_of_batches_are_those_that_are_read_one_by_one(
-    data: bytes, step: int, batch_bytes: int
-) -> None:
+def test_batches_have_the_ops_read_one_by_one(data: bytes, step: int, batch_bytes: int) -> None:
     alone, many = (Decoder(item_bytes_max=ITEM_BYTES_MAX) for _ in range(2))
     found: list[Placed] = []
     batched: list[Placed] = []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import re
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.kestrel import codec
+from fjord.kestrel import codec, reading
 from fjord.kestrel.codec import Broken, Decoder, Dialect, Op, Opcode
+from fjord.kestrel.reading import CURRENT, Sum
 from tests.unit.kestrel.vectors import (
     ADD_MS,
     VECTORS,
@@ -173,29 +176,6 @@ def test_an_8_with_an_impossible_date_is_damage(add_ms: int) -> None:
 # -- damage ---------------------------------------------------------------------------------------
 
 
-@given(st.binary(max_size=200), st.integers(1, 50))
-def test_garbage_is_ops_up_to_some_byte(garbage: bytes, step: int) -> None:
-    found, broken = decode(garbage)
-    assert decode(garbage, step=step) == (found, broken)
-    end = broken.offset if broken else len(garbage)
-    assert sum(length for _, _, length in found) == end
-
-
-@given(st.lists(st.sampled_from(sorted(VECTORS)), max_size=6), st.data())
-def test_a_flipped_byte_leaves_all_before_it_as_it_was(
-    chosen: list[str], data: st.DataObject
-) -> None:
-    whole = b"\x01" + b"".join(bytes.fromhex(VECTORS[name][2]) for name in chosen)
-    at = data.draw(st.integers(0, len(whole) - 1))
-    flipped = bytearray(whole)
-    flipped[at] ^= data.draw(st.integers(1, 255))
-    # Up to the last op before it: whether an 8 is a STATE_DUMP is said by the byte that follows.
-    before = [placed for placed in decode(whole)[0] if sum(placed[1:]) <= at][:-1]
-    found, broken = decode(bytes(flipped))
-    assert found[: len(before)] == before
-    assert broken is None or broken.offset >= sum(placed[2] for placed in before)
-
-
 @pytest.mark.parametrize("number", [10, 11, 0x42, 0xFF])
 def test_a_byte_that_is_no_opcode_is_damage_behind_which_nothing_is_read(number: int) -> None:
     one = Decoder()
@@ -264,3 +244,41 @@ def test_an_item_is_found_between_other_bytes(op: Op) -> None:
     assert codec.find_item(noise + data + noise) == codec.find_item(noise + data) == 300
     assert codec.find_item(noise + data + noise, 301) is None
     assert codec.find_item(noise + data[:-1]) is None
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
+
+
+def test_the_example_has_every_op_as_it_is_written() -> None:
+    found = re.search(r"```hex\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    shown = dict(line.split(maxsplit=1) for line in found[1].splitlines())
+    assert shown.keys() == {opcode.name for opcode in Opcode}
+    for name, text in shown.items():
+        op, dialect, known = VECTORS[name]
+        assert bytes.fromhex(text) == bytes.fromhex(known) == codec.encode(op, dialect)
+
+
+def test_the_page_has_the_number_of_every_op() -> None:
+    rows = re.findall(r"^\| (\d) \| `(\w+)` \|", PAGE, re.MULTILINE)
+    assert {(int(number), name) for number, name in rows} == {
+        (opcode.number, opcode.name) for opcode in Opcode
+    }
+
+
+def test_the_page_names_every_dialect() -> None:
+    assert [dialect for dialect in Dialect if f"| `{dialect}` |" not in PAGE] == []
+
+
+def test_the_page_has_sums_as_they_are_written() -> None:
+    found = re.search(r"```sums\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    older = bytes.fromhex(VECTORS["ADDX"][2])
+    current = older + bytes.fromhex(VECTORS["REMOVE"][2])
+    known = {
+        904: Sum(len(older), reading.add_to_crc(0, older)),
+        CURRENT: Sum(len(current), reading.add_to_crc(0, current), "2049:1311", 10**9),
+    }
+    assert found[1].encode() == reading.encode_sums(known)

@@ -96,13 +96,6 @@ def test_children_get_what_their_parent_gets_from_then_on() -> None:
     assert "children" not in world.queues.stats("cars")
 
 
-def test_a_parent_may_keep_nothing_itself() -> None:
-    world = World(queues={"cars": {"fanoutOnly": True}})
-    world.queues.peek("cars+seo")
-    assert world.add("cars", b"a") == [True]
-    assert (world.drained("cars"), world.drained("cars+seo")) == ([], [b"a"])
-
-
 def test_an_alias_takes_items_for_other_queues() -> None:
     world = World(aliases={"all": ["a", "b"]}, queues={"a": {"maxItems": 1}})
     assert world.add("all", b"1", b"2") == [True, False]
@@ -126,33 +119,6 @@ def test_expired_items_go_where_they_are_to_go_and_stay_there() -> None:
     assert [world.queues.flush_expired("q") for _ in range(2)] == [2, 1]
     world.clock.advance(100_000)
     assert (world.drained("late"), world.drained("q")) == ([b"a", b"b", b"c"], [])
-
-
-def test_expired_items_may_go_to_an_alias_which_makes_no_queue_of_its_own() -> None:
-    world = World(aliases={"all": ["a", "b"]}, queues={"q": {"expireToQueue": "all"}})
-    world.add("q", b"x", expires_ms=world.soon())
-    world.queues.sync()
-    world.clock.advance(2)
-    assert world.queues.flush_expired("q") == 1
-    assert world.queues.names() == ["a", "b", "q"]
-    world.disk.power_cut()  # it is where it went before it is gone
-    world.again()
-    assert (world.drained("a"), world.drained("b")) == ([b"x"], [b"x"])
-
-
-def test_there_is_a_bound_on_queues_that_are_made() -> None:
-    world = World()
-    for name in ("a", "b"):
-        world.add(name, b"x")
-    world.queues.close()
-    bounded = world.again(queues_max=1)
-    with pytest.raises(FjordError, match="there are 2 queues"):
-        bounded.remove("c")
-    assert bounded.add("a", b"y")
-    bounded.delete("a")
-    bounded.delete("b")
-    assert bounded.add("c", b"x")
-    assert world.disk.names(FOLDER) == ["c"]
 
 
 def test_directories_among_the_files_are_passed_over(tmp_path: Path) -> None:
@@ -192,14 +158,6 @@ def test_a_start_or_an_end_that_fails_gives_the_directory_back() -> None:
     assert not world.disk.locks
 
 
-def test_a_configuration_can_be_changed() -> None:
-    world = World(default={"keepJournal": False})
-    world.add("q", b"x")
-    world.queues.configure(config.read({"default": {"maxItems": 1}}))
-    assert world.add("q", b"y") == [False]
-    assert world.disk.names(FOLDER) == []
-
-
 # -- time -----------------------------------------------------------------------------------------
 
 
@@ -219,20 +177,6 @@ def test_items_that_are_open_for_too_long_go_back_in_their_order() -> None:
     assert [world.queues.confirm("q", xid) for xid in (first, third)] == [False, True]
     assert world.drained("q") == [b"a", b"b", b"e"]
     assert world.queues.stats("q")["canceled_transactions"] == 2
-
-
-def test_an_empty_queue_that_nobody_asks_for_is_unused() -> None:
-    world = World(queues={"q": {"maxQueueAge": 1000}})
-    for name in ("q", "r", "q+x"):
-        world.queues.peek(name)
-    world.clock.advance(1)
-    assert not world.queues.is_unused("q")
-    world.queues.peek("q")  # it is used
-    world.clock.advance(0.5)
-    unused = [world.queues.is_unused(name) for name in ("q", "r", "q+x", "none")]
-    assert unused == [False, False, True, False]
-    world.clock.advance(1)
-    assert world.queues.is_unused("q")
 
 
 def test_a_queue_with_items_waiting_or_open_is_used() -> None:
@@ -278,36 +222,6 @@ def test_a_full_disk_takes_no_items_and_gives_them() -> None:
     assert world.disk.names(FOLDER) == ["q"]
 
 
-def test_what_was_kept_back_is_there_for_the_next_start() -> None:
-    world = World(RESERVE)
-    world.add("q", b"a")
-    world.opened("q")
-    world.disk.process_crash()
-    world.fill()
-    world.again()
-    assert world.drained("q") == [b"a"]
-    world.queues.close()
-    world.fill(100)
-    world.again()
-    with pytest.raises(OSError, match="left to keep back"):
-        world.add("q", b"b")
-    assert world.queues.peek("q") is None
-
-
-def test_items_that_time_out_without_space_are_told_as_they_go_back() -> None:
-    world = World(default={"openTransactionTimeout": 1})
-    world.add("q", b"a", b"b")
-    first, second = world.opened("q"), world.opened("q")
-    world.clock.advance(1)
-    world.fill(5)  # for one of them
-    assert world.queues.time_out("q") == [second]
-    with pytest.raises(OSError, match="No space"):
-        world.queues.time_out("q")
-    world.disk.capacity = None
-    assert world.queues.time_out("q") == [first]
-    assert world.drained("q") == [b"a", b"b"]
-
-
 def test_a_flush_of_very_many_that_finds_no_space_removes_what_it_says() -> None:
     world = World()
     world.add("q", *[b""] * 70_000)
@@ -319,20 +233,6 @@ def test_a_flush_of_very_many_that_finds_no_space_removes_what_it_says() -> None
     world.queues.sync()
     world.disk.process_crash()
     assert world.again().stats("q")["items"] == 70_000 - 65_536
-
-
-def test_expired_items_that_find_no_space_elsewhere_stay_and_are_not_doubled() -> None:
-    world = World(queues={"q": {"expireToQueue": "late"}})
-    world.add("q", b"a", b"b", b"c", expires_ms=world.soon())
-    world.queues.peek("late")
-    world.clock.advance(2)
-    world.fill(22 * 2 + 1 + 2)  # two of them, and removes
-    with pytest.raises(OSError, match="No space"):
-        world.queues.flush_expired("q")
-    assert world.queues.stats("q")["items"] == 1
-    world.disk.capacity = None
-    assert world.queues.flush_expired("q") == 1
-    assert world.drained("late") == [b"a", b"b", b"c"]
 
 
 def test_a_queue_that_could_not_be_deleted_is_as_it_was() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import struct
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -12,7 +10,6 @@ from fjord import limits
 from fjord.errors import (
     DirectoryError,
     DirectoryInUseError,
-    DurabilityError,
     FjordError,
     UnavailableError,
     UsageError,
@@ -61,21 +58,6 @@ def queue_files(disk: SimDisk) -> list[str]:
     return [name for name in files(disk) if "~~" not in name]
 
 
-@pytest.mark.parametrize(
-    ("type_", "data", "expected"),
-    [
-        (Type.VOID, b"", b""),
-        (Type.BUFFER, b"\0\xff", b"\0\xff"),
-        (Type.STRING, "\u00e9".encode(), "\u00e9".encode()),
-        (Type.INTEGER, (-7).to_bytes(8, "little", signed=True), b"-7"),
-        (Type.FLOAT, struct.pack("<d", 1.5), b"1.5"),
-        (Type.BOOLEAN, b"\1", b"True"),
-    ],
-)
-def test_values_are_items_as_they_are_written(type_: Type, data: bytes, expected: bytes) -> None:
-    assert exporting.item_data(type_, data) == expected
-
-
 @pytest.mark.req("KJ-05")
 def test_dates_are_carried_over_and_expiries_rounded_up() -> None:
     dates, expiries = [ADD_MS * 1000 + 999, ADD_MS * 1000], [0, ADD_MS * 1000 + 1]
@@ -89,15 +71,6 @@ def test_new_queue_is_one_file_and_nothing_else(given: list[bytes]) -> None:
     size = write(disk, given=chunks() if given else [])
     assert (data_of(disk), queue_files(disk)) == (given, [QUEUE])
     assert size == len(encoded(*map(item, given)))
-
-
-@pytest.mark.parametrize("current", [b"", encoded(item(b"gone"), codec.remove())])
-def test_queue_that_is_empty_may_be_there(current: bytes) -> None:
-    disk = synced(made_disk(), QUEUE, current)
-    put(disk, "cars~~7", b"left over")
-    write(disk)
-    assert data_of(disk) == NEW
-    assert queue_files(disk) == ([QUEUE, f"cars.{NOW_MS}"] if current else [QUEUE])
 
 
 @pytest.mark.req("KJ-14")
@@ -135,17 +108,6 @@ def test_what_cannot_be_written_is_refused_and_leaves_all_as_it_is() -> None:
     with pytest.raises(FjordError, match="kestrel pack"):
         write(disk, appends=True)
     assert queue_files(disk) == [QUEUE]
-
-
-def test_names_that_cannot_be_synced_are_told() -> None:
-    disk = made_disk()
-    write(disk)
-    last = max(at for at, name in enumerate(disk.calls, 1) if name == "sync_directory")
-    assert last > len(made_disk().calls)
-    again = made_disk()
-    again.errors[last] = errno.EIO
-    with pytest.raises(DurabilityError, match="may be gone after a power cut"):
-        write(again)
 
 
 @pytest.mark.parametrize("before", [None, b"", encoded(item(b"old"))])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.commands import Append, Push
+from fjord.commands import Push
 from fjord.errors import UsageError
 from fjord.jobs import Priority
 from fjord.kestrel import importing
 from fjord.kestrel.codec import Item
-from fjord.kestrel.importing import Load, Tally
+from fjord.kestrel.importing import Load
 from fjord.kinds import Kind
 from fjord.values import Type
 
@@ -43,9 +41,7 @@ def pushed(load: Load) -> Push:
 # -- how far an import is -------------------------------------------------------------------------
 
 
-def test_writer_is_that_of_the_directory_however_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queues").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "queues")
     monkeypatch.chdir(tmp_path)
@@ -158,25 +154,6 @@ def test_expired_items_are_left_out_and_others_expire_as_they_did() -> None:
     assert list(load.live(NOW_US + 1000)) == [3, 4, 5]
 
 
-def test_messages_are_values_alone() -> None:
-    (load,) = loaded(item(b"a"), item(b"b", expiry_ms=NOW_MS + 1), item(b"c", expiry_ms=1))
-    append = importing.command(load, load.live(NOW_US), "cars", Kind.STREAM, NOW_US)
-    assert isinstance(append, Append)
-    assert (append.table, append.values.rows()) == ("cars", [b"a", b"b"])
-    assert (append.keys.rows(), append.timestamps_us) == ([b"", b""], None)
-
-
-def test_tally_counts_what_would_become_of_items() -> None:
-    def tallied(items: Sequence[Item]) -> Tally:
-        counts = [load.tally(len(load.live(NOW_US))) for load in loaded(*items)]
-        return functools.reduce(Tally.plus, counts, Tally())
-
-    found = tallied([item(), item(expiry_ms=NOW_MS), item(TOO_LARGE, expiry_ms=1)])
-    assert found == Tally(imported=1, expired=1, too_large=1)
-    assert found.plus(found) == (2, 2, 2)
-    assert tallied([]) == Tally()
-
-
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
     tables_of = importing.tables_of
     assert tables_of(["cars", "trucks"], []) == {"cars": "cars", "trucks": "trucks"}
@@ -201,8 +178,6 @@ def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
         (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),
     ],
 )
-def test_names_that_no_table_can_have_are_refused(
-    queues: list[str], named: list[str], told: str
-) -> None:
+def test_bad_names_of_tables_are_refused(queues: list[str], named: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
         importing.tables_of(queues, named)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
-from fjord.errors import CorruptionError, DirectoryError
+from fjord.errors import CorruptionError
 from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Op
-from fjord.kestrel.inspect import Contents, Ending, FileReport, QueueReport
-from fjord.kestrel.reading import ReadOptions, Sum
+from fjord.kestrel.inspect import Contents, Ending, QueueReport
+from fjord.kestrel.reading import ReadOptions
 from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, opened, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, going_on, item, named
 
@@ -47,75 +47,6 @@ def verify(directory: Path, disk: LocalDisk | None = None) -> list[QueueReport]:
 
 def items(*data: bytes) -> bytes:
     return encoded(*map(item, data))
-
-
-def test_a_queue_is_counted_over_its_files(tmp_path: Path) -> None:
-    first = items(b"1", b"22", b"333") + encoded(codec.remove_tentative(7))
-    write(tmp_path, cars_5=first, cars=b"\x01\x01\x01", cars__9=b"")
-    (one,) = verify(tmp_path)
-    whole = {"ending": Ending.WHOLE, "skipped_bytes": 0, "reason": ""}
-    numbers = {"items": 0, "bytes": 0, "open_items": 1, "open_bytes": 1, "last_xid": 7}
-    paths = [(tmp_path / name, size) for name, size in (("cars.5", len(first)), ("cars", 3))]
-    assert one == QueueReport(
-        queue="cars",
-        files=[
-            FileReport(path=str(path), bytes=size, ops=ops, offset=size, **whole)  # type: ignore[arg-type]
-            for ops, (path, size) in zip((4, 3), paths, strict=True)
-        ],
-        **numbers,
-        missed=1,
-        displaced=0,
-        dead=[],
-        temporary=["cars~~9"],
-    )
-    assert (one.ops, one.is_damaged) == (7, False)
-
-
-def test_progress_goes_to_the_end(tmp_path: Path) -> None:
-    write(tmp_path, a=items(*[bytes(limits.MIB)] * 10), b=b"\x63" * 1000)
-    found = [reading.survey(LocalDisk(), str(tmp_path), queue) for queue in "ab"]
-    told: list[tuple[int, int]] = []
-    list(inspect.verify(found, lambda done, total: told.append((done, total))))
-    total = sum(one.size for one in found)
-    assert told == sorted(told)
-    assert len(told) >= 4
-    assert told[-1] == (total, total)
-
-
-def test_torn_changed_and_damaged_files_are_told_apart(tmp_path: Path) -> None:
-    write(tmp_path, a_1=items(b"1") + b"\x63\x01", a_5=items(b"1", b"2"), a=items(b"2") + b"\x04")
-    write(tmp_path, b_7=items(b"3", b"4") + b"\x63")
-    reading.put_sums(LocalDisk(), str(tmp_path), "a", {5: Sum(44, 1)})
-    reading.put_sums(LocalDisk(), str(tmp_path), "b", {7: Sum(22, 1)})
-    first, second = verify(tmp_path)
-    assert [(file.ending, file.offset, file.skipped_bytes) for file in first.files] == [
-        (Ending.DAMAGED, 22, 2),
-        (Ending.CHANGED, 44, 0),
-        (Ending.TORN, 22, 1),
-    ]
-    assert first.files[1].reason == "its first 44 bytes are not those that were written"
-    assert (first.items, first.is_damaged) == (4, True)
-    # What cannot be read of a changed file is damage.
-    assert (second.files[0].ending, second.files[0].offset) == (Ending.DAMAGED, 44)
-    assert "99" in second.files[0].reason
-
-
-def test_a_file_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
-    one = items(b"1")
-    write(tmp_path, cars_5=one, cars_7=one, cars=one)
-    whole = Sum(22, reading.add_to_crc(0, one))
-    known = dict.fromkeys((4, 5, 6, 7, reading.CURRENT), whole)
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", known)
-    (report,) = verify(tmp_path)
-    (lost,) = [file for file in report.files if file.is_damaged]
-    assert (report.items, lost.path, lost.ending) == (3, str(tmp_path / "cars.6"), Ending.MISSING)
-    assert (lost.bytes, lost.skipped_bytes) == (0, 22)
-    (tmp_path / "cars").unlink()
-    (report,) = verify(tmp_path)
-    paths = [file.path for file in report.files if file.is_damaged]
-    assert paths == [str(tmp_path / "cars.6"), str(tmp_path / "cars")]
-    (tmp_path / "cars.7").rename(tmp_path / "cars.7.pack")
-    assert not verify(tmp_path)[0].is_damaged  # beside a pack no sum counts
 
 
 def test_files_that_cannot_be_read_are_told_with_all_others(tmp_path: Path) -> None:
@@ -187,22 +118,6 @@ def test_files_are_checked_and_what_can_be_read_of_them_is_handed_out(tmp_path: 
         found = look(tmp_path, memory)
         assert [file.is_damaged for file in found.files] == [True, False, False]
         assert [bytes(one.data) for one in found.items()] == [b"1"] * 3
-
-
-def test_file_that_is_renamed_meanwhile_is_told(tmp_path: Path) -> None:
-    write(tmp_path, cars_904=items(b"1"), cars=items(b"2"))
-    found = look(tmp_path, memory_bytes_max=1)
-    os.rename(tmp_path / "cars", tmp_path / "cars.905")
-    with pytest.raises(DirectoryError, match="stop the writer"):
-        list(found.items())
-
-
-def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
-    write(tmp_path, cars_904=items(*[b"x" * 1000] * 3000), cars=items(b"2"))
-    told: list[int] = []
-    found = Contents(reading.survey(LocalDisk(), str(tmp_path), QUEUE), on_bytes=told.append)
-    assert sum(told) == found.size
-    assert len(told) > 3
 
 
 OPS = [

@@ -184,46 +184,6 @@ def test_what_was_rewritten_is_summed_and_goes_on(disk: SimDisk) -> None:
     assert known(disk) == summed(disk, "cars.904")
 
 
-def test_what_may_not_be_durable_is_not_summed(disk: SimDisk) -> None:
-    journal = begun(disk)
-    journal.append(item(b"a"))
-    journal.close()
-    assert known(disk) == {}
-
-
-def test_files_of_kestrel_are_summed_once_they_were_read(disk: SimDisk) -> None:
-    put(disk, "cars.904", encoded(item(b"a")))
-    put(disk, QUEUE, encoded(item(b"b")))
-    begun(disk, 1000).rotate()
-    assert known(disk) == summed(disk, "cars.904", "cars.1000")
-
-
-def test_a_changed_file_is_told_and_left_as_it_is(disk: SimDisk) -> None:
-    journal = begun(disk)
-    journal.append(item(b"a"))
-    journal.rotate()
-    before = known(disk)
-    disk.flip_bit(f"{FOLDER}/cars.904", 21)
-    again = journal_of(disk)
-    assert data(again) == [b"`"]
-    (alert,) = again.alerts
-    assert alert.startswith("/kestrel/cars.904 is changed: its first 22 bytes are not those that")
-    assert alert.endswith("; it counts as it is")
-    assert known(disk) == before
-
-
-def test_a_size_that_has_changed_is_damage_and_no_torn_tail(disk: SimDisk) -> None:
-    journal = begun(disk)
-    journal.append(item(b"a"))
-    journal.append(item(b"b"))
-    journal.sync()
-    journal.close()
-    disk.flip_bit(f"{FOLDER}/cars", 23, bit=5)
-    (alert,) = begun(disk).alerts
-    assert "22 bytes are kept in ~~corrupt/cars" in alert
-    assert files(disk)[QUEUE] == encoded(item(b"a"))
-
-
 # -- items that are read again from the files that they were written to ----------------------------
 
 

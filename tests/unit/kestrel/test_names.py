@@ -68,9 +68,7 @@ def test_no_name_is_two_files(name: str) -> None:
         ("q.1 q+seo.9.pack vans.9.pack", "q.1", "", ""),  # a pack is of one queue alone
     ],
 )
-def test_files_count_by_number_and_packs_take_the_place_of_those_up_to_theirs(
-    listed: str, live: str, dead: str, temporary: str
-) -> None:
+def test_files_count_by_number_and_pack(listed: str, live: str, dead: str, temporary: str) -> None:
     found = names.files_of("q", listed.split())
     assert [found.live, found.dead, found.temporary] == [
         one.split() for one in (live, dead, temporary)

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections import deque
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fjord.disk import LocalDisk
+from fjord.errors import DurabilityError
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
-from fjord.testing import SimClock
-from tests.unit.kestrel.directory import QUEUE, drained, files, held, made_disk, opened, read
+from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.directory import (
+    FOLDER,
+    QUEUE,
+    drained,
+    files,
+    held,
+    made_disk,
+    opened,
+    read,
+)
 
 DIALECTS = pytest.mark.parametrize("dialect", Dialect)
 
@@ -53,16 +66,6 @@ class World:
         return number
 
 
-def test_items_leave_in_the_order_in_which_they_came() -> None:
-    world = World()
-    assert all(world.add(b"a", b"b", b"c"))
-    first = world.queue.peek()
-    assert first is not None
-    assert first == (b"a", world.now_ms(), 0, 0)
-    assert drained(world.queue) == [b"a", b"b", b"c"]
-    assert world.queue.peek() is world.queue.remove(opens=True) is None
-
-
 @pytest.mark.req("KJ-02")
 def test_the_golden_sizes_of_kestrels_own_tests() -> None:
     world = World()
@@ -90,7 +93,7 @@ def test_the_golden_sizes_of_kestrels_own_tests() -> None:
         ({"max_items": 0, "discard_old_when_full": True}, [b"a"], [False]),
     ],
 )
-def test_a_full_queue_refuses_whatever_the_size(
+def test_a_full_queue_refuses(
     config: dict[str, int], items: list[bytes], taken: list[bool]
 ) -> None:
     assert World(**config).add(*items) == taken
@@ -329,3 +332,111 @@ def test_a_pack_of_a_queue_larger_than_memory_has_all_of_it() -> None:
     assert list(files(world.disk)) == [QUEUE]
     assert world.stat("logsize") == 50 * 81 + 5
     assert held(world.again()) == (wanted[11:], {1: wanted[10]})
+
+
+# -- any one call of a disk fails ------------------------------------------------------------------
+
+# Files are rotated, packed, rewritten and erased all the time.
+SIZES = {"max_memory_size": 150, "default_journal_size": 200, "max_journal_size": 600}
+
+
+def make(disk: SimDisk, clock: SimClock) -> PersistentQueue:
+    return opened(disk, clock, **SIZES, min_journal_compact_delay_ms=0)
+
+
+class Life:
+    """Works with a queue, and knows what must be in it."""
+
+    def __init__(self, disk: SimDisk, clock: SimClock) -> None:
+        self.queue = make(disk, clock)
+        self.waiting: deque[bytes] = deque()
+        self.unsure: bytes | None = None  # of the op that was never answered
+        self.refusals = 0
+
+    def work(self) -> None:
+        for turn in range(3):
+            for number in range(12):
+                self._try(self._add, b"%d-%d" % (turn, number) * 5)
+            for number in range(12):
+                self._try(self._open_and_confirm if number % 3 == 1 else self._remove, b"")
+        for number in range(3):
+            self._try(self._add, b"last %d" % number)
+
+    def _try(self, act: object, data: bytes) -> None:
+        assert callable(act)
+        self.unsure = data or (self.waiting[0] if self.waiting else None)
+        try:
+            act(data)
+        except OSError:
+            self.refusals += 1  # so it was not done
+        self.unsure = None
+
+    def _add(self, data: bytes) -> None:
+        assert self.queue.add(data)
+        self.waiting.append(data)
+
+    def _remove(self, _: bytes) -> None:
+        item = self.queue.remove()
+        assert (item.data if item else None) == (self.waiting[0] if self.waiting else None)
+        if item:
+            self.waiting.popleft()
+
+    def _open_and_confirm(self, _: bytes) -> None:
+        item = self.queue.remove(opens=True)
+        if item is None:
+            assert not self.waiting
+            return
+        assert item.data == self.waiting[0]
+        try:
+            assert self.queue.confirm(item.xid)
+        except OSError:
+            assert self.queue.unremove(item.xid)
+            raise
+        self.waiting.popleft()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_what_is_refused_has_not_been_done_whichever_call_fails(code: int) -> None:
+    kinds: set[str] = set()
+    for call in range(1, 2000):
+        disk, clock = made_disk(), SimClock()
+        begun = len(disk.calls)
+        disk.errors = {begun + call: code}
+        try:
+            life = Life(disk, clock)
+        except (OSError, DurabilityError):
+            continue
+        with contextlib.suppress(DurabilityError):
+            life.work()
+        if len(disk.calls) < begun + call:
+            assert call > 200
+            assert {"create", "rename", "write", "remove"} <= kinds
+            return
+        kinds.add(disk.calls[begun + call - 1])
+        disk.process_crash()
+        again = drained(make(disk, clock))
+        expected = [list(life.waiting)]
+        if life.unsure is not None:
+            without = [one for one in life.waiting if one != life.unsure]
+            expected += [without, [*without, life.unsure]]
+        assert again in expected, (call, disk.calls[begun + call - 1])
+    raise AssertionError("it never ends")
+
+
+def test_a_queue_without_room_for_another_file_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    disk, clock = made_disk(), SimClock()
+    queue = make(disk, clock)
+    assert all(queue.add(b"%03d" % number * 20) for number in range(2))
+    queue.sync()
+    before = disk.names(FOLDER)
+    # The current file is large enough by now, so this is the first call of a rotation.
+    disk.errors = {len(disk.calls) + 1: errno.ENOSPC}
+    assert queue.add(b"a")
+    assert disk.calls[-2:] == ["create", "write"]
+    assert queue.add(b"b")  # it is not tried at every op
+    assert disk.names(FOLDER) == before
+    assert caplog.messages == ["files of a queue could not be replaced"]
+    clock.advance(61)
+    assert queue.add(b"c")
+    assert queue.stats()["journal_rotations"] == 1
+    assert drained(make(disk, clock))[2:] == [b"a", b"b", b"c"]

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
@@ -15,7 +17,8 @@ from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, reading
 from fjord.kestrel.codec import Op
 from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
-from tests.unit.kestrel.directory import meaning, replayed
+from fjord.testing import SimDisk
+from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, meaning, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
 WHOLE = encoded(item(b"1"), codec.remove())
@@ -67,28 +70,6 @@ def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     assert meaning(replayed(found)) == ([b""], {})
 
 
-def test_temporary_dead_and_foreign_files_are_passed_over_and_left(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        cars_904=encoded(item(b"dead")),
-        cars_950=b"\x63",
-        cars_950_pack=encoded(item(b"1")),
-        cars=encoded(item(b"3")) + b"\x02\x01",
-        cars__970=encoded(item(b"temporary")),
-        cars_txt=b"notes",
-        __lock=b"",
-        __reserve=b"",
-    )
-    for name in ("~~corrupt", "cars.951"):
-        (tmp_path / name).mkdir()
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    waiting, found = cars(tmp_path)
-    assert waiting == [b"1", b"3"]
-    assert (found.dead, found.temporary) == (["cars.904", "cars.950"], ["cars~~970"])
-    assert reading.foreign(LocalDisk(), str(tmp_path)) == ["cars.txt"]
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
-
-
 # -- the law of the tail --------------------------------------------------------------------------
 
 
@@ -106,9 +87,7 @@ def test_the_last_file_may_end_within_an_op(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tail", "reason"), [(b"\x02\x01", "an op"), (b"\x63" + WHOLE, "99 is no opcode")]
 )
-def test_damage_is_told_with_its_place_and_later_files_are_read(
-    tmp_path: Path, tail: bytes, reason: str
-) -> None:
+def test_damage_is_told_and_later_files_are_read(tmp_path: Path, tail: bytes, reason: str) -> None:
     write(tmp_path, cars_1=WHOLE + tail, cars=encoded(item(b"2")))
     waiting, found = cars(tmp_path)
     first, last = found.files
@@ -177,9 +156,7 @@ def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
 # -- somebody writes meanwhile, or the files cannot be read ---------------------------------------
 
 
-def test_a_file_that_grows_or_is_cut_meanwhile_is_read_as_far_as_it_was_there(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_grows_or_is_cut_meanwhile_is_read(tmp_path: Path) -> None:
     for first, second in ((WHOLE, WHOLE * 2), (WHOLE * 2, WHOLE)):
         write(tmp_path, cars=first)
         file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
@@ -296,9 +273,7 @@ def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_pa
     assert file.sum == summed(WHOLE)
 
 
-def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sum_may_end_within_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
     data = encoded(*[item(b"1")] * 4)
     write(tmp_path, cars_5=data)
@@ -307,3 +282,123 @@ def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
         assert changed(tmp_path) == [None]
         put_sums(tmp_path, {5: Sum(size, 1)})
         assert changed(tmp_path) != [None]
+
+
+# -- the format of sums ----------------------------------------------------------------------------
+
+KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311", 1_000_000_000)}
+TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311 1000000000\ncrc 258250d2\n"
+
+numbers = st.integers(0, 10**19 - 1)
+identities = st.from_regex(r"\w{1,9}:[0-9]{1,9}", fullmatch=True).filter(str.isascii)
+sums = st.builds(
+    lambda size, crc, last: Sum(size + 1, crc, *last),
+    st.integers(0, 10**19 - 2),
+    st.integers(0, 2**32 - 1),
+    st.one_of(st.just(()), st.tuples(identities, numbers)),
+)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return made_disk()
+
+
+def known(disk: SimDisk) -> dict[int, Sum]:
+    return reading.read_sums(disk, FOLDER, QUEUE)
+
+
+def test_the_format_is_text() -> None:
+    assert reading.encode_sums(KNOWN) == TEXT
+    assert reading.decode_sums(TEXT) == KNOWN
+
+
+@given(st.dictionaries(st.one_of(st.just(CURRENT), numbers), sums, max_size=5))
+def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
+    assert reading.decode_sums(reading.encode_sums(known)) == known
+
+
+def test_sums_with_a_wrong_byte_are_none() -> None:
+    for at in range(len(TEXT)):
+        for bit in range(8):
+            wrong = TEXT[:at] + bytes((TEXT[at] ^ 1 << bit,)) + TEXT[at + 1 :]
+            assert reading.decode_sums(wrong) == {}
+        assert reading.decode_sums(TEXT[:at]) == {}
+    assert reading.decode_sums(TEXT + b"\n") == {}
+
+
+LINES = [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"fjord-sums 2\n", *(TEXT[: TEXT.index(b"crc")] + line + b"\n" for line in LINES)]
+)
+def test_sums_of_another_version_or_with_a_line_that_nobody_writes_are_none(data: bytes) -> None:
+    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "size", "identity", "written_s", "is_held"),
+    [
+        *((Sum(22, 1), size, "other", 5, True) for size in (3, 22, 99)),  # it has a number
+        *((Sum(22, 1, "this", 5), size, "this", s, True) for size in (3, 22, 99) for s in (5, 6)),
+        (Sum(22, 1, "this", 5), 22, "copy", 5, True),
+        (Sum(22, 1, "this", 5), 22, "another", 6, False),
+        *((Sum(22, 1, "this", 5), size, "another", 5, False) for size in (3, 99)),
+        (Sum(22, 1, "this"), 22, "copy", 6, True),  # nobody knows when that was written to
+        (Sum(22, 1, "this"), 23, "another", 6, False),
+    ],
+)
+def test_a_file_is_held_to_a_sum_if_it_is_the_one_or_a_copy(
+    known: Sum, size: int, identity: str, written_s: int, is_held: bool
+) -> None:
+    assert reading.is_held_to(known, size, identity, written_s) is is_held
+
+
+def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    disk.capacity = disk.used_bytes() + 5
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    disk.power_cut()
+    assert disk.names(FOLDER) == []
+
+
+def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        reading.put_sums(disk, FOLDER, QUEUE, {905: Sum(1, 1)})
+
+
+def test_too_many_sums_are_not_put(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SUMS_BYTES_MAX", len(TEXT))
+    assert reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    assert known(disk) == {}
+    put(disk, "cars~~sums", TEXT + b"x")
+    assert known(disk) == {}
+
+
+def test_a_name_without_room_for_sums_has_none(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, queue = str(tmp_path_factory.mktemp("q")), "q" * 252
+    assert reading.read_sums(LocalDisk(), folder, queue) == {}
+    assert not reading.put_sums(LocalDisk(), folder, queue, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "missing"),
+    [
+        ([1, 2, 3], [1, 2, 3], []),
+        ([1, 2, 3], [1, 3], [2]),
+        ([1, 2, 3], [2, 3], []),  # files go from the oldest on
+        ([1, 2, 3], [0, CURRENT], [1, 2, 3]),
+        ([1, 2, CURRENT], [1, 2], [CURRENT]),
+        ([1, CURRENT], [CURRENT], []),
+        ([1, CURRENT], [], []),
+        ([], [1, 2], []),
+    ],
+)
+def test_a_file_is_missing_if_an_older_one_is_there(
+    known: list[int], there: list[int], missing: list[int]
+) -> None:
+    assert reading.missing_numbers(dict.fromkeys(known, Sum(1, 1)), there) == missing

@@ -139,16 +139,6 @@ def test_no_op_is_refused_and_no_item_lost_but_by_an_op_that_says_so(made: list[
         assert sorted(map(bytes, kept)) == sorted(map(bytes, adding))
 
 
-@given(any_ops)
-def test_counting_agrees(made: list[Op]) -> None:
-    state, counted = replayed(*made), inspect.Counting()
-    for op in made:
-        counted.apply(op)
-    assert [item.size for item in counted.queue] == [item.size for item in state.queue]
-    assert list(counted.open) == list(state.open)
-    assert (counted.queue_bytes, counted.open_bytes) == (state.queue_bytes, state.open_bytes)
-
-
 def rewritten(state: ReplayState[Item], dialect: Dialect) -> Iterator[Op]:
     """Yields what a queue in this state writes when its files are rewritten."""
     entries = {xid: entry(item) for xid, item in state.open.items()}

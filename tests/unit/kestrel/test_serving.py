@@ -1,15 +1,19 @@
-"""What happens between connections: who waits, who goes, and when answers leave."""
+"""What happens between connections, when answers leave, what settings and limits do."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import logging
+from typing import Any
 
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel.serving import ServerOptions
-from fjord.testing import SimCrash
+from fjord.kestrel.config import Standing, Status
+from fjord.kestrel.serving import Awake, ConnectionMemory, ServerOptions
+from fjord.testing import SimClock, SimCrash
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import (
     END,
@@ -71,9 +75,7 @@ async def test_waiting_is_served_by_a_parent_an_alias_and_what_expires(world: Wo
 
 
 @served(config={"aliases": {"both": ["first", "second"]}, "queues": {"first": {"maxItems": 0}}})
-async def test_an_alias_of_which_one_queue_refuses_serves_who_waits_for_the_other(
-    world: World,
-) -> None:
+async def test_an_alias_of_which_one_queue_refuses_serves_the_other(world: World) -> None:
     takes, puts = await world.clients(2)
     await world.waits(takes, b"second")
     await puts.check(put(b"both", b"x"), b"NOT_STORED\r\n")
@@ -81,9 +83,7 @@ async def test_an_alias_of_which_one_queue_refuses_serves_who_waits_for_the_othe
 
 
 @served()
-async def test_who_looks_at_an_item_does_not_keep_it_from_who_waits_to_take_it(
-    world: World,
-) -> None:
+async def test_who_looks_at_an_item_does_not_keep_it_from_others(world: World) -> None:
     looks, takes, puts = await world.clients(3)
     await world.waits(looks, b"q/peek")
     await world.waits(takes, b"q", 2)
@@ -96,9 +96,7 @@ async def test_who_looks_at_an_item_does_not_keep_it_from_who_waits_to_take_it(
 
 
 @served(ServerOptions(is_exact=True, open_max=5))
-async def test_open_items_of_a_client_that_goes_are_given_back_in_their_order(
-    world: World,
-) -> None:
+async def test_open_items_of_a_client_that_goes_are_given_back(world: World) -> None:
     holder, client, waits = await world.clients(3)
     await client.put(b"q", b"a", b"b", b"c")
     await holder.check(b"monitor q 60 3\r\n", b"VALUE q 0 1\r\na\r\nVALUE q 0 1\r\nb\r\n")
@@ -292,3 +290,261 @@ async def test_stats_have_every_name_of_kestrel(world: World) -> None:
     assert list(found)[: len(STATS.split())] == STATS.split()
     assert {f"queue_q_{name}" for name in transcripts.NUMBERS} <= found.keys()
     assert found.items() >= WANTED.items()
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+RELOADED = b"Reloaded config.\r\n"
+
+
+@served()
+async def test_reload_reads_the_configuration_again(world: World) -> None:
+    client = await world.client()
+    world.given = {"queues": {"q": {"maxItems": 1}}}
+    await client.check(b"reload\r\n", RELOADED)
+    await client.check(put(b"q", b"x") * 2, b"STORED\r\nNOT_STORED\r\n")
+    world.given = {"what": {}}
+    await client.check(b"reload\r\n", REFUSED)
+
+
+# -- items and queues that time out ---------------------------------------------------------------
+
+
+@served(ServerOptions(is_exact=True, sweep_ms=10))
+async def test_expired_items_are_swept(world: World) -> None:
+    client = await world.client()
+    await client.check(b"set q 0 -1 1\r\nx\r\n", b"STORED\r\n")
+    await world.until(lambda: world.collection.stats("q")["items"] == 0)
+
+
+@served(config={"queues": {"q": {"openTransactionTimeout": 20}}})
+async def test_item_that_is_open_for_too_long_goes_to_who_waits(world: World) -> None:
+    holder, client = await world.clients(2)
+    await holder.put(b"q", b"a")
+    await holder.get(b"q/open", b"a")
+    await client.get(b"q/t=60000/open", b"a")
+    # A close of what is not open any more is ignored, and a plain get is no error.
+    await holder.check(b"get q/close\r\nget q/abort\r\nget q\r\n", END * 3)
+    await holder.check(b"confirm q 1\r\n", b"ERROR\r\n")
+    await client.check(b"get q/close\r\n", END)
+
+
+@served(config={"default": {"openTransactionTimeout": 20}})
+async def test_text_get_does_not_confirm_what_has_timed_out(world: World) -> None:
+    client = await world.client(text=True)
+    await client.check(b"put q:\na\n\nget q\n", b"+1\n:a\n")
+    await world.until(lambda: world.collection.stats("q")["items"] == 1)
+    await client.check(b"get q\n", b":a\n")
+
+
+@served(config={"queues": {"q": {"maxQueueAge": 20}, "full": {"maxQueueAge": 1}}})
+async def test_queue_that_nobody_uses_is_deleted_and_counted(world: World) -> None:
+    client, waiting = await world.clients(2)
+    await world.waits(waiting, b"q+x")
+    await client.check(b"get q\r\nget q+y\r\nget other\r\n", END * 3)
+    await client.put(b"full", b"a")
+    await world.until(lambda: world.collection.names() == ["full", "other", "q+x"])
+    stats = await client.stats()
+    assert (stats["queue_expires"], stats["queue_deletes"]) == ("2", "2")
+    await client.put(b"q", b"b")  # it is made anew
+    await waiting.expect(value(b"q+x", b"b"))
+
+
+@served(config={})
+async def test_timeouts_come_and_go_with_the_configuration(world: World) -> None:
+    client = await world.client()
+    await client.put(b"q", b"a")
+    await client.get(b"q/open", b"a")
+    assert world.backend.tidy_seconds is None
+    world.given = {"default": {"openTransactionTimeout": 1}}
+    await client.check(b"reload\r\n", RELOADED)
+    await world.until(lambda: world.collection.stats("q")["items"] == 1)
+    # Times are looked at within the shortest bound.
+    for bound_ms, seconds in ((0, 0.01), (400, 0.1), (60_000, 1.0)):
+        queues = {"q": {"maxQueueAge": 10**9}}
+        world.given = {"default": {"maxQueueAge": bound_ms}, "queues": queues}
+        await client.check(b"reload\r\n", RELOADED)
+        assert world.backend.tidy_seconds == seconds
+    world.given = {}
+    await client.check(b"reload\r\n", RELOADED)
+    assert world.backend.tidy_seconds is None
+
+
+@served()
+async def test_open_item_of_a_deleted_queue_is_forgotten(world: World) -> None:
+    holder, client = await world.clients(2)
+    await holder.put(b"q", b"a")
+    await holder.get(b"q/open", b"a")
+    await client.check(b"delete q\r\n", b"DELETED\r\n")
+    await client.put(b"q", b"b")
+    await client.get(b"q/open", b"b")  # under the same xid
+    await holder.check(b"get q/close\r\n", END)
+    await client.check(b"get q/abort\r\nget q\r\n", END + value(b"q", b"b"))
+
+
+# -- traces ---------------------------------------------------------------------------------------
+
+
+def test_what_is_done_with_a_traced_queue_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fjord.kestrel")
+
+    async def test(world: World) -> None:
+        client, gone = await world.clients(2)
+        for queue, data in ((b"q", b"abc"), (b"alias", b"x"), (b"quiet", b"x")):
+            await client.put(queue, data)
+        await client.get(b"q/peek", b"abc")
+        await client.get(b"q/open", b"abc")
+        await client.check(b"get q/abort\r\nget q/open\r\n", END + value(b"q", b"abc"))
+        await client.check(b"get q/close\r\nget q\r\n", END + value(b"q", b"x"))
+        await client.check(b"get q\r\n", END)
+        await gone.put(b"q", b"z")
+        await gone.get(b"q/open", b"z")
+        await gone.close()
+        await world.connected(1)
+        await client.check(put(b"q", b"long"), b"NOT_STORED\r\n")
+
+    config: dict[str, Any] = {
+        "queues": {"q": {"enableTrace": True, "maxItemSize": 3}},
+        "aliases": {"alias": ["q"]},
+    }
+    run(test, EXACT, config)
+    told = [(one.message, one.__dict__["fields"]) for one in caplog.records]
+    assert [what for what, _ in told] == [
+        *("put", "put", "peek", "open", "abort", "open", "close", "get", "get nothing"),
+        *("put", "open", "abort", "put refused"),
+    ]
+    assert all(fields["client"].startswith("127.0.0.1:") for _, fields in told)
+    assert {fields["queue"] for _, fields in told} == {"q", "alias"}
+    assert (told[3][1]["xid"], told[3][1]["size"]) == (1, 3)
+    assert all(one.__dict__["is_asked_for"] for one in caplog.records)
+    assert "abc" not in caplog.text
+
+
+# -- limits and the status ------------------------------------------------------------------------
+
+
+@served()
+async def test_status_has_a_grace_period_and_is_kept(world: World) -> None:
+    def keep(wanted: Status) -> None:
+        raise OSError(errno.ENOSPC, "No space left")
+
+    client, other = await world.client(), await world.client(text=True)
+    world.server.standing = Standing(world.clock, grace_us=3_600_000_000)
+    await client.check(b"status readonly\r\nstatus\r\n", END + b"READONLY\r\n")
+    await client.put(b"q", b"a")
+    world.server.standing = Standing(world.clock, keep=keep)
+    await client.check(b"status quiescent\r\n", REFUSED)
+    await other.check(b"status\n", b"+up\n")
+
+
+# -- how much connections keep ---------------------------------------------------------------------
+
+MIB = 1024 * 1024
+SMALL = ServerOptions(is_exact=True, memory_bytes_max=4 * MIB)
+
+
+class Holder:
+    """A connection whose client does not read."""
+
+    def __init__(self, memory: ConnectionMemory, kept: int) -> None:
+        self._memory = memory
+        self.kept = kept
+        memory.change(kept)
+        memory.stall(self.drop)
+
+    def drop(self) -> None:
+        self._memory.change(-self.kept)
+        self.kept = 0
+
+
+def test_clients_that_do_not_read_for_long_give_way_the_longest_first() -> None:
+    clock = SimClock()
+    memory = ConnectionMemory(clock, 100)
+    assert (memory.fits(100), memory.fits(101)) == (True, False)
+    first = Holder(memory, 50)
+    clock.advance(20)
+    second = Holder(memory, 50)
+    assert not memory.fits(1)
+    clock.advance(11)
+    assert memory.fits(50)
+    assert (first.kept, second.kept) == (0, 50)
+    assert not memory.fits(51)
+    memory.unstall(second.drop)
+    clock.advance(100)
+    assert not memory.fits(51)
+
+
+@served(SMALL)
+async def test_who_sends_more_than_there_is_room_for_is_ended(world: World) -> None:
+    hoarder, client, other = await world.clients(3)
+    text = await world.client(text=True)
+    await hoarder.send(b"set q 0 0 %d\r\n" % (8 * MIB) + bytes(3 * MIB))
+    await world.until(lambda: world.server.memory.used > 2 * MIB)
+    await client.send(b"version\r\n" + put(b"q", bytes(2 * MIB))[:-2])
+    assert (await client.until(b"\r\n")).startswith(b"VERSION")
+    await client.expect(b"SERVER_ERROR out of memory storing object\r\n")
+    await text.check(b"put q:\n" + b"x" * (2 * MIB), b"-Out of memory.\n")
+    await other.put(b"q", bytes(8000))  # small ones go through
+    await hoarder.close()
+    await world.until(lambda: world.server.memory.used == 0)
+    await other.put(b"q", bytes(3 * MIB))
+
+
+@served()
+async def test_client_that_does_not_read_holds_no_more_than_one_reply(world: World) -> None:
+    slow, client = await world.clients(2)
+    await client.put(b"q", *[bytes(MIB)] * 8)
+    slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await slow.send(b"get q\r\n" * 8)
+    await world.until(lambda: len(world.server.memory._stalled) == 1)
+    left = world.collection.stats("q")["items"]
+    await client.check(b"get none\r\n", END)
+    assert world.collection.stats("q")["items"] == left
+    assert world.server.memory.used <= 2 * MIB
+    slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    await slow.expect(value(b"q", bytes(MIB)) * 8)
+    await world.until(lambda: world.server.memory.used == 0)
+
+
+@served(SMALL)
+async def test_who_asks_for_a_large_item_waits_until_there_is_room(world: World) -> None:
+    holder, client, other = await world.clients(3)
+    large = bytes(MIB)
+    await other.put(b"q", large)
+    await world.waits(holder, b"r")
+    world.server.memory.change(5 * MIB)  # of somebody else
+    await client.check(b"get none\r\nget q\r\n", END)
+    await world.backend.add("r", large, 0)
+    await other.check(put(b"s", b"a") + b"get s\r\n", STORED + value(b"s", b"a"))
+    assert [world.collection.stats(queue)["items"] for queue in "qr"] == [1, 1]
+    world.server.memory.change(-5 * MIB)
+    await client.expect(value(b"q", large))
+    await holder.expect(value(b"r", large))
+
+
+class CountingClock(SimClock):
+    """A clock that goes on by itself whenever it is asked."""
+
+    asked = 0
+
+    def monotonic_us(self) -> int:
+        self.asked += 1
+        self.advance(0.00001)
+        return super().monotonic_us()
+
+
+@pytest.mark.parametrize(("awake_us", "replies", "looks"), [(100, 1, 11), (100, 3, 33), (0, 3, 0)])
+def test_a_loop_stays_awake_after_a_reply(awake_us: int, replies: int, looks: int) -> None:
+    clock = CountingClock()
+
+    async def reply() -> None:
+        awake = Awake(clock, awake_us)
+        for _ in range(replies):
+            awake.replied()
+            before = -1
+            while before != clock.asked:
+                before = clock.asked
+                await asyncio.sleep(0)
+
+    asyncio.run(reply())
+    assert clock.asked == looks

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from fjord.errors import CorruptionError
 from fjord.kestrel import codec, reading
-from fjord.kestrel.codec import Item, Op
+from fjord.kestrel.codec import Op
+from fjord.kestrel.journal import Segment
+from fjord.kestrel.waiting import Checkpoints, Entry
 from fjord.testing import SimDisk
 from tests.unit.kestrel.directory import (
     FOLDER,
@@ -21,7 +23,7 @@ from tests.unit.kestrel.directory import (
     put,
     replayed,
 )
-from tests.unit.kestrel.vectors import ADD_MS, encoded, going_on, item, named
+from tests.unit.kestrel.vectors import encoded, going_on, item, named
 
 XIDS = st.sampled_from([1, 2, 3, 7])
 DATA = st.binary(max_size=30)
@@ -39,7 +41,7 @@ OPS = st.one_of(
     files=st.lists(st.lists(OPS, max_size=25), min_size=1, max_size=4),
     memory_bytes=st.sampled_from([0, 10, 60, 1000]),
 )
-def test_any_journal_means_the_same_however_little_memory_there_is(
+def test_any_journal_means_the_same_in_little_memory(
     files: list[list[Op]], memory_bytes: int
 ) -> None:
     disk = made_disk()
@@ -61,17 +63,6 @@ def test_what_is_behind_damage_is_cut_off_for_the_reader_too(memory_bytes: int) 
     queue = opened(disk, max_memory_size=memory_bytes)
     assert drained(queue) == [b"%d" % number * 10 for number in (0, 1, 2, 3, 6, 7, 8)]
     assert len(queue.alerts) == 1
-
-
-def test_memory_is_left_and_entered_again() -> None:
-    queue = opened(made_disk(), max_memory_size=30)
-    for _ in range(3):
-        for number in range(10):
-            queue.add(b"%d" % number * 10)
-        found = queue.waiting
-        assert (found.is_behind, found.memory_bytes, found.behind_count) == (True, 30, 7)
-        assert drained(queue) == [b"%d" % number * 10 for number in range(10)]
-        assert not queue.waiting.is_behind
 
 
 def test_a_file_that_changes_under_a_reader_is_damage() -> None:
@@ -97,7 +88,7 @@ def started(disk: SimDisk, first: list[Op], *others: Op) -> list[int]:
 
 
 @pytest.mark.parametrize("batch_bytes", [0, 100, 65_536])
-def test_a_start_holds_no_more_in_memory_than_it_may(
+def test_a_start_holds_no_more_than_it_may(
     monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
     """However many of them are read at a time."""
@@ -124,11 +115,41 @@ def test_a_pack_holds_what_waited_before_memory_was_full(monkeypatch: pytest.Mon
     assert left == [1, 2, 3, 4]
 
 
-def test_a_raw_item_is_the_same_one_each_time_it_is_looked_at() -> None:
-    disk = made_disk()
-    put(disk, QUEUE, encoded(item(b"a", expiry_ms=7), item(b"b"), codec.remove_tentative(3)))
-    found = opened(disk).waiting
-    assert found.open[3].item() == Item(b"a", ADD_MS, 7)
-    assert found.open[3] is found.open[3]
-    assert found.head() is found.head()
-    assert [entry.item() for entry in found.entries()] == [Item(b"b", ADD_MS)]
+# -- how little is remembered for a pack -----------------------------------------------------------
+
+
+def entry(data: bytes, era: int = 0) -> Entry:
+    return Entry(data, 1, 0, 0, era)
+
+
+def test_runs_of_items_that_are_gone_are_one_number() -> None:
+    marks = Checkpoints()
+    marks.note(entry(b"x"), 1)
+    assert (marks.runs, marks.reached(5)) == (0, None)  # there is no checkpoint
+    marks.add(Segment("q.1", 0), {}, 0)
+    kept = entry(b"kept")
+    for number in range(5_000):
+        one = kept if number == 2_500 else entry(b"x")
+        marks.note(one, 1)
+        if one is not kept:
+            one.go()
+    assert (one.is_gone, one.data, one.item().size) == (True, b"", 0)
+    assert marks.runs < 10
+    found = marks.reached(1)
+    assert found is not None
+    marks.compact()
+    assert list(marks.taken(found)) == [2_500, kept, 2_499]
+    marks.forget()
+    assert marks.runs == 0
+
+
+def test_items_confirmed_in_another_order_do_not_pile_up() -> None:
+    marks = Checkpoints()
+    marks.add(Segment("q.1", 0), {}, 0)
+    last = entry(b"x")
+    for _ in range(10_000):
+        one = entry(b"x")
+        marks.note(one, 1)
+        last.go()  # always one is open
+        last = one
+    assert marks.runs <= 1_100
