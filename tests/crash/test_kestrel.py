@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ Work = Callable[[PersistentQueue], object]
 
 
 def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> PersistentQueue:
-    sizes = {"max_memory_size": memory_bytes, "max_journal_size": 1 << 30}
+    sizes: dict[str, Any] = {"max_memory_size": memory_bytes, "max_journal_size": 1 << 30}
     return opened(disk, dialect=dialect, **sizes)
 
 

@@ -105,52 +105,6 @@ def test_items_are_taken_closed_and_given_back_from_a_disk_that_others_fill(disk
         expect(client, b"get q\r\n" * 3, value(numbered(COUNT - 1)) + value(b"late") + END)
 
 
-@pytest.mark.root
-def test_server_outlives_a_disk_without_a_single_byte(disk: Path) -> None:
-    count = 3 * 4096  # removes, of which a block has 4096
-    with serving(disk / "queues", "--exact") as server, raw(server.port) as client:
-        for number in range(count):
-            client.sendall(put(numbered(number)))
-        expect(client, b"", STORED * count)
-        with raw(server.port) as holder:
-            expect(holder, b"get q/open\r\n", value(numbered(0)))
-            taken = take_all_that_goes(server.port, disk)
-            check_refused(server.port)
-        # The holder is gone, and what it had open can not be given back yet.
-        fill(disk).unlink()
-        expect(client, put(b"late"), STORED)
-        left = [numbered(0), *map(numbered, range(taken + 1, count)), b"late"]
-        assert sorted(take(client, len(left))) == left
-        assert server.end(signal.SIGTERM) == 0
-
-
-def take(client: socket.socket, count: int) -> list[bytes]:
-    """Takes items, also one that is given back only now."""
-    client.sendall(b"get q/t=60000\r\n" * count)
-    told = b""
-    while told.count(END) < count:
-        told += client.recv(65536)
-    return told.split(b"\r\n")[1::3]
-
-
-def take_all_that_goes(port: int, disk: Path) -> int:
-    """Takes items while somebody else takes all space; returns how many before one is refused."""
-    taken = 0
-    with raw(port) as client:
-        while True:
-            fill(disk)
-            client.sendall(b"get q\r\n" * 64)
-            told = b""
-            while told.count(END) < 64 and not told.endswith(REFUSED):
-                told += client.recv(65536)
-            numbers = range(taken + 1, taken + 1 + told.count(END))
-            taken += len(numbers)
-            expected = b"".join(value(numbered(one)) for one in numbers)
-            if told != expected:
-                assert told == expected + REFUSED
-                return taken
-
-
 @served()
 async def test_what_cannot_be_given_back_is_tried_again(world: World) -> None:
     holder, client = await world.clients(2)

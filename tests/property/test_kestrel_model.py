@@ -105,7 +105,7 @@ class Twins:
             assert stats["open_transactions"] == len(self.open)
 
 
-@pytest.mark.req("KJ-19")
+@pytest.mark.req("KJ-06", "KJ-08", "KJ-09", "KJ-19")
 @given(
     dialect=st.sampled_from(Dialect),
     memory=st.sampled_from([0, 40, 150, 10_000]),

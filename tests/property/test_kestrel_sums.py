@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +34,11 @@ class World:
         self.start()
 
     def start(self) -> None:
-        sizes = {**self.config, "default_journal_size": 300, "min_journal_compact_delay_ms": 0}
+        sizes: dict[str, Any] = {
+            **self.config,
+            "default_journal_size": 300,
+            "min_journal_compact_delay_ms": 0,
+        }
         self.queue = opened(self.disk, self.clock, **sizes)
         assert self.queue.alerts == []
 

@@ -179,22 +179,6 @@ def test_items_that_are_open_for_too_long_go_back_in_their_order() -> None:
     assert world.queues.stats("q")["canceled_transactions"] == 2
 
 
-def test_a_queue_with_items_waiting_or_open_is_used() -> None:
-    world = World(default={"maxQueueAge": 1000})
-    world.add("q", b"a")
-    world.clock.advance(5)
-    assert not world.queues.is_unused("q")
-    xid = world.opened("q")
-    world.clock.advance(5)
-    assert not world.queues.is_unused("q")
-    world.queues.confirm("q", xid)
-    assert not world.queues.is_unused("q")  # it was used just now
-    world.clock.advance(5)
-    assert world.queues.is_unused("q")
-    world.again()
-    assert not world.queues.is_unused("q")  # a start counts as using it
-
-
 # -- a full disk ----------------------------------------------------------------------------------
 
 
@@ -220,19 +204,6 @@ def test_a_full_disk_takes_no_items_and_gives_them() -> None:
     assert world.drained("q") == [b"y"]  # it is kept back again
     world.queues.close()
     assert world.disk.names(FOLDER) == ["q"]
-
-
-def test_a_flush_of_very_many_that_finds_no_space_removes_what_it_says() -> None:
-    world = World()
-    world.add("q", *[b""] * 70_000)
-    world.fill(66_000)
-    with pytest.raises(OSError, match="No space"):
-        world.queues.flush("q")
-    assert world.queues.stats("q")["items"] == 70_000 - 65_536
-    world.disk.capacity = None
-    world.queues.sync()
-    world.disk.process_crash()
-    assert world.again().stats("q")["items"] == 70_000 - 65_536
 
 
 def test_a_queue_that_could_not_be_deleted_is_as_it_was() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,34 +19,20 @@ from tests.unit.kestrel.directory import made_disk, put
 
 def test_what_is_built_in_is_what_kestrel_has() -> None:
     mib = 1024 * 1024
-    assert QueueConfig() == QueueConfig(
+    numbers: dict[str, Any] = {
         **dict.fromkeys(("max_items", "max_expire_sweep"), 2**31 - 1),
         **dict.fromkeys(("max_size", "max_item_size"), 2**63 - 1),
-        default_journal_size=16 * mib,
-        max_memory_size=128 * mib,
-        max_journal_size=1024 * mib,
-        min_journal_compact_delay_ms=60_000,
-        keep_journal=True,
-        dialect=Dialect.V24,
-    )
+        "default_journal_size": 16 * mib,
+        "max_memory_size": 128 * mib,
+        "max_journal_size": 1024 * mib,
+        "min_journal_compact_delay_ms": 60_000,
+    }
+    assert QueueConfig() == QueueConfig(**numbers, keep_journal=True, dialect=Dialect.V24)
     fields = dataclasses.asdict(QueueConfig())
     assert len([one for one in fields.values() if not one]) == len(fields) - 10
     settings, rest = config.read_server({"default": {}, "what": 1})
     assert rest == {"default": {}, "what": 1}
     assert dataclasses.astuple(settings) == (1, None, None, None, Status.UP, 0, None, None, ())
-
-
-def test_names_of_kestrel_2_are_read() -> None:
-    made = config.read(
-        {
-            "default": {"maxItems": 5, "maxAge": 1000, "syncJournal": "always"},
-            "queues": {"cars": {"keepJournal": False, "expireToQueue": "old", "maxAge": None}},
-        }
-    )
-    cars = made.of("cars")
-    assert (cars.max_items, cars.max_age_ms, cars.sync_journal_ms) == (5, None, 0)
-    assert (cars.keep_journal, cars.expire_to_queue) == (False, "old")
-    assert made.of("other").max_age_ms == 1000
 
 
 @pytest.mark.parametrize(
@@ -119,7 +106,11 @@ def test_what_a_queue_cannot_have_is_refused(given: dict[str, object], message: 
 
 
 def test_names_of_a_server_are_read() -> None:
-    given = {"maxOpenTransactions": 100, "clientTimeout": None, "expirationTimerFrequency": 1000}
+    given: dict[str, Any] = {
+        "maxOpenTransactions": 100,
+        "clientTimeout": None,
+        "expirationTimerFrequency": 1000,
+    }
     given |= {"statusFile": "/run/status", "defaultStatus": "ReadOnly"}
     given |= {"statusChangeGracePeriod": 0}
     given |= {"connectionLimitRefuseWrites": 0, "connectionLimitRefuseReads": 7}

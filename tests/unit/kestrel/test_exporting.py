@@ -74,10 +74,9 @@ def test_new_queue_is_one_file_and_nothing_else(given: list[bytes]) -> None:
 
 
 @pytest.mark.req("KJ-14")
-@pytest.mark.parametrize("current", [item(b"w"), [item(b"w"), codec.remove_tentative(7)]])
+@pytest.mark.parametrize("current", [[item(b"w")], [item(b"w"), codec.remove_tentative(7)]])
 def test_queue_with_items_is_refused_unless_they_are_to_stay(current: list[codec.Op]) -> None:
-    data = encoded(*current) if isinstance(current, list) else encoded(current)
-    disk = synced(made_disk(), "cars.5000", data)
+    disk = synced(made_disk(), "cars.5000", encoded(*current))
     put(disk, QUEUE, b"\2\0")  # a torn tail
     with pytest.raises(FjordError, match="with 1 items; --append"):
         write(disk)

@@ -17,7 +17,7 @@ from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Op
 from fjord.kestrel.inspect import Contents, Ending, QueueReport
 from fjord.kestrel.reading import ReadOptions
-from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, opened, put, replayed
+from tests.unit.kestrel.directory import FOLDER, QUEUE, drained, made_disk, opened, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, going_on, item, named
 
 
@@ -78,7 +78,7 @@ def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path
     put(disk, QUEUE, data)
     queue = opened(disk)
     assert queue.alerts == []
-    assert [one.data for _ in range(2) if (one := queue.remove())] == [b"two", b"3"]
+    assert drained(queue) == [b"two", b"3"]
 
 
 # -- contents -------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from itertools import chain
 
 import pytest
 
-from fjord.errors import CorruptionError, DurabilityError
+from fjord.errors import DurabilityError
 from fjord.kestrel import codec, reading
 from fjord.kestrel.codec import Opcode
-from fjord.kestrel.journal import Behind, Journal
+from fjord.kestrel.journal import Journal
 from fjord.kestrel.reading import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.directory import FOLDER, QUEUE, files, journal_of, made_disk, put, read
@@ -168,37 +168,4 @@ def test_a_file_is_summed_when_nothing_more_is_written_to_it(disk: SimDisk) -> N
     assert "rename" not in disk.calls[calls:]  # as nothing has changed
 
 
-def test_what_was_rewritten_is_summed_and_goes_on(disk: SimDisk) -> None:
-    journal = begun(disk)
-    journal.rewrite([item(b"b")])
-    front = summed(disk, QUEUE)
-    assert known(disk) == front
-    journal.append(item(b"c"))
-    journal.sync()
-    assert known(disk) == front
-    journal.close()
-    assert known(disk) == summed(disk, QUEUE)
-    journal = begun(disk)
-    journal.append(item(b"d"))
-    journal.rotate()
-    assert known(disk) == summed(disk, "cars.904")
-
-
 # -- items that are read again from the files that they were written to ----------------------------
-
-
-def test_items_behind_memory_are_read_as_they_are_written_across_files(disk: SimDisk) -> None:
-    journal = begun(disk)
-    journal.append(item(b"not read"))
-    behind = Behind(journal.files, journal.current, journal.current.size, 0)
-    for number in range(10):
-        data = b"%d" % number if number != 5 else bytes(range(256)) * 4096
-        journal.append(item(data))
-        journal.append(codec.remove())
-        if number % 3 == 2:
-            journal.rotate()
-        found = behind.next()
-        assert (found.data, found.add_ms) == (data, ADD_MS)
-    assert behind.segment.era == 3
-    with pytest.raises(CorruptionError, match="an item is missing"):
-        behind.next()

@@ -214,6 +214,10 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         with pytest.raises(DirectoryError, match=told):
             replayed(found)
 
+    def become_a_directory() -> None:
+        path.unlink()
+        path.mkdir()
+
     def replace() -> None:
         path.rename(tmp_path / "cars.6")
         path.write_bytes(WHOLE)
@@ -221,7 +225,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     check("cars cannot be read: Input/output error", lambda: None, Failing())
     check("renamed or removed while it was read", lambda: path.rename(tmp_path / "cars.5"))
     check("renamed or removed while it was read", replace)
-    check("cars cannot be read", lambda: (path.unlink(), path.mkdir()))
+    check("cars cannot be read", become_a_directory)
     path.rmdir()
     path.symlink_to("elsewhere")
     with pytest.raises(DirectoryError, match="cars is a symbolic link; put the file itself"):

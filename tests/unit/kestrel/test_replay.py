@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -170,30 +170,6 @@ def test_open_items_are_rewritten_with_the_highest_xid_first() -> None:
     assert list(rewritten(state, Dialect.V24)) == [B, reserve(8), A, reserve(3), C]
     expected = [codec.save_xid(8), named(8, b"b"), RESERVE, named(3, b"a"), RESERVE, C]
     assert list(rewritten(state, Dialect.DOC)) == expected
-
-
-@pytest.mark.req("KJ-06", "KJ-08", "KJ-09")
-@given(st.lists(st.sampled_from("arcu"), max_size=60))
-def test_replay_equals_a_plain_model(steps: Iterable[str]) -> None:
-    """Adds, reserves, confirms and gives back, always of what was reserved first."""
-    queue: list[bytes] = []
-    held: list[tuple[int, bytes]] = []
-    state, last = inspect.Whole(), 0
-    for number, step in enumerate(steps):
-        if step == "a":
-            queue.append(b"%d" % number)
-            state.apply(item(queue[-1]))
-        elif step == "r" and queue:
-            last += 1
-            held.append((last, queue.pop(0)))
-            state.apply(RESERVE)
-        elif step == "c" and held:
-            state.apply(confirm(held.pop(0)[0]))
-        elif step == "u" and held:
-            xid, data = held.pop(0)
-            queue.insert(0, data)
-            state.apply(unremove(xid))
-    assert meaning(state) == (queue, dict(held))
 
 
 def test_what_is_kept_is_a_copy() -> None:

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel.config import Standing, Status
 from fjord.kestrel.serving import Awake, ConnectionMemory, ServerOptions
 from fjord.testing import SimClock, SimCrash
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import (
     END,
     EXACT,
-    REFUSED,
     SECONDS_MAX,
     STORED,
     World,
@@ -214,17 +212,6 @@ def test_failed_sync_answers_nobody_and_ends_the_server() -> None:
         run(test)
 
 
-@served()
-async def test_request_that_fails_ends_its_connection_only(world: World) -> None:
-    client, other = await world.clients(2)
-    await other.put(b"q", b"x")
-    world.disk.capacity = world.disk.used_bytes()
-    await client.check(put(b"q", b"x"), REFUSED)
-    await client.expect_end()
-    world.disk.capacity = None
-    await other.put(b"q", b"x")
-
-
 # Whoever waited for such a time would wait longer than a test may take.
 @pytest.mark.parametrize("sync", ["always", 1000 * SECONDS_MAX])
 def test_what_was_answered_survives_a_power_cut(sync: str | int) -> None:
@@ -297,24 +284,7 @@ async def test_stats_have_every_name_of_kestrel(world: World) -> None:
 RELOADED = b"Reloaded config.\r\n"
 
 
-@served()
-async def test_reload_reads_the_configuration_again(world: World) -> None:
-    client = await world.client()
-    world.given = {"queues": {"q": {"maxItems": 1}}}
-    await client.check(b"reload\r\n", RELOADED)
-    await client.check(put(b"q", b"x") * 2, b"STORED\r\nNOT_STORED\r\n")
-    world.given = {"what": {}}
-    await client.check(b"reload\r\n", REFUSED)
-
-
 # -- items and queues that time out ---------------------------------------------------------------
-
-
-@served(ServerOptions(is_exact=True, sweep_ms=10))
-async def test_expired_items_are_swept(world: World) -> None:
-    client = await world.client()
-    await client.check(b"set q 0 -1 1\r\nx\r\n", b"STORED\r\n")
-    await world.until(lambda: world.collection.stats("q")["items"] == 0)
 
 
 @served(config={"queues": {"q": {"openTransactionTimeout": 20}}})
@@ -421,20 +391,6 @@ def test_what_is_done_with_a_traced_queue_is_logged(caplog: pytest.LogCaptureFix
 
 
 # -- limits and the status ------------------------------------------------------------------------
-
-
-@served()
-async def test_status_has_a_grace_period_and_is_kept(world: World) -> None:
-    def keep(wanted: Status) -> None:
-        raise OSError(errno.ENOSPC, "No space left")
-
-    client, other = await world.client(), await world.client(text=True)
-    world.server.standing = Standing(world.clock, grace_us=3_600_000_000)
-    await client.check(b"status readonly\r\nstatus\r\n", END + b"READONLY\r\n")
-    await client.put(b"q", b"a")
-    world.server.standing = Standing(world.clock, keep=keep)
-    await client.check(b"status quiescent\r\n", REFUSED)
-    await other.check(b"status\n", b"+up\n")
 
 
 # -- how much connections keep ---------------------------------------------------------------------

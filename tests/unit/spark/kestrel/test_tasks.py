@@ -106,12 +106,6 @@ def test_dates_that_spark_cannot_hold_become_the_nearest() -> None:
     assert found == [None, datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), first, first, last]
 
 
-@given(st.lists(INT64, max_size=5))
-def test_any_date_is_one(found: list[int]) -> None:
-    dates = tasks.moments(found).to_pylist()
-    assert [date is None for date in dates] == [ms == 0 for ms in found]
-
-
 def test_items_are_rows_with_the_wanted_columns() -> None:
     items = [Item(b"a", 5, 0, 7), Item(b"", 0, 6, 0)]
     whole = tasks.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
