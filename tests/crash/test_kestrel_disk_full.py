@@ -142,4 +142,5 @@ async def test_sweep_outlives_a_full_disk(world: World) -> None:
     await world.until(lambda: "write" in world.disk.calls[before:])
     await client.get(b"q/peek", b"b")
     world.disk.capacity = None
-    await client.get(b"expired/t=60000", b"a")
+    told = serving_world.value(b"expired", b"a")
+    await client.check(b"get expired/t=60000\r\n", told)

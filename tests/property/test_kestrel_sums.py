@@ -34,11 +34,8 @@ class World:
         self.start()
 
     def start(self) -> None:
-        sizes: dict[str, Any] = {
-            **self.config,
-            "default_journal_size": 300,
-            "min_journal_compact_delay_ms": 0,
-        }
+        sizes: dict[str, Any] = {**self.config, "default_journal_size": 300}
+        sizes["min_journal_compact_delay_ms"] = 0
         self.queue = opened(self.disk, self.clock, **sizes)
         assert self.queue.alerts == []
 

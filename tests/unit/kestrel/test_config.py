@@ -106,11 +106,8 @@ def test_what_a_queue_cannot_have_is_refused(given: dict[str, object], message: 
 
 
 def test_names_of_a_server_are_read() -> None:
-    given: dict[str, Any] = {
-        "maxOpenTransactions": 100,
-        "clientTimeout": None,
-        "expirationTimerFrequency": 1000,
-    }
+    given: dict[str, Any] = {"maxOpenTransactions": 100, "clientTimeout": None}
+    given |= {"expirationTimerFrequency": 1000}
     given |= {"statusFile": "/run/status", "defaultStatus": "ReadOnly"}
     given |= {"statusChangeGracePeriod": 0}
     given |= {"connectionLimitRefuseWrites": 0, "connectionLimitRefuseReads": 7}

@@ -204,11 +204,8 @@ def test_a_delay_is_kept_for_an_empty_queue_if_it_is_asked_for() -> None:
 @pytest.mark.req("KJ-21")
 def test_journals_are_not_rewritten_repeatedly_on_add() -> None:
     """Kestrel's own regression test: an add-only queue whose journal is larger than it may be."""
-    sizes: dict[str, Any] = {
-        "max_memory_size": 10_000,
-        "max_journal_size": 2_000,
-        "default_journal_size": 100,
-    }
+    sizes: dict[str, Any] = {"max_memory_size": 10_000, "max_journal_size": 2_000}
+    sizes["default_journal_size"] = 100
     world = World(**sizes)
     world.add(*[b"x"] * 300)
     assert world.stat("journal_rewrites") == 0  # it would not become smaller
@@ -314,11 +311,8 @@ def test_a_pack_of_a_queue_larger_than_memory_has_all_of_it() -> None:
 # -- any one call of a disk fails ------------------------------------------------------------------
 
 # Files are rotated, packed, rewritten and erased all the time.
-SIZES: dict[str, Any] = {
-    "max_memory_size": 150,
-    "default_journal_size": 200,
-    "max_journal_size": 600,
-}
+SIZES: dict[str, Any] = {"max_memory_size": 150, "default_journal_size": 200}
+SIZES["max_journal_size"] = 600
 
 
 def make(disk: SimDisk, clock: SimClock) -> PersistentQueue:

@@ -112,7 +112,7 @@ async def test_client_that_goes_while_it_waits_takes_nothing(world: World) -> No
     await gone.close()
     await world.waiting("q", 0)
     await client.put(b"q", b"a")
-    await client.get(b"q", b"a")
+    await client.check(b"get q\r\n", value(b"q", b"a"))
 
 
 @served()

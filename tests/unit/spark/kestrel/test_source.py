@@ -111,12 +111,8 @@ def test_all_are_read_whatever_their_case() -> None:
     given |= {"columns": "data, queue", "damaged": "skip", "alivefor": "0", "crc": "4294967295"}
     assert len(given) == len(NAMES)
     found = source.parse(given)
-    limits: dict[str, Any] = {
-        "batch_rows": 7,
-        "fails_on_damage": False,
-        "alive_seconds": 0,
-        "crc": 2**32 - 1,
-    }
+    limits: dict[str, Any] = {"batch_rows": 7, "fails_on_damage": False}
+    limits |= {"alive_seconds": 0, "crc": 2**32 - 1}
     columns = ("data", "queue")
     assert found == KestrelOptions(directory="/queues", queue="cars", columns=columns, **limits)
     assert source.ddl(found) == "`data` binary, `queue` string"
