@@ -93,35 +93,7 @@ def test_items_come_in_order_and_once(client: Adapter, queue: str) -> None:
     assert client.get(queue) is None
 
 
-def test_open_abort_close(client: Adapter, queue: str) -> None:
-    assert client.set(queue, b"one")
-    assert client.set(queue, b"two")
-    assert client.get(f"{queue}/open") == b"one"
-    assert client.get(f"{queue}/abort") is None
-    assert client.get(f"{queue}/t=1000/open") == b"one"
-    assert client.get(f"{queue}/close/open") == b"two"
-    assert client.get(f"{queue}/open/close/t=1") is None
-    assert client.get(f"{queue}/close") is None
-    assert client.get(queue) is None
-
-
-def test_peek_takes_nothing(client: Adapter, queue: str) -> None:
-    assert client.get(f"{queue}/peek") is None
-    assert client.set(queue, b"one")
-    assert client.get(f"{queue}/peek") == b"one"
-    assert client.get(f"{queue}/t=1000/peek") == b"one"
-    assert client.get(queue) == b"one"
-
-
-def test_wait_ends_with_its_time(client: Adapter, queue: str) -> None:
-    assert client.get(f"{queue}/t=1") is None
-    assert client.get(f"{queue}/t=1/open") is None
-    assert client.get(f"{queue}/t=1/peek") is None
-
-
-def test_wait_ends_with_an_item(
-    client: Adapter, connect: Connect, server: Serving, queue: str
-) -> None:
+def test_wait_for_an_item(client: Adapter, connect: Connect, server: Serving, queue: str) -> None:
     found: list[bytes | None] = []
 
     def wait() -> None:
@@ -137,76 +109,50 @@ def test_wait_ends_with_an_item(
     assert found == [b"one"]
 
 
-def test_several_clients_have_items_open(connect: Connect, queue: str) -> None:
-    clients = [connect() for _ in range(3)]
-    for item in (b"one", b"two", b"three"):
-        assert clients[0].set(queue, item)
-    assert [one.get(f"{queue}/open") for one in clients] == [b"one", b"two", b"three"]
-    assert clients[1].get(f"{queue}/abort") is None
-    assert clients[0].get(f"{queue}/close/open") == b"two"
-    assert [one.get(f"{queue}/close") for one in clients] == [None] * 3
-    assert clients[0].get(queue) is None
-
-
-def test_one_client_has_several_queues_open(client: Adapter, queue: str) -> None:
-    names = [f"{queue}-{number}" for number in range(3)]
-    assert client.set_many({name: name.encode() for name in names})
-    assert [client.get(f"{name}/open") for name in names] == [name.encode() for name in names]
-    assert client.get(f"{names[1]}/abort") is None
-    assert [client.get(f"{name}/close") for name in names] == [None] * 3
-    assert [client.get(name) for name in names] == [None, names[1].encode(), None]
-
-
-def test_one_client_has_several_items_open(client: Adapter, is_files: bool, queue: str) -> None:
+def test_open_peek_and_close(client: Adapter, connect: Connect, is_files: bool, queue: str) -> None:
+    assert client.delete("small")
+    assert client.get(f"{queue}/t=1/peek") is None
+    assert client.set_many({queue: b"one", "small": b"1"})
+    assert client.set(queue, b"two")
+    assert client.get(f"{queue}/peek") == client.get(f"{queue}/open") == b"one"
+    assert client.get(f"{queue}/abort") is None
+    assert client.get(f"{queue}/t=1000/open") == b"one"
+    assert client.get("small/open") == b"1"  # another queue
+    holder = connect()
+    assert holder.get(f"{queue}/open") == b"two"
+    holder.close()  # which gives it back
+    assert client.get(f"{queue}/close") is None
+    assert client.get(f"{queue}/t=4000/open") == b"two"
+    assert client.get(f"{queue}/open/close/t=1") is None
     items = [b"one", b"two", b"three"] if is_files else [b"one"]  # as many as may be
     assert [client.set(queue, item) for item in items] == [True] * len(items)
     assert [client.get(f"{queue}/open") for _ in items] == items
-    assert [client.get(f"{queue}/close") for _ in items] == [None] * len(items)
-    assert client.get(queue) is None
+    assert [client.get(f"{queue}/close") for _ in (*items, "")] == [None] * (len(items) + 1)
+    assert client.get("small/abort") is None
+    assert client.set("small", b"2") is not is_files  # a table takes what there is
 
 
-def test_items_of_a_client_that_goes_are_given_back(
-    client: Adapter, connect: Connect, queue: str
-) -> None:
-    holder = connect()
-    assert client.set(queue, b"one")
-    assert client.set(queue, b"two")
-    assert holder.get(f"{queue}/open") == b"one"
-    assert client.get(f"{queue}/peek") == b"two"
-    holder.close()
-    until(lambda: client.get(f"{queue}/peek") == b"one")
-    assert [client.get(queue), client.get(queue), client.get(queue)] == [b"one", b"two", None]
-
-
-def test_refused_request_gives_back_what_is_open(
-    client: Adapter, connect: Connect, queue: str
-) -> None:
+def test_refused_requests_change_nothing(client: Adapter, connect: Connect, queue: str) -> None:
     assert client.set(queue, b"one")
     assert client.get(f"{queue}/open") == b"one"
     with contextlib.suppress(*client.errors):
         assert client.get(queue) is None
     assert connect().get(f"{queue}/t=4000") == b"one"
-
-
-def test_unknown_command_stores_nothing(client: Adapter, connect: Connect, queue: str) -> None:
     with contextlib.suppress(*client.errors):
         assert not client.add(queue, b"one")
     assert connect().get(queue) is None
 
 
-def test_large_items(client: Adapter, is_files: bool, queue: str) -> None:
-    item = bytes(range(256)) * (MIB // 256)
-    assert client.set(queue, item)
-    assert client.set(queue, item * 8) is is_files  # a value of a table has 1 MiB at most
-    assert client.get(f"{queue}/open") == item
-    assert client.get(f"{queue}/close/open") == (item * 8 if is_files else None)
-
-
-def test_queue_that_is_full(client: Adapter, is_files: bool) -> None:
-    assert client.delete("small")
-    assert client.set("small", b"one")
-    assert client.set("small", b"two") is not is_files  # a table takes what there is
-    assert client.get("small") == b"one"
+def test_items_of_all_sorts(client: Adapter, is_files: bool, queue: str) -> None:
+    large = bytes(range(256)) * (MIB // 256)
+    assert client.set(queue, large)
+    assert client.set(queue, large * 8) is is_files  # a value of a table has 1 MiB at most
+    assert client.get(queue) == large
+    assert client.get(queue) == (large * 8 if is_files else None)
+    given: tuple[object, ...] = ("text", 17, b"bytes")
+    assert [client.set(queue, one) for one in given] == [True] * 3
+    found = [client.gets(queue) for _ in range(4)]
+    assert found == [b"text", b"17", b"bytes", None]
 
 
 def test_items_expire(client: Adapter, queue: str) -> None:
@@ -235,28 +181,12 @@ def test_many_at_once(client: Adapter, queue: str) -> None:
     assert client.delete_many([one, two, missing])
 
 
-def test_get_with_a_number_for_cas(client: Adapter, queue: str) -> None:
-    assert client.set(queue, b"one")
-    assert client.gets(queue) == b"one"
-    assert client.gets(queue) is None
-
-
 def test_without_replies(client: Adapter, queue: str) -> None:
     client.set_without_reply(queue, b"one")
     client.set_without_reply(queue, b"two")
     assert client.get(queue) == b"one"
     client.delete_without_reply(queue)
     assert client.get(queue) is None
-
-
-@pytest.mark.parametrize(
-    ("item", "expected"), [("text", b"text"), (17, b"17"), (b"bytes", b"bytes")], ids=repr
-)
-def test_what_was_no_bytes_comes_back_as_bytes(
-    client: Adapter, queue: str, item: object, expected: bytes
-) -> None:
-    assert client.set(queue, item)
-    assert client.get(queue) == expected
 
 
 def test_stats_and_version(client: Adapter, queue: str) -> None:

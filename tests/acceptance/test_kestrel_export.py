@@ -12,7 +12,6 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import collection
@@ -22,18 +21,23 @@ from tests.acceptance.kestrel_queues import (
     command,
     fill,
     in_queue,
-    item,
     numbered,
     run,
     take_all,
-    written,
 )
 
 
-@pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    with Daemon(tmp_path / "data") as one:
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One for all tests here; each has tables of its own."""
+    with Daemon(tmp_path_factory.mktemp("export") / "data") as one:
         yield one
+
+
+@pytest.fixture
+def db(daemon: Daemon) -> Iterator[fjord.Database]:
+    with fjord.connect(daemon.url) as db:
+        yield db
 
 
 @pytest.fixture
@@ -45,16 +49,11 @@ def data_of(directory: Path, queue: str) -> list[bytes]:
     return [bytes(one.data) for one in in_queue(directory, queue)]
 
 
-def files(directory: Path) -> list[str]:
-    return sorted(one.name for one in directory.iterdir() if "~~" not in one.name)
+def push(db: fjord.Database, table: str, values: list[bytes]) -> None:
+    db.jobs(table, merge=False).push_many(values=values)
 
 
-def push(url: str, table: str, values: list[bytes]) -> None:
-    with fjord.connect(url) as db:
-        db.jobs(table, merge=False).push_many(values=values)
-
-
-def options(daemon: Daemon, directory: Path, table: str = "cars") -> ExportOptions:
+def options(daemon: Daemon, directory: Path, table: str) -> ExportOptions:
     return ExportOptions(
         table=table,
         url=daemon.url,
@@ -66,21 +65,17 @@ def options(daemon: Daemon, directory: Path, table: str = "cars") -> ExportOptio
     )
 
 
-# -- jobs -----------------------------------------------------------------------------------------
-
-
-def test_jobs_become_a_queue_as_they_would_be_handed_out(daemon: Daemon, directory: Path) -> None:
+def test_jobs_become_a_queue_in_order(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
-    with fjord.connect(daemon.url) as db:
-        jobs = db.jobs("cars", merge=False)
-        jobs.push_many(values=[b"taken", b"taken, too"], priority=0)
-        assert len(jobs.next(2)) == 2
-        jobs.push_many(values=[b"usual", b"next"])
-        jobs.push_many(values=[b"first"], priority=1, expires_at=later)
-        jobs.push_many(values=[b"not yet"], priority=0, delay=3600)
-        inserted = [job.inserted_at for job in jobs.peek(10)]
-    words = command("export", "cars", "--from", daemon.url, "--dir", directory)
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    jobs = db.jobs("cars", merge=False)
+    jobs.push_many(values=[b"taken", b"taken, too"], priority=0)
+    assert len(jobs.next(2)) == 2
+    jobs.push_many(values=[b"usual", b"next"])
+    jobs.push_many(values=[b"first"], priority=1, expires_at=later)
+    jobs.push_many(values=[b"not yet"], priority=0, delay=3600)
+    inserted = [job.inserted_at for job in jobs.peek(10)]
+    asked = command("export", "cars", "--from", daemon.url, "--dir", directory)
+    ended = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "cars: 6 items exported to queue cars, 162 bytes\n"
     found = in_queue(directory, "cars")
@@ -90,157 +85,106 @@ def test_jobs_become_a_queue_as_they_would_be_handed_out(daemon: Daemon, directo
     assert {one.xid for one in found} == {0}
     dates_ms = {int(one.timestamp() * 1000) for one in inserted}
     assert {one.add_ms for one in found[2:]} == dates_ms
-    with fjord.connect(daemon.url) as db:
-        assert db.jobs("cars").count() == (4, 2, 0)  # as before
+    assert jobs.count() == (4, 2, 0)  # as before
     assert run("verify", directory).exit_code == 0
+    words = ("export", "cars", "--from", daemon.url, "--dir", directory)
+    again = run(*words)
+    assert (again.exit_code, "--append" in again.stderr) == (1, True)
+    assert run(*words, "--append").exit_code == 0
+    assert data_of(directory, "cars") == values * 2
 
 
-def test_values_of_all_types_are_items(daemon: Daemon, directory: Path) -> None:
-    with fjord.connect(daemon.url) as db:
-        db.jobs("mixed", merge=False).push_many(values=[None, b"\0", "\u00e9", 7, 1.5, True])
+def test_values_of_all_types_are_items(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
+    db.jobs("mixed", merge=False).push_many(values=[None, b"\0", "\u00e9", 7, 1.5, True])
     ended = run("export", "mixed", "--from", daemon.url, "--dir", directory, "--json")
-    assert json.loads(ended.stdout) == {
-        "table": "mixed",
-        "queue": "mixed",
-        "items": 6,
-        "expired": 0,
-        "bytes": 137,
-    }
+    counts = {"items": 6, "expired": 0, "bytes": 137}
+    assert json.loads(ended.stdout) == {"table": "mixed", "queue": "mixed", **counts}
     expected = [b"", b"\0", "\u00e9".encode(), b"7", b"1.5", b"True"]
     assert data_of(directory, "mixed") == expected
 
 
-def test_what_was_exported_is_imported_as_it_was(daemon: Daemon, directory: Path) -> None:
-    values = numbered(5000)
-    push(daemon.url, "cars", values)
-    words = ("--from", daemon.url, "--dir", directory, "--queue", "copy")
-    assert run("export", "cars", *words).exit_code == 0
+def test_import_and_export_change_nothing(daemon: Daemon, directory: Path) -> None:
+    values, other = numbered(5000), directory.parent / "other"
+    fill(directory / "vans", values)
     assert run("import", directory, "--to", daemon.url).exit_code == 0
-    assert take_all(daemon.url, "copy") == take_all(daemon.url, "cars") == values
+    words = ("--from", daemon.url, "--dir", other, "--queue", "copy")
+    assert run("export", "vans", *words).exit_code == 0
+    assert (other / "copy").read_bytes() == (directory / "vans").read_bytes()
+    assert run("import", other, "--to", daemon.url).exit_code == 0
+    assert take_all(daemon.url, "copy") == take_all(daemon.url, "vans") == values
 
 
-def test_what_was_imported_is_exported_as_it_was(daemon: Daemon, directory: Path) -> None:
-    fill(directory / "cars", numbered(5000))
-    assert run("import", directory, "--to", daemon.url).exit_code == 0
-    other = directory.parent / "other"
-    assert run("export", "cars", "--from", daemon.url, "--dir", other).exit_code == 0
-    assert (other / "cars").read_bytes() == (directory / "cars").read_bytes()
+def test_jobs_that_change_are_refused(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
+    push(db, "lorries", numbered(5000))
 
-
-def test_jobs_that_change_meanwhile_are_refused(daemon: Daemon, directory: Path) -> None:
-    push(daemon.url, "cars", numbered(5000))
-
-    def work(done: int, total: int | None) -> None:
-        with fjord.connect(daemon.url) as db:
-            db.jobs("cars").next(1)
+    def take(done: int, total: int | None) -> None:
+        db.jobs("lorries").next(1)
 
     with pytest.raises(FjordError, match="changed while it was read"):
-        export(options(daemon, directory), work)
-    assert files(directory) == []
-
-
-def test_other_tables_may_change_meanwhile(daemon: Daemon, directory: Path) -> None:
-    push(daemon.url, "cars", numbered(3))
-
-    def work(done: int, total: int | None) -> None:
-        push(daemon.url, "bikes", [b"x"])
-
-    assert export(options(daemon, directory), work).items == 3
+        export(options(daemon, directory, "lorries"), take)
+    assert [one.name for one in directory.iterdir() if one.name != "~~lock"] == []
+    found = export(options(daemon, directory, "lorries"), lambda *_: push(db, "bikes", [b"x"]))
+    assert found.items == 5000
 
 
 def test_daemon_that_dies_meanwhile_leaves_nothing(
-    daemon: Daemon, directory: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, db: fjord.Database, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push(daemon.url, "cars", numbered(5000))
+    push(db, "trams", numbered(5000))
     monkeypatch.setattr(limits, "REPLY_SECONDS_MAX", 1.0)
+    port = daemon.port
 
     def kill(done: int, total: int | None) -> None:
         if done == 2000:
             daemon.kill()
 
     with pytest.raises(UnavailableError):
-        export(options(daemon, directory), kill)
+        export(options(daemon, directory, "trams"), kill)
     assert [one.name for one in directory.iterdir() if one.name != "~~lock"] == []
+    daemon.start(port)
 
 
-# -- streams --------------------------------------------------------------------------------------
-
-
-def test_messages_of_a_stream_become_a_queue(daemon: Daemon, directory: Path) -> None:
-    with fjord.connect(daemon.url) as db:
-        stream = db.stream("log")
-        seqs = [stream.append(value) for value in numbered(4)]
-        reader = stream.subscriber("worker")
-        reader.ack(seqs[2])
+def test_messages_become_a_queue(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
+    stream, values = db.stream("log"), numbered(50_000)
+    first = stream.append(values[0])
+    stream.append_many(values[1:-2])
+    stream.subscriber("worker").ack(stream.append(values[-2]))
+    stream.append(values[-1])
     words = ("--from", daemon.url, "--dir", directory)
     assert run("export", "log", *words).exit_code == 0
-    assert data_of(directory, "log") == numbered(4)
-    assert run("export", "log", *words, "--queue", "a", "--after", str(seqs[0])).exit_code == 0
-    assert data_of(directory, "a") == numbered(3, first=1)
+    assert data_of(directory, "log") == values
+    assert run("export", "log", *words, "--queue", "a", "--after", str(first)).exit_code == 0
+    assert data_of(directory, "a") == values[1:]
     ended = run("export", "log", *words, "--queue", "b", "--subscriber", "worker")
-    assert ended.stdout == "log: 1 item exported to queue b, 22 bytes\n"
-    assert data_of(directory, "b") == numbered(1, first=3)
+    assert ended.stdout == "log: 1 item exported to queue b, 26 bytes\n"
+    assert data_of(directory, "b") == values[-1:]
     ended = run("export", "log", *words, "--queue", "c", "--subscriber", "nobody")
     assert (ended.exit_code, "no subscriber nobody" in ended.stderr) == (1, True)
     ended = run("export", "log", *words, "--subscriber", "worker", "--after", "1")
     assert ended.exit_code == 2
-
-
-def test_only_what_is_there_of_a_stream_of_keys_is_exported(
-    daemon: Daemon, directory: Path
-) -> None:
-    with fjord.connect(daemon.url) as db:
-        stream = db.create_stream("pages", mode="latest")
-        for key, value in (("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4")):
-            stream.append(value, key)
-        stream.delete("c")
-    assert run("export", "pages", "--from", daemon.url, "--dir", directory).exit_code == 0
+    # Of a stream of keys there is what is still there.
+    pages = db.create_stream("pages", mode="latest")
+    for key, value in (("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4")):
+        pages.append(value, key)
+    pages.delete("c")
+    assert run("export", "pages", *words).exit_code == 0
     assert data_of(directory, "pages") == [b"2", b"3"]
 
 
-def test_many_messages_are_exported_in_order(daemon: Daemon, directory: Path) -> None:
-    values = numbered(50_000)
-    with fjord.connect(daemon.url) as db:
-        db.stream("log").append_many(values)
-    assert run("export", "log", "--from", daemon.url, "--dir", directory).exit_code == 0
-    assert data_of(directory, "log") == values
-
-
-# -- queues that are there ------------------------------------------------------------------------
-
-
-def test_queue_that_has_items_is_not_touched_unless_asked_for(
-    daemon: Daemon, directory: Path
-) -> None:
-    directory.mkdir()
-    (directory / "cars").write_bytes(written(item(b"old")))
-    push(daemon.url, "cars", numbered(3))
-    words = ("export", "cars", "--from", daemon.url, "--dir", directory)
-    ended = run(*words)
-    assert (ended.exit_code, "--append" in ended.stderr) == (1, True)
-    assert data_of(directory, "cars") == [b"old"]
-    assert run(*words, "--append").exit_code == 0
-    assert data_of(directory, "cars") == [b"old", *numbered(3)]
-    assert run(*words, "--append").exit_code == 0
-    assert data_of(directory, "cars") == [b"old", *numbered(3), *numbered(3)]
-    opened = collection.Collection(LocalDisk(), str(directory), None, SystemClock())
-    assert opened.alerts() == []
-    assert opened.stats("cars")["items"] == 7
-    opened.close()
-
-
-def test_what_cannot_be_exported_is_refused(daemon: Daemon, directory: Path) -> None:
-    push(daemon.url, "cars", [b"1"])
-    with fjord.connect(daemon.url) as db:
-        db.kv("titles").set("a", "A")
+def test_wrong_use_is_refused(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
+    push(db, "ships", [b"1"])
+    db.kv("titles").set("a", "A")
     words = ("--from", daemon.url, "--dir", directory)
-    assert run("export", "boats", *words).exit_code == 1
-    assert run("export", "titles", *words).exit_code == 2
-    assert run("export", "cars", *words, "--queue", "a.b").exit_code == 2
-    assert run("export", "cars", *words, "--after", "1").exit_code == 2
-    assert run("export", "cars", "--from", "nonsense://", "--dir", directory).exit_code == 2
-    assert run("export", "cars", "--from", daemon.url, "--dir", "").exit_code == 2
+    for code, given in (
+        (1, ("boats", *words)),
+        (2, ("titles", *words)),
+        (2, ("ships", *words, "--queue", "a.b")),
+        (2, ("ships", *words, "--after", "1")),
+        (2, ("ships", "--from", "nonsense://", "--dir", directory)),
+        (2, ("ships", "--from", daemon.url, "--dir", "")),
+    ):
+        assert run("export", *given).exit_code == code
     directory.mkdir(exist_ok=True)
     with collection.locked(LocalDisk(), str(directory)):
-        assert run("export", "cars", *words).exit_code == 2
-    assert files(directory) == []
+        assert run("export", "ships", *words).exit_code == 2
+    assert [one.name for one in directory.iterdir() if one.name != "~~lock"] == []

@@ -40,11 +40,6 @@ def _as_new(server: Serving) -> Iterator[None]:
         expect(client, b"dump_stats\r\n", b"END\r\n")
 
 
-def follow(client: socket.socket, transcript: Transcript, *, is_exact: bool) -> None:
-    for exchange in transcript:
-        expect(client, exchange[0], transcripts.expected(exchange, is_exact=is_exact))
-
-
 def has_ended(client: socket.socket) -> bool:
     try:
         return client.recv(1) == b""
@@ -52,29 +47,25 @@ def has_ended(client: socket.socket) -> bool:
         return True  # something was sent that nobody reads
 
 
-@pytest.mark.parametrize("transcript", MEMCACHE.values(), ids=MEMCACHE.keys())
-def test_memcache(server: Serving, is_exact: bool, transcript: Transcript) -> None:
-    with raw(server.port) as client:
-        follow(client, transcript, is_exact=is_exact)
-        expect(client, b"status\r\n", b"UP\r\n")
+CASES = [(MEMCACHE, False, False), (MEMCACHE_ENDS, False, True)]
+CASES += [(TEXT, True, False), (TEXT_ENDS, True, True)]
 
 
-@pytest.mark.parametrize("transcript", MEMCACHE_ENDS.values(), ids=MEMCACHE_ENDS.keys())
-def test_memcache_connection_ends(server: Serving, is_exact: bool, transcript: Transcript) -> None:
-    with raw(server.port) as client:
-        follow(client, transcript, is_exact=is_exact)
-        assert has_ended(client)
-
-
-@pytest.mark.parametrize("transcript", TEXT.values(), ids=TEXT.keys())
-def test_text(server: Serving, is_exact: bool, transcript: Transcript) -> None:
-    with raw(server.text_port) as client:
-        follow(client, transcript, is_exact=is_exact)
-        expect(client, b"status\n", b"+up\n")
-
-
-@pytest.mark.parametrize("transcript", TEXT_ENDS.values(), ids=TEXT_ENDS.keys())
-def test_text_connection_ends(server: Serving, is_exact: bool, transcript: Transcript) -> None:
-    with raw(server.text_port) as client:
-        follow(client, transcript, is_exact=is_exact)
-        assert has_ended(client)
+@pytest.mark.parametrize(
+    ("transcript", "is_text", "ends"),
+    [
+        pytest.param(transcript, is_text, ends, id=name)
+        for known, is_text, ends in CASES
+        for name, transcript in known.items()
+    ],
+)
+def test_what_is_sent_and_said(
+    server: Serving, is_exact: bool, transcript: Transcript, is_text: bool, ends: bool
+) -> None:
+    with raw(server.text_port if is_text else server.port) as client:
+        for exchange in transcript:
+            expect(client, exchange[0], transcripts.expected(exchange, is_exact=is_exact))
+        if ends:
+            assert has_ended(client)
+        else:
+            expect(client, b"status\r\n", b"+up\n" if is_text else b"UP\r\n")

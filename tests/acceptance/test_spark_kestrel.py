@@ -21,7 +21,6 @@ from fjord.clock import SystemClock
 from fjord.errors import FjordError
 from fjord.kestrel import codec
 from fjord.kestrel.importing import Importer, ImportOptions
-from fjord.spark.pipelines import kestrel_import as pipeline
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from tests.acceptance.daemon import Daemon
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
@@ -80,9 +79,7 @@ def test_what_is_in_queues_is_read_in_order(spark: SparkSession, tmp_path: Path)
     }
 
 
-def test_columns_are_chosen_by_schema_and_by_option_and_in_sql(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_columns_are_chosen_by_schema_and_option(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "cars", item(b"a"), codec.remove_tentative(3))
     plain = spark.read.format("kestrel").schema("data binary, queue string").load(str(tmp_path))
     assert [tuple(row) for row in plain.collect()] == [(b"a", "cars")]
@@ -100,9 +97,7 @@ def test_columns_are_chosen_by_schema_and_by_option_and_in_sql(
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"])
-def test_every_date_is_read_in_every_time_zone(
-    spark: SparkSession, tmp_path: Path, zone: str
-) -> None:
+def test_dates_are_read_in_any_time_zone(spark: SparkSession, tmp_path: Path, zone: str) -> None:
     dates = (1, ADD_MS + 1, -5, -(2**63), 2**63 - 1)
     put(tmp_path, "cars", *[item(b"", add_ms=date, expiry_ms=date) for date in dates])
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -177,36 +172,6 @@ def test_queues_become_jobs_tables_once(
     assert database.jobs("cars").count().waiting == 25_003
 
 
-def test_what_expires_soon_is_imported_with_its_date(
-    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
-) -> None:
-    soon_ms = SystemClock().wall_us() // 1000 + 50_000
-    put(tmp_path, "scooters", item(b"soon", expiry_ms=soon_ms))
-    assert kestrel_import(spark, str(tmp_path), daemon.url).figures["written"] == 1
-    (job,) = database.jobs("scooters").peek(1)
-    assert job.expires_at is not None
-    assert round(job.expires_at.timestamp() * 1000) == soon_ms
-
-
-def test_progress_goes_on_with_each_queue(
-    spark: SparkSession, tmp_path: Path, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "_LOOK_SECONDS", 0.01)
-    for number in range(8):
-        put(tmp_path, f"lane{number}", *numbers(0, 100))
-    seen: list[int] = []
-
-    def note(what: str, done: int, total: int | None) -> None:
-        if what == "writing items":
-            assert total == 800
-            seen.append(done)
-
-    kestrel_import(spark, str(tmp_path), daemon.url, progress=note)
-    assert seen == sorted(seen)
-    assert (seen[0], seen[-1]) == (0, 800)
-    assert any(0 < done < 800 for done in seen)
-
-
 def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:
     """Runs `fjord kestrel import`; returns how many items were there before, and are now."""
     options = ImportOptions(directory=str(directory), url=url, **given)  # type: ignore[arg-type]
@@ -236,21 +201,6 @@ def test_what_one_command_has_imported_the_other_one_knows(
         kestrel_import(spark, str(coaches), daemon.url, moved=True)
     assert kestrel_import(spark, str(coaches), daemon.url, anew=True).figures["written"] == 4
     assert database.jobs("coaches").count().waiting == 7
-
-
-def test_files_that_were_moved_are_told(
-    spark: SparkSession, tmp_path: Path, daemon: Daemon, database: fjord.Database
-) -> None:
-    (tmp_path / "here").mkdir()
-    put(tmp_path / "here", "trams", *numbers(0, 3))
-    assert kestrel_import(spark, str(tmp_path / "here"), daemon.url).figures["written"] == 3
-    there = str((tmp_path / "here").rename(tmp_path / "there"))
-    with pytest.raises(FjordError, match="3 of the 3 items in these files of trams were imported"):
-        kestrel_import(spark, there, daemon.url)
-    for moved in (True, False):
-        report = kestrel_import(spark, there, daemon.url, moved=moved)
-        assert (report.figures["written"], report.figures["queues_there_before"]) == (0, 1)
-    assert database.jobs("trams").count().waiting == 3
 
 
 def test_nothing_is_written_if_something_is_wrong(

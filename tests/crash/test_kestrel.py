@@ -5,67 +5,47 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
-from itertools import chain
+from typing import Any
 
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec
 from fjord.kestrel import config as configs
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
 from fjord.testing.disk import SimCrash
+from tests.unit.kestrel.directory import (
+    FOLDER,
+    QUEUE,
+    State,
+    held,
+    made_disk,
+    on_disk,
+    opened,
+    put,
+)
 
-FOLDER, QUEUE = "/kestrel", "cars"
 SEEDS = range(4)
 DIALECTS = pytest.mark.parametrize("dialect", Dialect)
-
-State = tuple[list[bytes], dict[int, bytes]]
+Work = Callable[[PersistentQueue], object]
 
 
 def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> PersistentQueue:
-    clock = SimClock()
-    config = QueueConfig(max_memory_size=memory_bytes, max_journal_size=1 << 30)
-    journal = Journal(disk, FOLDER, QUEUE, dialect=dialect, now_ms=lambda: clock.wall_us() // 1000)
-    return PersistentQueue(QUEUE, config, clock, journal)
-
-
-def state_of(disk: SimDisk) -> State:
-    state = inspect.Whole()
-    found = reading.survey(disk, FOLDER, QUEUE)
-    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
-        state.apply(op)
-    assert state.missed == 0
-    assert [file.changed for file in found.files if file.changed] == []
-    waiting = [bytes(item.data) for item in state.queue]
-    return waiting, {xid: bytes(item.data) for xid, item in state.open.items()}
+    sizes: dict[str, Any] = {"max_memory_size": memory_bytes, "max_journal_size": 1 << 30}
+    return opened(disk, dialect=dialect, **sizes)
 
 
 def left_over(disk: SimDisk) -> list[str]:
     """Returns what nobody needs but who has not ended yet."""
-    listed = disk.names(FOLDER)
-    return [
-        name for name in listed if name != f"{QUEUE}~~sums" and ("~~" in name or "pack" in name)
-    ]
-
-
-def drained(queue: PersistentQueue) -> State:
-    opened = {xid: entry.data for xid, entry in queue.waiting.open.items()}
-    return [bytes(item.data) for item in iter(queue.remove, None)], opened
-
-
-def drained_all(queues: Collection) -> list[bytes]:
-    return [bytes(item.data) for item in iter(lambda: queues.remove(QUEUE), None)]
+    listed = set(disk.names(FOLDER)) - {f"{QUEUE}~~sums"}
+    return [name for name in listed if "~~" in name or "pack" in name]
 
 
 def filled(disk: SimDisk, dialect: Dialect) -> PersistentQueue:
     """Returns a queue of several files, with open items."""
-    disk.make_directory(FOLDER)
-    disk.sync_directory("/")
     queue = make(disk, dialect)
     for number in range(12):
         assert queue.add(b"item %d" % number)
@@ -78,29 +58,13 @@ def filled(disk: SimDisk, dialect: Dialect) -> PersistentQueue:
     return queue
 
 
-def rewrite(queue: PersistentQueue) -> None:
-    queue.rewrite()
-
-
-def rotate(queue: PersistentQueue) -> None:
-    queue._rotate()
-
-
-def pack_offline(queue: PersistentQueue) -> None:
-    queue.pack()
-
-
 def crashed(
-    prepare: Callable[[SimDisk], PersistentQueue],
-    work: Callable[[PersistentQueue], object],
-    *,
-    seed: int,
-    call: int,
+    prepare: Callable[[SimDisk], PersistentQueue], work: Work, *, seed: int, call: int
 ) -> tuple[SimDisk, State, bool]:
     """Cuts the work at one of its calls: the disk, what was on it, and whether it was cut."""
-    disk = SimDisk(seed)
+    disk = made_disk(seed)
     queue = prepare(disk)
-    before = state_of(disk)
+    before = on_disk(disk)
     disk.crash_after(call)
     try:
         work(queue)
@@ -111,7 +75,7 @@ def crashed(
 
 def check_every_crash(
     prepare: Callable[[SimDisk], PersistentQueue],
-    work: Callable[[PersistentQueue], object],
+    work: Work,
     restart: Callable[[SimDisk], PersistentQueue],
 ) -> int:
     """Cuts the work at each of its calls; returns how many there are."""
@@ -122,42 +86,41 @@ def check_every_crash(
                 if not is_cut:
                     return call - 1
                 cut(disk)
-                assert state_of(disk) == before
+                assert on_disk(disk) == before
                 assert restart(disk).alerts == []  # which ends what was begun
                 assert not left_over(disk)
                 if cut is SimDisk.process_crash:
                     disk.power_cut()  # what the start has read must be durable by then
-                assert state_of(disk) == before
-                assert drained(restart(disk)) == before
+                assert on_disk(disk) == before
+                assert held(restart(disk)) == before
     raise AssertionError("it never ends")
 
 
-@pytest.mark.req("KJ-14")
-@pytest.mark.req("KJ-16")
+@pytest.mark.req("KJ-14", "KJ-16")
 @DIALECTS
-@pytest.mark.parametrize("work", [rotate, rewrite, pack_offline])
-def test_a_crash_at_any_step_changes_nothing(
-    work: Callable[[PersistentQueue], None], dialect: Dialect
-) -> None:
+@pytest.mark.parametrize(
+    "work", [PersistentQueue._rotate, PersistentQueue.rewrite, PersistentQueue.pack]
+)
+def test_a_crash_at_any_step_changes_nothing(work: Work, dialect: Dialect) -> None:
     def prepare(disk: SimDisk) -> PersistentQueue:
         return filled(disk, dialect)
 
-    def restart(disk: SimDisk) -> PersistentQueue:
-        return make(disk, dialect)
-
-    assert check_every_crash(prepare, work, restart) >= 4
+    assert check_every_crash(prepare, work, lambda disk: make(disk, dialect)) >= 4
 
 
-@pytest.mark.req("KJ-16")
+@pytest.mark.req("KJ-15", "KJ-16")
 def test_a_crash_while_a_start_ends_what_a_crash_had_left_changes_nothing() -> None:
     def prepare(disk: SimDisk) -> PersistentQueue:
+        put(disk, f"{QUEUE}~~961", b"whatever")
         return filled(disk, Dialect.V24)
 
     cuts = 0
     for call in range(1, 20):
         for again in range(1, 10):
             for seed in SEEDS[:2]:
-                disk, before, is_cut = crashed(prepare, rewrite, seed=seed, call=call)
+                disk, before, is_cut = crashed(
+                    prepare, PersistentQueue.rewrite, seed=seed, call=call
+                )
                 if not is_cut:
                     continue
                 disk.process_crash()
@@ -166,13 +129,13 @@ def test_a_crash_while_a_start_ends_what_a_crash_had_left_changes_nothing() -> N
                     make(disk, Dialect.V24)
                 disk.power_cut()
                 cuts += 1
-                assert state_of(disk) == before
-                assert drained(make(disk, Dialect.V24)) == before
+                assert on_disk(disk) == before
+                assert held(make(disk, Dialect.V24)) == before
+                assert left_over(disk) == []
     assert cuts > 100
 
 
-@pytest.mark.req("KJ-18")
-@pytest.mark.req("KJ-19")
+@pytest.mark.req("KJ-18", "KJ-19")
 @DIALECTS
 def test_a_crash_while_older_files_are_packed_changes_nothing(dialect: Dialect) -> None:
     def restart(disk: SimDisk) -> PersistentQueue:
@@ -180,8 +143,6 @@ def test_a_crash_while_older_files_are_packed_changes_nothing(dialect: Dialect) 
 
     def prepare(disk: SimDisk) -> PersistentQueue:
         """Returns a queue in read-behind; the next thing that is done packs."""
-        disk.make_directory(FOLDER)
-        disk.sync_directory("/")
         queue = restart(disk)
         for number in range(20):
             assert queue.add(b"%04d" % number * 50)
@@ -201,31 +162,33 @@ def test_a_crash_while_older_files_are_packed_changes_nothing(dialect: Dialect) 
 
 
 def test_a_crash_at_any_step_of_any_work_keeps_what_was_acknowledged() -> None:
-    given = {"maxMemorySize": 300, "maxJournalSize": 900, "defaultJournalSize": 500}
-    config = configs.read({"default": given})
-    call = 0
-    while True:
-        call += 1
+    sizes = {"maxMemorySize": 300, "maxJournalSize": 900, "defaultJournalSize": 500}
+    config = configs.read({"default": sizes})
+    for call in range(1, 1000):
         disk = SimDisk(call)
         disk.crash_after(call)
         allowed: list[list[bytes]] = [[]]
         try:
-            work(disk, config, allowed)
+            use(Collection(disk, FOLDER, config, SimClock()), allowed)
         except SimCrash:
             disk.process_crash()
         else:
-            break
+            assert disk.names(FOLDER) == [QUEUE]
+            assert call > 250
+            return
         queues = Collection(disk, FOLDER, config, SimClock())
         assert queues.alerts() == []
-        found = drained_all(queues)
-        assert found in allowed
+        assert taken(queues) in allowed
         queues.close()
-    assert call > 250
+    raise AssertionError("it never ends")
 
 
-def work(disk: SimDisk, config: configs.Configuration, allowed: list[list[bytes]]) -> None:
+def taken(queues: Collection) -> list[bytes]:
+    return [bytes(one.data) for one in iter(lambda: queues.remove(QUEUE), None)]
+
+
+def use(queues: Collection, allowed: list[list[bytes]]) -> None:
     """Uses a queue; `allowed` is what may be in it, at any moment."""
-    queues = Collection(disk, FOLDER, config, SimClock())
     model: list[bytes] = []
     for number in range(60):
         data = b"%03d" % number * 15
@@ -246,48 +209,23 @@ def work(disk: SimDisk, config: configs.Configuration, allowed: list[list[bytes]
         del model[0]
     allowed[:] = [[]]
     queues.close()
-    assert disk.names(FOLDER) == [QUEUE]
 
 
-def test_a_full_disk_refuses_an_item_and_keeps_the_others() -> None:
-    disk = SimDisk()
-    disk.make_directory(FOLDER)
+def test_a_full_disk_refuses_an_item_and_a_failed_sync_ends_all_writing() -> None:
+    disk = made_disk()
     queue = make(disk, Dialect.V24)
     assert queue.add(b"first")
     disk.capacity = disk.used_bytes() + 10
     with pytest.raises(OSError, match="No space"):
         queue.add(b"second")
-    assert queue.stats()["items"] == 1
-    assert state_of(disk) == ([b"first"], {})
+    assert on_disk(disk) == ([b"first"], {})
     with pytest.raises(OSError, match="No space"):
         queue.rewrite()
     disk.capacity = None
     assert queue.add(b"third")
-    assert state_of(disk) == ([b"first", b"third"], {})
-
-
-def test_a_failed_sync_ends_all_writing() -> None:
-    disk = SimDisk()
-    disk.make_directory(FOLDER)
-    queue = make(disk, Dialect.V24)
-    assert queue.add(b"first")
-    disk.errors = {len(disk.calls) + 2: errno.EIO}  # the first one is for the directory
+    assert on_disk(disk) == ([b"first", b"third"], {})
+    disk.errors = dict.fromkeys(range(len(disk.calls) + 1, len(disk.calls) + 3), errno.EIO)
     with pytest.raises(DurabilityError):
         queue.sync()
     with pytest.raises(DurabilityError):
-        queue.add(b"second")
-
-
-@pytest.mark.req("KJ-15")
-def test_what_a_crash_has_left_is_removed() -> None:
-    disk = SimDisk()
-    queue = filled(disk, Dialect.V24)
-    before = state_of(disk)
-    with contextlib.closing(disk.open(f"{FOLDER}/{QUEUE}~~961", create=True)) as file:
-        file.write(0, b"whatever")
-    disk.process_crash()
-    again = make(disk, Dialect.V24)
-    assert left_over(disk) == []
-    assert state_of(disk) == before
-    assert drained(again) == before
-    assert queue is not again
+        queue.add(b"fourth")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +19,9 @@ from fjord.kestrel.collection import RESERVE_BYTES
 from fjord.kestrel.serving import ServerOptions
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs
-from tests.unit.kestrel.serving_world import World, run
+from tests.unit.kestrel import serving_world
+from tests.unit.kestrel.serving_world import END, REFUSED, STORED, World, served
 
-END, STORED, REFUSED = b"END\r\n", b"STORED\r\n", b"SERVER_ERROR\r\n"
 DISK_MIB: Final = RESERVE_BYTES // limits.MIB + 40  # an empty journal of 16 MiB is erased
 COUNT: Final = 5000  # their removes take more than one block
 
@@ -38,15 +38,9 @@ def on_ext4(folder: Path) -> Iterator[Path]:
         yield disk.path
 
 
-DISKS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Path]]]] = {
-    "tmpfs": in_memory,
-    "ext4": on_ext4,
-}
-
-
-@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.loop)])
+@pytest.fixture(params=[in_memory, pytest.param(on_ext4, marks=pytest.mark.loop)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    with DISKS[request.param](tmp_path) as path:
+    with request.param(tmp_path) as path:
         yield path
 
 
@@ -62,11 +56,11 @@ def fill(disk: Path) -> Path:
 
 
 def put(data: bytes) -> bytes:
-    return b"set q 0 0 %d\r\n%b\r\n" % (len(data), data)
+    return serving_world.put(b"q", data)
 
 
 def value(data: bytes) -> bytes:
-    return b"VALUE q 0 %d\r\n%b\r\nEND\r\n" % (len(data), data)
+    return serving_world.value(b"q", data)
 
 
 def numbered(number: int) -> bytes:
@@ -111,120 +105,42 @@ def test_items_are_taken_closed_and_given_back_from_a_disk_that_others_fill(disk
         expect(client, b"get q\r\n" * 3, value(numbered(COUNT - 1)) + value(b"late") + END)
 
 
-@pytest.mark.root
-def test_queue_that_has_filled_the_disk_can_be_emptied_and_filled_again(disk: Path) -> None:
-    item = bytes(100_000)
-    with serving(disk / "queues", "--exact") as server:
-        counts = []
-        for _ in range(2):
-            count = 0
-            with raw(server.port) as client:
-                while True:
-                    client.sendall(put(item))
-                    told = client.recv(len(REFUSED))
-                    if told != STORED:
-                        break
-                    count += 1
-            assert told == REFUSED
-            counts.append(count)
-            with raw(server.port) as client:
-                expect(
-                    client, b"get q/open\r\nget q/close\r\n" * count, (value(item) + END) * count
-                )
-                expect(client, b"get q\r\n", END)
-        assert min(counts) > 100
-        assert server.end(signal.SIGTERM) == 0
+@served()
+async def test_what_cannot_be_given_back_is_tried_again(world: World) -> None:
+    holder, client = await world.clients(2)
+    await client.put(b"q", b"a", b"b")
+    await holder.get(b"q/open", b"a")
+    world.disk.capacity = world.disk.used_bytes()
+    await client.check(b"get q/t=60000\r\n", REFUSED)  # also a get needs a byte
+    await holder.close()
+    await world.until(lambda: len(world.server.orphans) == 1)
+    assert world.collection.stats("q")["open_transactions"] == 1
+    world.disk.capacity = None
+    await world.until(lambda: not world.server.orphans)
+    await (await world.client()).get(b"q", b"a", b"b")
 
 
-@pytest.mark.root
-def test_server_outlives_a_disk_without_a_single_byte(disk: Path) -> None:
-    count = 3 * 4096  # removes, of which a block has 4096
-    with serving(disk / "queues", "--exact") as server, raw(server.port) as client:
-        for number in range(count):
-            client.sendall(put(numbered(number)))
-        expect(client, b"", STORED * count)
-        with raw(server.port) as holder:
-            expect(holder, b"get q/open\r\n", value(numbered(0)))
-            taken = take_all_that_goes(server.port, disk)
-            check_refused(server.port)
-        # The holder is gone, and what it had open can not be given back yet.
-        fill(disk).unlink()
-        expect(client, put(b"late"), STORED)
-        left = [numbered(0), *map(numbered, range(taken + 1, count)), b"late"]
-        assert sorted(take(client, len(left))) == left
-        assert server.end(signal.SIGTERM) == 0
+@served()
+async def test_close_that_finds_no_space_gives_the_item_back(world: World) -> None:
+    holder, client = await world.clients(2)
+    await client.put(b"q", b"a")
+    await holder.get(b"q/open", b"a")
+    world.disk.capacity = world.disk.used_bytes()
+    await holder.check(b"get q/close\r\n", REFUSED)
+    await holder.expect_end()
+    world.disk.capacity = None
+    await client.get(b"q/t=60000", b"a")
 
 
-def take(client: socket.socket, count: int) -> list[bytes]:
-    """Takes items, also one that is given back only now."""
-    client.sendall(b"get q/t=60000\r\n" * count)
-    told = b""
-    while told.count(END) < count:
-        told += client.recv(65536)
-    return told.split(b"\r\n")[1::3]
-
-
-def take_all_that_goes(port: int, disk: Path) -> int:
-    """Takes items while somebody else takes all space; returns how many before one is refused."""
-    taken = 0
-    with raw(port) as client:
-        while True:
-            fill(disk)
-            client.sendall(b"get q\r\n" * 64)
-            told = b""
-            while told.count(END) < 64 and not told.endswith(REFUSED):
-                told += client.recv(65536)
-            numbers = range(taken + 1, taken + 1 + told.count(END))
-            taken += len(numbers)
-            expected = b"".join(value(numbered(one)) for one in numbers)
-            if told != expected:
-                assert told == expected + REFUSED
-                return taken
-
-
-def test_what_cannot_be_given_back_is_tried_again() -> None:
-    async def test(world: World) -> None:
-        holder, client = await world.client(), await world.client()
-        await client.check(put(b"a") + put(b"b"), STORED * 2)
-        await holder.check(b"get q/open\r\n", value(b"a"))
-        world.disk.capacity = world.disk.used_bytes()
-        await client.send(b"get q/t=60000\r\n")
-        await client.expect(REFUSED)  # also a get needs a byte
-        await holder.close()
-        await world.until(lambda: len(world.server.orphans) == 1)
-        assert world.collection.stats("q")["open_transactions"] == 1
-        world.disk.capacity = None
-        await world.until(lambda: not world.server.orphans)
-        other = await world.client()
-        await other.check(b"get q\r\nget q\r\n", value(b"a") + value(b"b"))
-
-    run(test)
-
-
-def test_close_that_finds_no_space_gives_the_item_back() -> None:
-    async def test(world: World) -> None:
-        holder, client = await world.client(), await world.client()
-        await client.check(put(b"a"), STORED)
-        await holder.check(b"get q/open\r\n", value(b"a"))
-        world.disk.capacity = world.disk.used_bytes()
-        await holder.check(b"get q/close\r\n", REFUSED)
-        await holder.expect_end()
-        world.disk.capacity = None
-        await client.check(b"get q/t=60000\r\n", value(b"a"))
-
-    run(test)
-
-
-def test_sweep_outlives_a_full_disk() -> None:
-    async def test(world: World) -> None:
-        client = await world.client()
-        await client.check(put(b"b"), STORED)
-        await world.backend.add("old", b"a", 1)
-        world.disk.capacity = world.disk.used_bytes()
-        before = len(world.disk.calls)
-        await world.until(lambda: "write" in world.disk.calls[before:])
-        await client.check(b"get q/peek\r\n", value(b"b"))
-        world.disk.capacity = None
-        await client.check(b"get expired/t=60000\r\n", b"VALUE expired 0 1\r\na\r\nEND\r\n")
-
-    run(test, ServerOptions(is_exact=True, sweep_ms=10))
+@served(ServerOptions(is_exact=True, sweep_ms=10))
+async def test_sweep_outlives_a_full_disk(world: World) -> None:
+    client = await world.client()
+    await client.put(b"q", b"b")
+    await world.backend.add("old", b"a", 1)
+    world.disk.capacity = world.disk.used_bytes()
+    before = len(world.disk.calls)
+    await world.until(lambda: "write" in world.disk.calls[before:])
+    await client.get(b"q/peek", b"b")
+    world.disk.capacity = None
+    told = serving_world.value(b"expired", b"a")
+    await client.check(b"get expired/t=60000\r\n", told)

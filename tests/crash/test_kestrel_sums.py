@@ -1,4 +1,4 @@
-"""Sums of Kestrel's files: a changed byte is told, and nothing else is, whatever was cut short."""
+"""Sums of Kestrel's files: a changed byte or a missing file is told, and nothing else is."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fjord.kestrel import codec, exporting, inspect, reading
-from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.journal import Journal
+from fjord.kestrel import exporting, reading
+from fjord.kestrel.codec import remove
 from fjord.kestrel.queue import PersistentQueue
-from fjord.testing import SimClock, SimDisk
+from fjord.testing import SimDisk
 from fjord.testing.disk import SimCrash
-from tests.unit.kestrel.vectors import ADD_MS, encoded
+from tests.unit.kestrel.directory import (
+    FOLDER,
+    QUEUE,
+    files,
+    journal_of,
+    made_disk,
+    opened,
+    put,
+    told,
+)
+from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
-FOLDER, QUEUE = "/kestrel", "cars"
 SEEDS = range(2)
-ITEM = encoded(codec.addx(b"of somebody else", add_ms=ADD_MS))
+SUMS = f"{FOLDER}/{QUEUE}~~sums"
+ITEM = encoded(item(b"of somebody else"))
 
 
 class ReusingDisk(SimDisk):
@@ -27,18 +36,12 @@ class ReusingDisk(SimDisk):
         return "same" if super().identity(path) else None
 
 
-def made_disk(seed: int = 0, kind: type[SimDisk] = SimDisk) -> SimDisk:
-    disk = kind(seed)
-    disk.make_directory(FOLDER)
-    disk.sync_directory("/")
-    return disk
-
-
 def make(disk: SimDisk) -> PersistentQueue:
-    clock = SimClock()
-    config = QueueConfig(max_memory_size=1 << 20, max_journal_size=1 << 30)
-    journal = Journal(disk, FOLDER, QUEUE, now_ms=lambda: clock.wall_us() // 1000)
-    return PersistentQueue(QUEUE, config, clock, journal)
+    return opened(disk, max_memory_size=1 << 20, max_journal_size=1 << 30)
+
+
+def alerts(disk: SimDisk) -> list[str]:
+    return make(disk).alerts
 
 
 def adds(queue: PersistentQueue, count: int, size: int = 9) -> None:
@@ -47,7 +50,12 @@ def adds(queue: PersistentQueue, count: int, size: int = 9) -> None:
         queue.sync()
 
 
-def closed(disk: SimDisk) -> None:
+def rotated(queue: PersistentQueue, count: int) -> None:
+    adds(queue, count)
+    queue._rotate()
+
+
+def closed(disk: SimDisk) -> SimDisk:
     """Makes a queue of two older files and a current one, and ends."""
     queue = make(disk)
     for _ in range(2):
@@ -57,129 +65,144 @@ def closed(disk: SimDisk) -> None:
     adds(queue, 2)
     assert queue.remove()
     queue.close()
+    return disk
 
 
-def files(disk: SimDisk) -> dict[str, bytes]:
-    found = {}
-    kept = [f"~~corrupt/{name}" for name in disk.names(f"{FOLDER}/~~corrupt")]
-    for name in [*disk.names(FOLDER), *kept]:
-        if name == "~~corrupt":
-            continue
-        with contextlib.closing(disk.open(f"{FOLDER}/{name}")) as file:
-            found[name] = file.read(0, file.size())
-    return found
+def older(disk: SimDisk) -> list[str]:
+    """Returns the names of older files, the oldest first."""
+    return sorted(name for name in disk.names(FOLDER) if "." in name)
 
 
-def put(disk: SimDisk, name: str, data: bytes) -> None:
+def replace(disk: SimDisk, name: str, data: bytes) -> None:
     """Puts a new file in the place of another."""
-    with contextlib.closing(disk.open(f"{FOLDER}/{name}.tmp", writable=True, create=True)) as file:
-        file.write(0, data)
+    put(disk, f"{name}.tmp", data)
     disk.rename(f"{FOLDER}/{name}.tmp", f"{FOLDER}/{name}")
 
 
-def copied(disk: SimDisk) -> SimDisk:
+def copied(disk: SimDisk, *, sums: bool = True) -> SimDisk:
     copy = made_disk()
-    for name, data in files(disk).items():
-        if "/" not in name:
-            put(copy, name, data)
+    for name in disk.names(FOLDER):
+        if name != "~~corrupt" and (sums or name != f"{QUEUE}~~sums"):
+            with contextlib.closing(disk.open(f"{FOLDER}/{name}")) as file:
+                replace(copy, name, file.read(0, file.size()))
     return copy
 
 
-def told(disk: SimDisk) -> list[str]:
-    """Returns the names of files that a reader says are damaged or changed."""
-    (report,) = inspect.verify([reading.survey(disk, FOLDER, QUEUE)])
-    return [one.path.rpartition("/")[2] for one in report.files if one.is_damaged]
+def crashes(
+    begin: Callable[[SimDisk], object],
+    work: Callable[[SimDisk], object],
+    kind: type[SimDisk] = SimDisk,
+) -> Iterator[SimDisk]:
+    """Yields the disk of a work that was cut at each of its calls."""
+    for call in range(1, 1000):
+        for seed in SEEDS:
+            disk = made_disk(seed + 2 * call, kind)
+            begin(disk)
+            disk.crash_after(call)
+            try:
+                work(disk)
+            except SimCrash:
+                yield disk
+            else:
+                assert call > 5
+                return
+    raise AssertionError("it never ends")
 
 
 # -- what is changed is told ----------------------------------------------------------------------
 
 
-def of_a_journal(disk: SimDisk) -> Iterator[tuple[str, int]]:
-    """Yields every byte of every file of the queue."""
-    for name, data in files(disk).items():
-        if name != f"{QUEUE}~~sums":
-            for at in range(len(data)):
-                yield name, at
-
-
 @pytest.mark.parametrize("bit", [0, 7])
 def test_every_changed_byte_is_told_and_nothing_is_lost(bit: int) -> None:
-    disk = made_disk()
-    closed(disk)
+    disk = closed(made_disk())
     assert told(disk) == []
-    count = 0
-    for name, at in of_a_journal(disk):
-        for changed in (disk, copied(disk)):
-            changed.flip_bit(f"{FOLDER}/{name}", at, bit)
-            assert told(changed) == [name]
-            bytes_before = sum(map(len, files(changed).values()))
-            if changed is disk:
+    whole = files(disk)
+    assert sum(map(len, whole.values())) > 150
+    for name, data in whole.items():
+        for at in range(len(data)):
+            for changed in (disk, copied(disk)):
                 changed.flip_bit(f"{FOLDER}/{name}", at, bit)
-                continue
-            (alert,) = make(changed).alerts
-            assert f"{FOLDER}/{name}" in alert
-            sizes = {one: len(data) for one, data in files(changed).items()}
-            assert sum(sizes.values()) + 100 >= bytes_before  # sums may be gone
-            assert sizes[name] + sizes.get(f"~~corrupt/{name}", 0) == len(files(disk)[name])
-            count += 1
-    assert count > 150
+                assert told(changed) == [name]
+                if changed is disk:
+                    disk.flip_bit(f"{FOLDER}/{name}", at, bit)
+                    continue
+                (alert,) = alerts(changed)
+                assert f"{FOLDER}/{name}" in alert
+                sizes = {one: len(data) for one, data in files(changed).items()}
+                assert sizes[name] + sizes.pop(f"~~corrupt/{name}", 0) == len(data)
+                assert sizes.keys() == whole.keys()
 
 
-def test_a_changed_file_is_told_again_until_it_is_replaced() -> None:
-    disk = made_disk()
-    closed(disk)
-    before = files(disk)
-    disk.flip_bit(f"{FOLDER}/{QUEUE}", len(before[QUEUE]) - 2)  # within an item
-    for _ in range(2):
-        queue = make(disk)
-        assert len(queue.alerts) == 1
-        adds(queue, 1)
-        queue.close()
-        assert told(disk) == [QUEUE]
-    queue = make(disk)
-    queue._rotate()
-    queue.close()
-    changed = told(disk)
-    assert len(changed) == 1
-    assert changed[0] not in before
-    assert len(make(disk).alerts) == 1
-    make(disk).pack()
-    assert told(disk) == []
-    assert make(disk).alerts == []
-
-
-@pytest.mark.parametrize("name", [QUEUE, "older"])
-def test_lost_bytes_are_told_even_where_an_op_ends(name: str) -> None:
-    disk = made_disk()
-    closed(disk)
-    name = next(one for one in files(disk) if "." in one) if name == "older" else name
+@pytest.mark.parametrize("at", [0, -1])
+def test_lost_bytes_are_told_even_where_an_op_ends(at: int) -> None:
+    disk = closed(made_disk())
+    name = [QUEUE, *older(disk)][at]
     with contextlib.closing(disk.open(f"{FOLDER}/{name}", writable=True)) as file:
         file.truncate(30)  # behind the first item
     assert told(disk) == [name]
-    assert len(make(disk).alerts) == 1
+    assert len(alerts(disk)) == 1
 
 
-def test_an_older_file_is_summed_before_it_is_closed() -> None:
+def test_files_are_held_to_sums_before_the_queue_is_closed() -> None:
     disk = made_disk()
     queue = make(disk)
-    adds(queue, 3)
-    queue._rotate()
+    rotated(queue, 3)
     adds(queue, 1)
     disk.power_cut()
-    older = next(one for one in files(disk) if "." in one)
-    disk.flip_bit(f"{FOLDER}/{older}", 23)
-    assert told(disk) == [older]
-
-
-def test_the_front_of_a_file_that_goes_on_is_held_to_its_sum() -> None:
-    disk = made_disk()
-    closed(disk)
+    (name,) = older(disk)
+    disk.flip_bit(f"{FOLDER}/{name}", 23)
+    assert told(disk) == [name]
+    disk = closed(made_disk())
     size = len(files(disk)[QUEUE])
-    adds(make(disk), 3)
+    adds(make(disk), 3)  # the front of a file that goes on is held to its sum
     disk.power_cut()
     assert told(disk) == []
     disk.flip_bit(f"{FOLDER}/{QUEUE}", size - 2)
     assert told(disk) == [QUEUE]
+
+
+# -- missing files --------------------------------------------------------------------------------
+
+
+def without(disk: SimDisk, at: int) -> str:
+    """Makes a queue of four older files, and removes one of them; returns its name."""
+    closed(closed(disk))
+    lost = older(disk)[at]
+    disk.remove(f"{FOLDER}/{lost}")
+    disk.sync_directory(FOLDER)
+    return lost
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_missing_file_is_told_again_until_others_take_its_place(at: int) -> None:
+    disk = made_disk()
+    lost = without(disk, at)
+    for _ in range(2):
+        queue = make(disk)
+        (alert,) = queue.alerts
+        assert alert.startswith(f"{FOLDER}/{lost} is missing: it had ")
+        rotated(queue, 1)
+        adds(queue, 1)
+        queue.close()
+        assert told(disk) == [lost]
+    make(disk).pack()
+    assert told(disk) == alerts(disk) == []
+
+
+@pytest.mark.parametrize("at", [1, 3])
+def test_no_crash_takes_a_missing_file_for_another(at: int) -> None:
+    lost = without(made_disk(), at)
+
+    def work(disk: SimDisk) -> None:
+        queue = make(disk)
+        rotated(queue, 1)
+        queue.close()
+
+    for disk in crashes(lambda disk: without(disk, at), work):
+        disk.power_cut()
+        assert told(disk) == [lost]
+        (alert,) = alerts(disk)
+        assert f"{FOLDER}/{lost} is missing" in alert
 
 
 # -- and nothing else is --------------------------------------------------------------------------
@@ -188,23 +211,20 @@ def test_the_front_of_a_file_that_goes_on_is_held_to_its_sum() -> None:
 def lives(disk: SimDisk) -> None:
     """Uses a queue in all ways that change files, over several starts."""
     queue = make(disk)
-    adds(queue, 3)
-    queue._rotate()
+    rotated(queue, 3)
     adds(queue, 3)
     queue.close()
     queue = make(disk)
     assert queue.remove(opens=True)
     queue.sync()
-    adds(queue, 1)
-    queue._rotate()
+    rotated(queue, 1)
     assert queue._journal is not None
-    queue._journal.pack(queue._journal.segments[1], [codec.addx(b"packed", add_ms=ADD_MS)])
+    queue._journal.pack(queue._journal.segments[1], [item(b"packed")])
     queue.sync()
     queue.close()
     queue = make(disk)
     queue.rewrite()
-    adds(queue, 1)
-    queue._rotate()
+    rotated(queue, 1)
     queue.close()
     make(disk).delete()
     queue = make(disk)
@@ -217,107 +237,54 @@ def started(disk: SimDisk) -> PersistentQueue:
 
     A power cut may leave garbage behind what was synced, and that may be damage.
     """
-    bare = copied(disk)
-    if bare.exists(f"{FOLDER}/{QUEUE}~~sums"):
-        bare.remove(f"{FOLDER}/{QUEUE}~~sums")
+    bare = copied(disk, sums=False)
     assert told(disk) == told(bare)
     queue = make(disk)
-    assert queue.alerts == make(bare).alerts
+    assert queue.alerts == alerts(bare)
     assert told(disk) == []
     return queue
-
-
-def check_no_alerts(disk: SimDisk, cut: Callable[[SimDisk], None]) -> None:
-    """Starts again and again, and writes more than any sum tells of."""
-    for _ in range(2):
-        cut(disk)
-        adds(started(disk), 2, size=200)
-    disk.process_crash()
-    started(disk).close()
-    disk.power_cut()
-    assert told(disk) == []
-    assert reading.CURRENT in reading.read_sums(disk, FOLDER, QUEUE)
 
 
 @pytest.mark.parametrize("kind", [SimDisk, ReusingDisk])
 @pytest.mark.parametrize("cut", [SimDisk.power_cut, SimDisk.process_crash])
 def test_a_crash_anywhere_is_no_alert(cut: Callable[[SimDisk], None], kind: type[SimDisk]) -> None:
-    for call in range(1, 1000):
-        for seed in SEEDS:
-            disk = made_disk(seed, kind)
-            disk.crash_after(call)
-            try:
-                lives(disk)
-            except SimCrash:
-                check_no_alerts(disk, cut)
-            else:
-                assert call > 100
-                return
-    raise AssertionError("it never ends")
+    for disk in crashes(lambda disk: None, lives, kind):
+        for _ in range(2):
+            cut(disk)
+            adds(started(disk), 2, size=200)  # more than any sum tells of
+        disk.process_crash()
+        started(disk).close()
+        disk.power_cut()
+        assert told(disk) == []
+        assert reading.CURRENT in reading.read_sums(disk, FOLDER, QUEUE)
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_crash_while_a_queue_is_exported_is_no_alert(is_there: bool) -> None:
-    for call in range(1, 500):
-        disk = made_disk(call)
-        if is_there:
-            closed(disk)
-        disk.crash_after(call)
-        try:
-            exporting.write(
-                disk, FOLDER, QUEUE, [ITEM, ITEM], appends=True, now_ms=lambda: 1_700_000_000_000
-            )
-        except SimCrash:
-            disk.power_cut()
-            assert told(disk) == []
-            assert make(disk).alerts == []
-        else:
-            assert call > 5
-            return
-    raise AssertionError("it never ends")
+@pytest.mark.parametrize("begin", [lambda disk: None, closed])
+def test_a_crash_while_a_queue_is_exported_is_no_alert(begin: Callable[[SimDisk], object]) -> None:
+    def export(disk: SimDisk) -> None:
+        exporting.write(disk, FOLDER, QUEUE, [ITEM] * 2, appends=True, now_ms=lambda: 1 << 40)
+
+    for disk in crashes(begin, export):
+        disk.power_cut()
+        assert told(disk) == alerts(disk) == []
 
 
 def test_a_crash_while_damage_is_moved_away_leaves_no_wrong_sum() -> None:
-    for call in range(1, 100):
-        disk = made_disk(call)
-        closed(disk)
-        disk.flip_bit(f"{FOLDER}/{QUEUE}", 0, 6)  # no opcode
-        disk.crash_after(call)
-        try:
-            make(disk)
-        except SimCrash:
-            disk.power_cut()
-            assert told(disk) in ([QUEUE], [])
-            make(disk)
-            assert make(disk).alerts == []
-            assert told(disk) == []
-            assert f"~~corrupt/{QUEUE}" in files(disk)
-        else:
-            assert call > 5
-            return
-    raise AssertionError("it never ends")
+    def begin(disk: SimDisk) -> None:
+        closed(disk).flip_bit(f"{FOLDER}/{QUEUE}", 0, 6)  # no opcode
+
+    for disk in crashes(begin, make):
+        disk.power_cut()
+        assert told(disk) in ([QUEUE], [])
+        make(disk)
+        assert told(disk) == alerts(disk) == []
+        assert f"~~corrupt/{QUEUE}" in files(disk)
 
 
 def replaced_by_same_size(disk: SimDisk) -> None:
     disk.now_s += 1
     rest = len(files(disk)[QUEUE]) - len(ITEM)
-    put(disk, QUEUE, ITEM + encoded(codec.remove()) * rest)
-
-
-def replaced_by_shorter(disk: SimDisk) -> None:
-    put(disk, QUEUE, ITEM)
-
-
-def replaced_by_longer(disk: SimDisk) -> None:
-    put(disk, QUEUE, ITEM * 20)
-
-
-def emptied(disk: SimDisk) -> None:
-    put(disk, QUEUE, b"")
-
-
-def torn(disk: SimDisk) -> None:
-    put(disk, QUEUE, ITEM[:-1])
+    replace(disk, QUEUE, ITEM + encoded(remove()) * rest)
 
 
 def appended_to(disk: SimDisk) -> None:
@@ -325,15 +292,14 @@ def appended_to(disk: SimDisk) -> None:
         file.write(file.size(), ITEM)
 
 
-def rotated(disk: SimDisk) -> None:
+def rotated_by_another(disk: SimDisk) -> None:
     disk.rename(f"{FOLDER}/{QUEUE}", f"{FOLDER}/{QUEUE}.1700000000")
-    put(disk, QUEUE, ITEM * 9)
+    replace(disk, QUEUE, ITEM * 9)
 
 
 def older_removed(disk: SimDisk) -> None:
-    for name in disk.names(FOLDER):
-        if "." in name:
-            disk.remove(f"{FOLDER}/{name}")
+    for name in older(disk):
+        disk.remove(f"{FOLDER}/{name}")
 
 
 def removed(disk: SimDisk) -> None:
@@ -343,38 +309,33 @@ def removed(disk: SimDisk) -> None:
 
 def opened_by_kestrel(disk: SimDisk) -> None:
     """Kestrel 2 removes what is temporary, and may replace any file then."""
-    disk.remove(f"{FOLDER}/{QUEUE}~~sums")
+    disk.remove(SUMS)
     for name in disk.names(FOLDER):
-        put(disk, name, ITEM)
+        replace(disk, name, ITEM)
 
 
 def packed_halfway(disk: SimDisk) -> None:
     """Somebody has made a pack and not given it its name; what it replaces is gone."""
-    last = max(name for name in disk.names(FOLDER) if "." in name)
+    last = older(disk)[-1]
     older_removed(disk)
-    put(disk, f"{last}.pack", ITEM * 3)
-    put(disk, QUEUE, b"")
+    replace(disk, f"{last}.pack", ITEM * 3)
+    replace(disk, QUEUE, b"")
 
 
 @pytest.mark.parametrize(
     "act",
     [
-        replaced_by_same_size,
-        replaced_by_shorter,
-        replaced_by_longer,
-        emptied,
-        torn,
-        appended_to,
-        rotated,
-        older_removed,
-        removed,
-        opened_by_kestrel,
-        packed_halfway,
+        *(replaced_by_same_size, appended_to, rotated_by_another, older_removed, removed),
+        *(opened_by_kestrel, packed_halfway),
+        # Another file is shorter, longer, empty, or torn.
+        *(
+            lambda disk, data=data: replace(disk, QUEUE, data)
+            for data in (ITEM, ITEM * 20, b"", ITEM[:-1])
+        ),
     ],
 )
 def test_what_another_server_has_done_is_no_alert(act: Callable[[SimDisk], None]) -> None:
-    disk = made_disk()
-    closed(disk)
+    disk = closed(made_disk())
     act(disk)
     assert told(disk) == []
     queue = make(disk)
@@ -387,49 +348,19 @@ def test_what_another_server_has_done_is_no_alert(act: Callable[[SimDisk], None]
     assert told(disk) == []
 
 
-def test_a_file_that_is_made_anew_has_not_the_sum_of_one_that_was_removed() -> None:
-    disk = made_disk(kind=ReusingDisk)
-    closed(disk)
-    removed(disk)
-    adds(make(disk), 9)
-    disk.process_crash()
-    assert told(disk) == []
-    assert make(disk).alerts == []
-
-
 def test_a_clock_that_was_set_back_gives_no_file_the_sum_of_another() -> None:
     disk = made_disk()
-    now_ms = [1000]
-
-    def journal() -> tuple[Journal, int]:
-        made = Journal(disk, FOLDER, QUEUE, now_ms=lambda: now_ms[0])
-        count = sum(batch.op_count for _, batch in made.replay(ADD_MS))
-        assert made.alerts == []
-        made.begin()
-        return made, count
-
-    first, _ = journal()
-    first.append_bytes(ITEM)
-    first.rotate()
-    first.append_bytes(ITEM)
-    first.rewrite([])
-    now_ms[0] = 1000
-    first.append_bytes(ITEM * 3)
-    assert first.rotate().number == 1000
+    journal = journal_of(disk, lambda: 1000)
+    assert list(journal.replay(ADD_MS)) == []
+    journal.begin()
+    journal.append_bytes(ITEM)
+    journal.rotate()
+    journal.append_bytes(ITEM)
+    journal.rewrite([])
+    journal.append_bytes(ITEM * 3)
+    assert journal.rotate().number == 1000
     disk.process_crash()
     assert told(disk) == []
-    assert journal()[1] == 3
-
-
-def test_a_full_disk_has_no_sums_but_goes_on() -> None:
-    disk = made_disk()
-    queue = make(disk)
-    adds(queue, 3)
-    disk.capacity = disk.used_bytes()
-    queue._rotate()
-    assert reading.read_sums(disk, FOLDER, QUEUE) == {}
-    disk.capacity = None
-    adds(queue, 1)
-    queue.close()
-    assert len(reading.read_sums(disk, FOLDER, QUEUE)) == 2
-    assert told(disk) == []
+    again = journal_of(disk)
+    assert sum(batch.op_count for _, batch in again.replay(ADD_MS)) == 3
+    assert again.alerts == []

@@ -14,40 +14,31 @@ from fjord.kestrel import codec, inspect, reading
 from fjord.kestrel.codec import Broken, Decoder, Placed
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.waiting import Waiting
-from fjord.testing import SimDisk
-from tests.unit.kestrel.vectors import ADD_MS, copied, encoded
+from tests.unit.kestrel.directory import QUEUE, journal_of, made_disk, put
+from tests.unit.kestrel.vectors import ADD_MS, copied, encoded, going_on, item, named
 
-FOLDER, QUEUE = "/kestrel", "cars"
 ITEM_BYTES_MAX = 60
 
 XIDS = st.sampled_from([1, 2, 3, -7, 0])
 TIMES = st.sampled_from([ADD_MS, ADD_MS + 1, 0, -1])
 SIZES = st.sampled_from([5, 0, 1, 20, ITEM_BYTES_MAX])
 DATA = st.builds(lambda size, fill: bytes((fill,)) * size, SIZES, st.integers(0, 255))
-TOO_LARGE = encoded(codec.addx(bytes(ITEM_BYTES_MAX + 1), add_ms=ADD_MS))
+TOO_LARGE = encoded(item(bytes(ITEM_BYTES_MAX + 1)))
 ADDX = st.builds(
     lambda data, ms, end: codec.addx(data, add_ms=ms, expiry_ms=end), DATA, TIMES, TIMES
 )
 FREQUENT = st.one_of(
-    ADDX,
-    ADDX,
-    ADDX,
+    *[ADDX] * 3,
     st.just(codec.remove()),
-    XIDS.map(codec.remove_tentative),
-    XIDS.map(codec.confirm_remove),
-    XIDS.map(codec.unremove),
-    XIDS.map(codec.save_xid),
+    *(XIDS.map(make) for make in (codec.remove_tentative, codec.confirm_remove)),
+    *(XIDS.map(make) for make in (codec.unremove, codec.save_xid)),
 )
+SECONDS = st.integers(0, 2**31 - 1)
 ANY = st.one_of(
     FREQUENT,
     FREQUENT,
-    st.builds(
-        lambda data, seconds: codec.add(data, expiry_ms=seconds * 1000),
-        DATA,
-        st.integers(0, 2**31 - 1),
-    ),
-    st.builds(lambda xid, data: codec.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
-    st.builds(lambda xid, data: codec.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),
+    st.builds(lambda data, s: codec.add(data, expiry_ms=s * 1000), DATA, SECONDS),
+    *(st.builds(make, XIDS, DATA) for make in (named, going_on)),
     st.builds(codec.state_dump, XIDS, st.integers(0, 3)),
 )
 RUNS = st.integers(0, 60).map(lambda count: encoded(codec.remove()) * count)
@@ -106,9 +97,7 @@ def plain(data: bytes) -> tuple[list[Placed], Broken | None]:
 
 
 @given(journals(), st.sampled_from([7, 1, 50, 200]), st.sampled_from([0, 20, 100]))
-def test_ops_of_batches_are_those_that_are_read_one_by_one(
-    data: bytes, step: int, batch_bytes: int
-) -> None:
+def test_batches_have_the_ops_read_one_by_one(data: bytes, step: int, batch_bytes: int) -> None:
     alone, many = (Decoder(item_bytes_max=ITEM_BYTES_MAX) for _ in range(2))
     found: list[Placed] = []
     batched: list[Placed] = []
@@ -186,13 +175,10 @@ def test_a_queue_that_is_opened_holds_what_its_ops_say(
 
 
 def begun(files: list[bytes], memory_bytes: int) -> tuple[Journal, Waiting]:
-    disk = SimDisk()
-    disk.make_directory(FOLDER)
+    disk = made_disk()
     for number, data in enumerate(files, start=1):
-        name = QUEUE if number == len(files) else f"{QUEUE}.{number}"
-        with contextlib.closing(disk.open(f"{FOLDER}/{name}", create=True)) as file:
-            file.write(0, data)
-    journal = Journal(disk, FOLDER, QUEUE, now_ms=lambda: 0, item_bytes_max=ITEM_BYTES_MAX)
+        put(disk, QUEUE if number == len(files) else f"{QUEUE}.{number}", data)
+    journal = journal_of(disk, item_bytes_max=ITEM_BYTES_MAX)
     return journal, Waiting(journal.files, memory_bytes, ADD_MS)
 
 

@@ -5,46 +5,23 @@ After every op the files are read as Kestrel reads them, and mean what is in mem
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import config as configs
-from fjord.kestrel import inspect, reading
-from fjord.kestrel.codec import Dialect, Item
+from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.inspect import ReplayState
 from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.directory import FOLDER, QUEUE, on_disk
 
-FOLDER, QUEUE = "/kestrel", "cars"
-
+VERBS = {"add": (0, 60), "adds": (1, 12), "remove": (1, 4), "open": (1, 3)}
+VERBS |= dict.fromkeys(("confirm", "unremove"), (0, 3))
+VERBS |= dict.fromkeys(("flush", "close", "crash"), (0, 0))
 WORK = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 60)),
-        st.tuples(st.just("adds"), st.integers(1, 12)),
-        st.tuples(st.just("remove"), st.integers(1, 4)),
-        st.tuples(st.just("open"), st.integers(1, 3)),
-        st.tuples(st.just("confirm"), st.integers(0, 3)),
-        st.tuples(st.just("unremove"), st.integers(0, 3)),
-        st.tuples(st.just("flush"), st.just(0)),
-        st.tuples(st.just("close"), st.just(0)),
-        st.tuples(st.just("crash"), st.just(0)),
-    ),
+    st.one_of([st.tuples(st.just(verb), st.integers(*some)) for verb, some in VERBS.items()]),
     max_size=60,
 )
-
-
-def on_disk(disk: SimDisk) -> ReplayState[Item]:
-    """Returns what a reader of the files finds."""
-    state = inspect.Whole()
-    found = reading.survey(disk, FOLDER, QUEUE)
-    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
-        state.apply(op)
-    assert [file.broken for file in found.files] == [None] * len(found.files)
-    assert (state.missed, state.displaced) == (0, 0)
-    return state
 
 
 class Twins:
@@ -52,15 +29,9 @@ class Twins:
 
     def __init__(self, dialect: Dialect, memory: int, journal: int, empty: int) -> None:
         self.disk, self.clock = SimDisk(), SimClock()
-        given = {
-            "maxMemorySize": memory,
-            "maxJournalSize": journal,
-            "defaultJournalSize": empty,
-            "minJournalCompactDelay": 0,
-            "dialect": dialect,
-        }
+        sizes = {"maxMemorySize": memory, "maxJournalSize": journal, "defaultJournalSize": empty}
+        given = {**sizes, "minJournalCompactDelay": 0, "dialect": dialect}
         self.config = configs.read({"default": given})
-        self.memory = memory
         self.waiting: list[bytes] = []
         self.open: dict[int, bytes] = {}
         self.count = 0
@@ -126,9 +97,7 @@ class Twins:
         return [*self.open, 4711][which % (len(self.open) + 1)]
 
     def check(self) -> None:
-        state = on_disk(self.disk)
-        assert [bytes(item.data) for item in state.queue] == self.waiting
-        assert {xid: bytes(item.data) for xid, item in state.open.items()} == self.open
+        assert on_disk(self.disk) == (self.waiting, self.open)
         stats = self.queues.stats(QUEUE)
         if stats:
             assert stats["items"] == len(self.waiting)
@@ -136,7 +105,7 @@ class Twins:
             assert stats["open_transactions"] == len(self.open)
 
 
-@pytest.mark.req("KJ-19")
+@pytest.mark.req("KJ-06", "KJ-08", "KJ-09", "KJ-19")
 @given(
     dialect=st.sampled_from(Dialect),
     memory=st.sampled_from([0, 40, 150, 10_000]),

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import inspect, names, reading
-from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.journal import Journal
-from fjord.kestrel.queue import PersistentQueue
-from fjord.testing import SimClock, SimDisk
+from fjord.kestrel import names, reading
+from fjord.testing import SimClock
+from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, opened, put, told
 
-FOLDER, QUEUE = "/kestrel", "cars"
-
+VERBS = {
+    "add": (0, 60),
+    "remove": (1, 4),
+    "open": (1, 3),
+    "kestrel_2": (0, 60),
+    "kestrel_1": (0, 60),
+}
+VERBS |= dict.fromkeys(("rotate", "rewrite", "close", "crash", "power_cut"), (0, 0))
 WORK = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 60)),
-        st.tuples(st.just("remove"), st.integers(1, 4)),
-        st.tuples(st.just("open"), st.integers(1, 3)),
-        st.tuples(st.just("rotate"), st.just(0)),
-        st.tuples(st.just("rewrite"), st.just(0)),
-        st.tuples(st.just("close"), st.just(0)),
-        st.tuples(st.just("crash"), st.just(0)),
-        st.tuples(st.just("power_cut"), st.just(0)),
-        st.tuples(st.just("kestrel_2"), st.integers(0, 60)),
-        st.tuples(st.just("kestrel_1"), st.integers(0, 60)),
-    ),
+    st.one_of([st.tuples(st.just(verb), st.integers(*some)) for verb, some in VERBS.items()]),
     max_size=40,
 )
 
@@ -36,25 +29,15 @@ class World:
     """A queue, and those who use its directory."""
 
     def __init__(self, memory: int, journal: int) -> None:
-        self.disk, self.clock = SimDisk(), SimClock()
-        self.disk.make_directory(FOLDER)
-        self.disk.sync_directory("/")
-        self.config = QueueConfig(
-            max_memory_size=memory,
-            max_journal_size=journal,
-            default_journal_size=300,
-            min_journal_compact_delay_ms=0,
-        )
+        self.disk, self.clock = made_disk(), SimClock()
+        self.config = {"max_memory_size": memory, "max_journal_size": journal}
         self.start()
 
     def start(self) -> None:
-        journal = Journal(self.disk, FOLDER, QUEUE, now_ms=lambda: self.clock.wall_us() // 1000)
-        self.queue = PersistentQueue(QUEUE, self.config, self.clock, journal)
+        sizes: dict[str, Any] = {**self.config, "default_journal_size": 300}
+        sizes["min_journal_compact_delay_ms"] = 0
+        self.queue = opened(self.disk, self.clock, **sizes)
         assert self.queue.alerts == []
-
-    def told(self) -> list[str]:
-        (report,) = inspect.verify([reading.survey(self.disk, FOLDER, QUEUE)])
-        return [one.path for one in report.files if one.is_damaged]
 
     def do_add(self, size: int) -> None:
         assert self.queue.add(b"x" * size)
@@ -108,9 +91,7 @@ class World:
 
     def write(self, name: str, size: int) -> None:
         """Makes a file of removes: they mean nothing to an empty queue."""
-        with contextlib.closing(self.disk.open(f"{FOLDER}/{name}", create=True)) as file:
-            file.write(0, b"\x01" * size)
-            file.sync()
+        put(self.disk, name, b"\x01" * size)
 
     def check_all_summed(self) -> None:
         known = reading.read_sums(self.disk, FOLDER, QUEUE)
@@ -128,17 +109,13 @@ class World:
     place=st.tuples(st.integers(0, 2**32), st.integers(0, 2**32), st.integers(0, 7)),
 )
 def test_sums_are_true_and_every_flip_is_told(
-    memory: int,
-    journal: int,
-    work: list[tuple[str, int]],
-    is_closed: bool,
-    place: tuple[int, int, int],
+    memory: int, journal: int, work: list[tuple[str, int]], is_closed: bool, place: tuple[int, ...]
 ) -> None:
     world = World(memory, journal)
     for verb, number in work:
         getattr(world, "do_" + verb)(number)
         world.clock.advance(0.001)
-        assert world.told() == []
+        assert told(world.disk) == []
     if is_closed:
         world.queue.close()
     known = reading.read_sums(world.disk, FOLDER, QUEUE)
@@ -149,4 +126,4 @@ def test_sums_are_true_and_every_flip_is_told(
     if held:
         path, summed = held[which % len(held)]
         world.disk.flip_bit(path, at % summed.size, bit)
-        assert world.told() == [path]
+        assert told(world.disk) == [path.rpartition("/")[2]]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from fjord.clock import SystemClock
 from fjord.kestrel import config as configuration
@@ -15,6 +16,16 @@ from fjord.kestrel.serving import Server, ServerOptions
 from fjord.testing import SimDisk
 
 SECONDS_MAX = 60
+STORED, END, REFUSED = b"STORED\r\n", b"END\r\n", b"SERVER_ERROR\r\n"
+EXACT = ServerOptions(is_exact=True)
+
+
+def put(queue: bytes, data: bytes) -> bytes:
+    return b"set %b 0 0 %d\r\n%b\r\n" % (queue, len(data), data)
+
+
+def value(queue: bytes, data: bytes) -> bytes:
+    return b"VALUE %b 0 %d\r\n%b\r\nEND\r\n" % (queue, len(data), data)
 
 
 class Client:
@@ -22,14 +33,22 @@ class Client:
         self._reader = reader
         self.writer = writer
 
-    async def check(self, sent: bytes, expected: bytes, *, bytewise: bool = False) -> None:
-        await self.send(sent, bytewise=bytewise)
+    async def check(self, sent: bytes, expected: bytes) -> None:
+        await self.send(sent)
         await self.expect(expected)
 
-    async def send(self, sent: bytes, *, bytewise: bool = False) -> None:
-        for piece in [sent[at : at + 1] for at in range(len(sent))] if bytewise else [sent]:
-            self.writer.write(piece)
-            await self.writer.drain()
+    async def put(self, queue: bytes, *items: bytes) -> None:
+        for data in items:
+            await self.check(put(queue, data), STORED)
+
+    async def get(self, key: bytes, *items: bytes) -> None:
+        """Ensures that these are found under a key, and named without its options."""
+        for data in items:
+            await self.check(b"get %b\r\n" % key, value(key.partition(b"/")[0], data))
+
+    async def send(self, sent: bytes) -> None:
+        self.writer.write(sent)
+        await self.writer.drain()
 
     async def expect(self, expected: bytes) -> None:
         try:
@@ -40,6 +59,13 @@ class Client:
 
     async def until(self, ending: bytes) -> bytes:
         return await self._reader.readuntil(ending)
+
+    async def stats(self) -> dict[str, str]:
+        await self.send(b"stats\r\n")
+        lines = (await self.until(END)).decode().split("\r\n")[:-2]
+        words = [line.split(" ", 2) for line in lines]
+        assert {first for first, _, _ in words} == {"STAT"}
+        return {name: value for _, name, value in words}
 
     async def expect_end(self) -> None:
         with contextlib.suppress(ConnectionResetError):
@@ -52,18 +78,14 @@ class Client:
 
 
 class World:
-    def __init__(
-        self, options: ServerOptions, config: dict[str, object], reserve_bytes: int = 0
-    ) -> None:
+    def __init__(self, options: ServerOptions, config: dict[str, Any]) -> None:
         self.clock = SystemClock()
         self.disk = SimDisk()
         self.given = config  # what is read when the configuration is read again
         self.disk.make_directory("/queues")
         self.disk.sync_directory("/")
         read = configuration.read(config)
-        self.collection = Collection(
-            self.disk, "/queues", read, self.clock, reserve_bytes=reserve_bytes
-        )
+        self.collection = Collection(self.disk, "/queues", read, self.clock)
         self.backend = DirectoryBackend(
             self.collection, read, read_config=lambda: configuration.read(self.given)
         )
@@ -87,9 +109,25 @@ class World:
         self._clients.append(client)
         return client
 
+    async def clients(self, count: int) -> list[Client]:
+        return [await self.client() for _ in range(count)]
+
     async def waiting(self, queue: str, count: int = 1) -> None:
         """Returns when so many wait for a queue."""
         await self.until(lambda: len(self.backend._listening.get(queue, ())) == count)
+
+    async def waits(self, client: Client, key: bytes, count: int = 1) -> None:
+        """Lets a client wait for a queue, as so many do then."""
+        await client.send(b"get %b/t=60000\r\n" % key)
+        await self.waiting(key.decode().partition("/")[0], count)
+
+    async def connected(self, count: int) -> None:
+        await self.until(lambda: self.server.counts["curr_connections"] == count)
+
+    def left(self, queue: str = "q") -> list[bytes]:
+        """Returns what is in the directory, when the server has ended or lost its disk."""
+        again = Collection(self.disk, "/queues", None, self.clock)
+        return [bytes(item.data) for item in iter(lambda: again.remove(queue), None)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         while not holds():  # noqa: ASYNC110
@@ -117,17 +155,25 @@ SYNCED: dict[str, object] = {
 }
 
 
-def run(
-    test: Callable[[World], Awaitable[None]],
-    options: ServerOptions | None = None,
-    config: dict[str, object] | None = None,
-    reserve_bytes: int = 0,
-) -> None:
+Test = Callable[[World], Awaitable[None]]
+
+
+def served(
+    options: ServerOptions = EXACT, config: dict[str, Any] | None = None
+) -> Callable[[Test], Callable[[], None]]:
+    """Makes a test of what is to be done in a world of its own."""
+
+    def made(test: Test) -> Callable[[], None]:
+        return lambda: run(test, options, config)
+
+    return made
+
+
+def run(test: Test, options: ServerOptions = EXACT, config: dict[str, Any] | None = None) -> None:
     """Runs a test in a world of its own."""
 
     async def main() -> None:
-        given = SYNCED if config is None else config
-        world = World(options or ServerOptions(is_exact=True), given, reserve_bytes)
+        world = World(options, SYNCED if config is None else config)
         await world.start()
         async with asyncio.timeout(SECONDS_MAX):
             try:

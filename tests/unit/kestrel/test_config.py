@@ -1,104 +1,80 @@
-"""The configuration of queues: names of both Kestrels, what is built in, and who inherits."""
+"""The configuration: names of both Kestrels, what is built in, who inherits, and the status."""
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fjord import disk as disks
 from fjord.errors import UsageError
 from fjord.kestrel import config
 from fjord.kestrel.codec import Dialect
-from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.config import QueueConfig, ServerConfig, Standing, Status
+from fjord.testing import SimClock
+from tests.unit.kestrel.directory import made_disk, put
 
 
 def test_what_is_built_in_is_what_kestrel_has() -> None:
-    built_in = dataclasses.asdict(QueueConfig())
-    assert built_in == {
-        "max_items": 2**31 - 1,
-        "max_size": 2**63 - 1,
-        "max_item_size": 2**63 - 1,
-        "max_age_ms": None,
-        "default_journal_size": 16 * 1024 * 1024,
-        "max_memory_size": 128 * 1024 * 1024,
-        "max_journal_size": 1024 * 1024 * 1024,
+    mib = 1024 * 1024
+    numbers: dict[str, Any] = {
+        **dict.fromkeys(("max_items", "max_expire_sweep"), 2**31 - 1),
+        **dict.fromkeys(("max_size", "max_item_size"), 2**63 - 1),
+        "default_journal_size": 16 * mib,
+        "max_memory_size": 128 * mib,
+        "max_journal_size": 1024 * mib,
         "min_journal_compact_delay_ms": 60_000,
-        "discard_old_when_full": False,
-        "keep_journal": True,
-        "sync_journal_ms": None,
-        "expire_to_queue": None,
-        "max_expire_sweep": 2**31 - 1,
-        "fanout_only": False,
-        "max_queue_age_ms": None,
-        "enable_trace": False,
-        "disable_aggressive_rewrites": False,
-        "open_transaction_timeout_ms": None,
-        "white_list_client_id_for_dequeue": None,
-        "white_list_client_id_for_enqueue": None,
-        "dialect": Dialect.V24,
     }
+    assert QueueConfig() == QueueConfig(**numbers, keep_journal=True, dialect=Dialect.V24)
+    fields = dataclasses.asdict(QueueConfig())
+    assert len([one for one in fields.values() if not one]) == len(fields) - 10
+    settings, rest = config.read_server({"default": {}, "what": 1})
+    assert rest == {"default": {}, "what": 1}
+    assert dataclasses.astuple(settings) == (1, None, None, None, Status.UP, 0, None, None, ())
 
 
-def test_every_field_has_a_name_of_kestrel() -> None:
-    fields = {one.name for one in dataclasses.fields(QueueConfig)}
-    assert {field for field, _ in config._NAMES.values()} - {config._OVERFLOW} == fields
-
-
-def test_names_of_kestrel_2_are_read() -> None:
-    made = config.read(
-        {
-            "default": {"maxItems": 5, "maxAge": 1000, "syncJournal": "always"},
-            "queues": {"cars": {"keepJournal": False, "expireToQueue": "old", "maxAge": None}},
-        }
-    )
-    cars = made.of("cars")
-    assert (cars.max_items, cars.max_age_ms, cars.sync_journal_ms) == (5, None, 0)
-    assert (cars.keep_journal, cars.expire_to_queue) == (False, "old")
-    assert made.of("other").max_age_ms == 1000
-
-
-def test_names_of_kestrel_1_are_read_and_mean_what_they_meant() -> None:
-    made = config.changes(
-        {
-            "max_items": 5,
-            "max_age": 0,
-            "max_journal_size": 16_277_216,
-            "max_journal_overflow": 10,
-            "journal": "off",
-            "sync_journal": True,
-            "move_expired_to": "old",
-            "discard_old_when_full": "on",
-        }
-    )
-    assert made == {
-        "max_items": 5,
-        "max_age_ms": None,
-        "default_journal_size": 16_277_216,
-        "max_journal_size": 162_772_160,
-        "keep_journal": False,
-        "sync_journal_ms": 0,
-        "expire_to_queue": "old",
-        "discard_old_when_full": True,
-    }
-    assert config.changes({"max_journal_overflow": 2, "max_journal_size_absolute": 7}) == {
-        "max_journal_size": 7
-    }
+@pytest.mark.parametrize(
+    ("given", "changes"),
+    [
+        ({"max_items": 5, "max_age": 0}, {"max_items": 5, "max_age_ms": None}),
+        (
+            {"max_journal_size": 16_277_216, "max_journal_overflow": 10},
+            {"default_journal_size": 16_277_216, "max_journal_size": 162_772_160},
+        ),
+        ({"journal": "off", "sync_journal": True}, {"keep_journal": False, "sync_journal_ms": 0}),
+        (
+            {"move_expired_to": "old", "discard_old_when_full": "on"},
+            {"expire_to_queue": "old", "discard_old_when_full": True},
+        ),
+        (
+            {"max_journal_overflow": 2, "max_journal_size_absolute": 7},
+            {"max_journal_size": 7},
+        ),
+        ({"syncJournal": 100, "enableTrace": True}, {"sync_journal_ms": 100, "enable_trace": True}),
+        ({"syncJournal": "never"}, {"sync_journal_ms": None}),
+        ({"expireToQueue": ""}, {"expire_to_queue": None}),
+        ({"whiteListClientIdForDequeue": None}, {"white_list_client_id_for_dequeue": None}),
+        ({"whiteListClientIdForEnqueue": ["a"]}, {"white_list_client_id_for_enqueue": ("a",)}),
+    ],
+)
+def test_names_of_both_kestrels_are_read(
+    given: dict[str, object], changes: dict[str, object]
+) -> None:
+    assert config.changes(given) == changes
 
 
 def test_a_child_inherits_from_its_parent_and_that_one_from_the_default() -> None:
-    made = config.read(
-        {
-            "default": {"maxItems": 1, "maxSize": 1, "maxItemSize": 1},
-            "queues": {
-                "cars": {"maxSize": 2, "maxItemSize": 2, "fanoutOnly": True},
-                "cars+seo": {"maxItemSize": 3},
-            },
-        }
-    )
+    queues = {
+        "cars": {"maxSize": 2, "maxItemSize": 2, "fanoutOnly": True},
+        "cars+seo": {"maxItemSize": 3},
+    }
+    default = {"maxItems": 1, "maxSize": 1, "maxItemSize": 1}
+    made = config.read({"default": default, "queues": queues})
     child = made.of("cars+seo")
     assert (child.max_items, child.max_size, child.max_item_size) == (1, 2, 3)
-    assert made.of("cars").fanout_only
-    assert not child.fanout_only
+    assert (made.of("cars").fanout_only, child.fanout_only) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +82,6 @@ def test_a_child_inherits_from_its_parent_and_that_one_from_the_default() -> Non
     [
         ({"queue": {}}, "queue is no part"),
         ({"default": {"maxItem": 1}}, "no maxItem"),
-        ({"default": {"maxItems": -1}}, "maxItems is a number"),
         ({"default": {"maxItems": True}}, "maxItems is a number"),
         ({"queues": {"cars": {"maxItems": -1}}}, "^queue cars: maxItems is a number"),
         ({"queues": {"cars": 1}}, "^queue cars has names and values"),
@@ -127,14 +102,89 @@ def test_what_a_queue_cannot_have_is_refused(given: dict[str, object], message: 
         config.read(given)
 
 
-def test_switches_and_syncs() -> None:
-    made = config.changes({"syncJournal": 100, "enableTrace": True})
-    assert made == {"sync_journal_ms": 100, "enable_trace": True}
-    assert config.changes({"syncJournal": "never"}) == {"sync_journal_ms": None}
-    assert config.changes({"whiteListClientIdForDequeue": None, "expireToQueue": ""}) == {
-        "white_list_client_id_for_dequeue": None,
-        "expire_to_queue": None,
-    }
-    assert config.changes({"whiteListClientIdForEnqueue": ["a"]}) == {
-        "white_list_client_id_for_enqueue": ("a",)
-    }
+# -- of a server ----------------------------------------------------------------------------------
+
+
+def test_names_of_a_server_are_read() -> None:
+    given: dict[str, Any] = {"maxOpenTransactions": 100, "clientTimeout": None}
+    given |= {"expirationTimerFrequency": 1000}
+    given |= {"statusFile": "/run/status", "defaultStatus": "ReadOnly"}
+    given |= {"statusChangeGracePeriod": 0}
+    given |= {"connectionLimitRefuseWrites": 0, "connectionLimitRefuseReads": 7}
+    found = dataclasses.astuple(config.read_server(given)[0])
+    assert found == (100, None, 1000, "/run/status", Status.READONLY, 0, 0, 7, ())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        *(({"maxOpenTransactions": one}, "from 1 to") for one in (0, True)),
+        ({"statusChangeGracePeriod": -1}, "from 0 to"),
+        *(({"statusFile": one}, "whole path") for one in ("status", "/run/", 3)),
+        *(({"defaultStatus": one}, "up, readonly, quiescent") for one in ("down", 1)),
+    ],
+)
+def test_what_a_server_cannot_have_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        config.read_server(given)
+
+
+def test_what_changes_nothing_is_told_of() -> None:
+    settings, _ = config.read_server(dict.fromkeys(config._IGNORED, 1))
+    lists = {"q": {"whiteListClientIdForEnqueue": ["b"]}}
+    queues = config.read({"default": {"whiteListClientIdForDequeue": ["a"]}, "queues": lists})
+    told = config.warnings(settings, queues)
+    assert len(told) == len(config._IGNORED) + 2
+    assert "queuePath changes nothing: --dir says where the queues are" in told
+    assert told[-1].startswith("whiteListClientIdForEnqueue is not looked at")
+    assert config.warnings(ServerConfig(), config.Configuration()) == []
+
+
+def test_every_field_has_a_name_and_every_name_is_on_its_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
+    known = [*config._NAMES, *config._SERVER_NAMES, *config._IGNORED]
+    assert [name for name in known if f"`{name}`" not in page] == []
+    for settings, names in ((QueueConfig, config._NAMES), (ServerConfig, config._SERVER_NAMES)):
+        fields = {one.name for one in dataclasses.fields(settings)} - {"ignored"}
+        assert {field for field, _ in names.values()} - {config._OVERFLOW} == fields
+
+
+# -- the status -----------------------------------------------------------------------------------
+
+
+def test_a_stricter_status_is_told_at_once_and_enforced_after_the_grace_period() -> None:
+    clock = SimClock()
+    standing = Standing(clock, grace_us=5_000_000)
+    for change, seconds, told, enforced in (
+        (Status.QUIESCENT, 4, Status.QUIESCENT, Status.UP),
+        (Status.READONLY, 4, Status.READONLY, Status.UP),  # it replaces the one before
+        (None, 1, Status.READONLY, Status.READONLY),
+        (Status.UP, 0, Status.UP, Status.UP),
+        (Status.READONLY, 1, Status.READONLY, Status.UP),
+        (Status.UP, 10, Status.UP, Status.UP),
+    ):
+        if change is not None:
+            standing.change(change)
+        clock.advance(seconds)
+        assert (standing.told, standing.enforced) == (told, enforced)
+    standing = Standing(clock)
+    for one in (Status.QUIESCENT, Status.READONLY, Status.UP, Status.UP):
+        standing.change(one)
+        assert (standing.told, standing.enforced) == (one, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "word"),
+    [(Status.UP, "Up"), (Status.READONLY, "ReadOnly"), (Status.QUIESCENT, "Quiescent")],
+)
+def test_a_file_keeps_a_status_as_kestrel_writes_it(one: Status, word: str) -> None:
+    disk, path = made_disk(), "/kestrel/status"
+    assert config.read_status(disk, path) == (None, "")
+    config.write_status(disk, path, one)
+    disk.power_cut()
+    assert config.read_status(disk, path) == (one, word)
+    disks.replace_whole(disk, path, b" READONLY \n")
+    assert config.read_status(disk, path)[0] is Status.READONLY
+    put(disk, "status", b"Down\n" + bytes(1000))
+    found, shown = config.read_status(disk, path)
+    assert (found, shown[:4]) == (None, "Down")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import re
-import zlib
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,30 +10,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.commands import Append, Push
-from fjord.disk import LocalDisk
+from fjord.commands import Push
 from fjord.errors import UsageError
 from fjord.jobs import Priority
-from fjord.kestrel import codec, importing, inspect, reading
-from fjord.kestrel.codec import Dialect, Item, Op
-from fjord.kestrel.importing import Load, Tally
+from fjord.kestrel import importing
+from fjord.kestrel.codec import Item
+from fjord.kestrel.importing import Load
 from fjord.kinds import Kind
 from fjord.values import Type
 
 NOW_MS = 1_700_000_000_000
 NOW_US = NOW_MS * 1000
+TOO_LARGE = bytes(limits.VALUE_BYTES_MAX + 1)
 
 
 def item(data: bytes = b"x", *, add_ms: int = NOW_MS, expiry_ms: int = 0, xid: int = 0) -> Item:
     return Item(data, add_ms, expiry_ms, xid)
 
 
-def loaded(items: Sequence[Item], skip: int = 0) -> list[Load]:
+def loaded(*items: Item, skip: int = 0) -> list[Load]:
     return list(importing.loads(items, NOW_US, skip=skip))
 
 
-def pushed(load: Load, now_us: int = NOW_US) -> Push:
-    made = importing.command(load, load.live(now_us), "cars", Kind.JOBS, now_us)
+def pushed(load: Load) -> Push:
+    made = importing.command(load, load.live(NOW_US), "cars", Kind.JOBS, NOW_US)
     assert isinstance(made, Push)
     return made
 
@@ -45,54 +41,40 @@ def pushed(load: Load, now_us: int = NOW_US) -> Push:
 # -- how far an import is -------------------------------------------------------------------------
 
 
-def test_writer_is_that_of_the_directory_however_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "queues").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "queues")
-    name = importing.writer_of(str(tmp_path / "queues"), "cars", "cars", 7)
+    monkeypatch.chdir(tmp_path)
+    paths = (str(tmp_path / "queues"), str(tmp_path / "link"), "link/../queues/")
+    (name,) = {importing.writer_of(path, "cars", "cars", 7) for path in paths}
     assert name.startswith("kestrel:")
     assert len(name) <= limits.WRITER_BYTES_MAX
-    assert importing.writer_of(str(tmp_path / "link"), "cars", "cars", 7) == name
-    monkeypatch.chdir(tmp_path)
-    assert importing.writer_of("link/../queues/", "cars", "cars", 7) == name
 
 
-def test_writer_of_files_differs_with_all_that_it_is_of() -> None:
-    name = importing.files_writer_of("cars", "vans", 7, crc=8, size=9)
+def test_writers_differ_with_all_that_they_are_of(tmp_path: Path) -> None:
+    here, files_of = str(tmp_path), importing.files_writer_of
+    name = files_of("cars", "vans", 7, crc=8, size=9)
     assert name.startswith("kestrel-files:")
     assert len(name) <= limits.WRITER_BYTES_MAX
-    others = {
-        importing.files_writer_of("bikes", "vans", 7, crc=8, size=9),
-        importing.files_writer_of("cars", "bikes", 7, crc=8, size=9),
-        importing.files_writer_of("cars", "vans", 1, crc=8, size=9),
-        importing.files_writer_of("cars", "vans", 7, crc=1, size=9),
-        importing.files_writer_of("cars", "vans", 7, crc=8, size=1),
+    names = {
+        name,
+        files_of("bikes", "vans", 7, crc=8, size=9),
+        files_of("cars", "bikes", 7, crc=8, size=9),
+        files_of("cars", "vans", 1, crc=8, size=9),
+        files_of("cars", "vans", 7, crc=1, size=9),
+        files_of("cars", "vans", 7, crc=8, size=1),
+        *(importing.writer_of(one, "cars", "cars", 7) for one in (here, here + "/there")),
+        *(importing.writer_of(here, *one, 7) for one in (("bikes", "cars"), ("cars", "bikes"))),
+        *(importing.writer_of(here, "cars", "cars", *one) for one in ((8,), (7, 1))),
     }
-    assert len(others - {name}) == 5
+    assert len(names) == 12
 
 
 def test_what_is_done_is_what_either_writer_says_of_these_files() -> None:
-    at = importing.number_of(5, 3)
-    assert importing.done_of(importing.UNKNOWN, importing.UNKNOWN, 5) == 0
-    assert importing.done_of(at, importing.UNKNOWN, 5) == 3
-    assert importing.done_of(importing.UNKNOWN, 4, 5) == 4
-    assert importing.done_of(at, 4, 5) == 4
-    assert importing.done_of(at, 2, 5) == 3
+    at, unknown = importing.number_of(5, 3), importing.UNKNOWN
+    asked = [(unknown, unknown), (at, unknown), (unknown, 4), (at, 4), (at, 2)]
+    assert [importing.done_of(*one, 5) for one in asked] == [0, 3, 4, 4, 3]
     assert importing.done_of(at, 4, 6) is None
-
-
-def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
-    here, there = str(tmp_path), str(tmp_path / "there")
-    names = {
-        importing.writer_of(here, "cars", "cars", 7),
-        importing.writer_of(there, "cars", "cars", 7),
-        importing.writer_of(here, "bikes", "cars", 7),
-        importing.writer_of(here, "cars", "bikes", 7),
-        importing.writer_of(here, "cars", "cars", 8),
-        importing.writer_of(here, "cars", "cars", 7, 1),
-    }
-    assert len(names) == 6
 
 
 @given(crc=st.integers(0, 2**32 - 1), done=st.integers(1, 2**32 - 2))
@@ -100,8 +82,7 @@ def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None
     number = importing.number_of(crc, done)
     assert 0 < number < 2**63 - 1
     assert importing.done_by(number) == done
-    assert importing.is_same(number, crc)
-    assert not importing.is_same(number, crc ^ 1)
+    assert (importing.is_same(number, crc), importing.is_same(number, crc ^ 1)) == (True, False)
     assert importing.number_of(crc, done + 1) == number + 1
 
 
@@ -109,166 +90,77 @@ def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None
 
 
 def test_loads_have_so_many_items_or_so_many_bytes() -> None:
-    many = loaded([item()] * (2 * importing.ITEMS_MAX + 1))
-    assert [len(load.data) for load in many] == [importing.ITEMS_MAX, importing.ITEMS_MAX, 1]
-    assert [load.end for load in many] == [1000, 2000, 2001]
-    half = bytes(importing.BYTES_MAX // 2)
-    assert [len(load.data) for load in loaded([item(half)] * 5)] == [2, 2, 1]
-    assert loaded([]) == []
+    many = loaded(*[item()] * (2 * importing.ITEMS_MAX + 1))
+    assert [(len(load.data), load.end) for load in many] == [(1000, 1000), (1000, 2000), (1, 2001)]
+    half = item(bytes(importing.BYTES_MAX // 2))
+    assert [len(load.data) for load in loaded(*[half] * 5)] == [2, 2, 1]
+    assert loaded() == []
 
 
 def test_item_of_the_most_bytes_goes_alone_and_a_larger_one_is_left_out() -> None:
-    most = item(bytes(limits.VALUE_BYTES_MAX))
-    larger = item(bytes(limits.VALUE_BYTES_MAX + 1))
-    loads = loaded([item(), most, larger, item(b"y")])
-    assert [load.end for load in loads] == [1, 2, 4]
-    assert [load.too_large for load in loads] == [0, 0, 1]
+    loads = loaded(item(), item(TOO_LARGE[1:]), item(TOO_LARGE), item(b"y"))
+    assert [(load.end, load.too_large) for load in loads] == [(1, 0), (2, 0), (4, 1)]
     assert sum(load.done for load in loads) == 4
-
-
-def test_load_of_nothing_but_too_large_items_is_bounded() -> None:
-    larger = item(bytes(limits.VALUE_BYTES_MAX + 1))
-    loads = loaded([larger] * (importing.ITEMS_MAX + 1))
+    loads = loaded(*[item(TOO_LARGE)] * (importing.ITEMS_MAX + 1))
     assert [(load.too_large, load.data) for load in loads] == [(1000, []), (1, [])]
 
 
-@given(
-    sizes=st.lists(st.integers(0, 3), max_size=30),
-    skip=st.integers(0, 30),
-)
+@given(sizes=st.lists(st.integers(0, 3), max_size=30), skip=st.integers(0, 30))
 def test_loads_are_the_rest_of_the_queue_wherever_it_was_cut(sizes: list[int], skip: int) -> None:
     items = [item(bytes(size), add_ms=NOW_MS - at) for at, size in enumerate(sizes)]
     skip = min(skip, len(items))
-    rest = loaded(items, skip)
+    rest = loaded(*items, skip=skip)
     assert [one for load in rest for one in load.data] == [one.data for one in items[skip:]]
-    whole = [date for load in loaded(items) for date in load.dates_us]
+    whole = [date for load in loaded(*items) for date in load.dates_us]
     assert [date for load in rest for date in load.dates_us] == whole[skip:]
     assert [load.end for load in rest][-1:] == ([len(items)] if rest else [])
 
 
 def test_dates_never_go_back_and_are_not_to_come() -> None:
     added_ms = (NOW_MS - 5, NOW_MS - 9, NOW_MS - 2, NOW_MS + 10**9, NOW_MS - 1)
-    (load,) = loaded([item(add_ms=one) for one in added_ms])
+    items = [item(add_ms=one) for one in added_ms]
+    (load,) = loaded(*items)
     assert [date_us // 1000 - NOW_MS for date_us in load.dates_us] == [-5, -5, -2, 0, 0]
-    (old,) = loaded([item(add_ms=-1), item(add_ms=5)])
+    # Dates of pieces are those of the whole.
+    first = importing.dates(items[:2], importing.DATE_MS_MIN, NOW_MS)
+    assert first == [NOW_MS - 5] * 2
+    assert importing.dates(items[2:4], first[-1], NOW_MS) == [NOW_MS - 2, NOW_MS]
+    (old,) = loaded(item(add_ms=-1), item(add_ms=5))
     assert list(old.dates_us) == [limits.TIMESTAMP_US_MIN] * 2
+    assert importing.dates([item(add_ms=0)], NOW_MS - 9, NOW_MS) == [NOW_MS]  # of Starling
 
 
 # -- what is sent ---------------------------------------------------------------------------------
 
 
-def test_dates_of_pieces_are_those_of_the_whole() -> None:
-    items = [item(add_ms=add_ms) for add_ms in (5, NOW_MS - 9, 0, NOW_MS - 20, NOW_MS + 99)]
-    first = importing.dates(items[:2], importing.DATE_MS_MIN, NOW_MS)
-    assert first == [importing.DATE_MS_MIN, NOW_MS - 9]
-    assert importing.dates(items[2:3], first[-1], NOW_MS) == [NOW_MS]
-    assert importing.dates(items[3:4], first[-1], NOW_MS) == [NOW_MS - 9]
-    assert importing.dates(items, importing.DATE_MS_MIN, NOW_MS) == [*first, *[NOW_MS] * 3]
-
-
 def test_jobs_have_no_key_and_are_due_since_they_were_added() -> None:
-    (load,) = loaded([item(b"a", add_ms=NOW_MS - 3, xid=7), item(b"b", add_ms=NOW_MS - 2)])
+    (load,) = loaded(item(b"a", add_ms=NOW_MS - 3, xid=7), item(b"b", add_ms=NOW_MS - 2))
     push = pushed(load)
-    assert push.table == "cars"
-    assert push.values.rows() == [b"a", b"b"]
+    assert (push.table, push.relative, push.values.rows()) == ("cars", False, [b"a", b"b"])
     assert push.keys.rows() == push.domains.rows() == [b"", b""]
     assert push.types == bytes((Type.BUFFER,)) * 2
     assert push.priorities == bytes((Priority.DEFAULT,)) * 2
-    assert list(push.timestamps_us) == [NOW_US - 3000, NOW_US - 2000]
-    assert list(push.process_at_us) == list(push.timestamps_us)
-    assert not push.relative
+    dates = [NOW_US - 3000, NOW_US - 2000]
+    assert (list(push.timestamps_us), list(push.process_at_us)) == (dates, dates)
 
 
 def test_expired_items_are_left_out_and_others_expire_as_they_did() -> None:
-    (load,) = loaded(
-        [
-            item(b"expired", expiry_ms=NOW_MS),
-            item(b"soon", expiry_ms=NOW_MS + 1),
-            item(b"long ago", expiry_ms=-1),
-            item(b"never"),
-        ]
-    )
+    later_ms = (NOW_MS + 367 * 24 * 3600 * 1000, 2**63 - 1)  # than a job can expire
+    expiries_ms = (NOW_MS, NOW_MS + 1, -1, 0, *later_ms)
+    (load,) = loaded(*(item(b"%d" % ms, expiry_ms=ms) for ms in expiries_ms))
     push = pushed(load)
-    assert push.values.rows() == [b"soon", b"never"]
-    assert list(push.expires_at_us) == [NOW_US + 1000, 0]
-    assert list(load.live(NOW_US + 1000)) == [3]
-
-
-@pytest.mark.parametrize("expiry_ms", [NOW_MS + 367 * 24 * 3600 * 1000, 2**63 - 1])
-def test_expiry_later_than_a_job_can_have_is_none(expiry_ms: int) -> None:
-    (load,) = loaded([item(expiry_ms=expiry_ms)])
-    assert list(pushed(load).expires_at_us) == [0]
-
-
-def test_messages_are_values_alone() -> None:
-    (load,) = loaded([item(b"a"), item(b"b", expiry_ms=NOW_MS + 1), item(b"c", expiry_ms=1)])
-    append = importing.command(load, load.live(NOW_US), "cars", Kind.STREAM, NOW_US)
-    assert isinstance(append, Append)
-    assert append.table == "cars"
-    assert append.values.rows() == [b"a", b"b"]
-    assert append.keys.rows() == [b"", b""]
-    assert append.timestamps_us is None
-
-
-def test_tally_counts_what_would_become_of_items() -> None:
-    larger = item(bytes(limits.VALUE_BYTES_MAX + 1), expiry_ms=1)
-    found = tallied([item(), item(expiry_ms=NOW_MS), larger])
-    assert found == Tally(imported=1, expired=1, too_large=1)
-    assert found.plus(found) == (2, 2, 2)
-
-
-def test_a_queue_is_counted(tmp_path: Path) -> None:
-    large = bytes(limits.VALUE_BYTES_MAX + 1)
-    made = (
-        codec.addx(b"one", add_ms=NOW_MS),
-        codec.addx(b"over", add_ms=NOW_MS, expiry_ms=NOW_MS),
-        codec.addx(b"lives", add_ms=NOW_MS, expiry_ms=NOW_MS + 1),
-        codec.addx(large, add_ms=NOW_MS),
-        codec.remove_tentative(1),
-    )
-    path = tmp_path / "cars"
-    path.write_bytes(b"".join(codec.encode(op, Dialect.V24) for op in made))
-    with contextlib.closing(contents(tmp_path)) as found:
-        assert (found.count, found.open_count, found.bytes) == (4, 1, 12 + len(large))
-        assert (found.crc(), found.size) == (zlib.crc32(path.read_bytes()), path.stat().st_size)
-        assert tallied(found.items()) == Tally(2, 1, 1)
-
-
-@pytest.mark.parametrize(
-    "made",
-    [
-        (),
-        (codec.addx(b"over", add_ms=1, expiry_ms=1),),
-        (codec.addx(b"a", add_ms=1), codec.remove()),
-    ],
-)
-def test_nothing_is_imported_of_a_queue_of_which_nothing_lives(
-    tmp_path: Path, made: tuple[Op, ...]
-) -> None:
-    (tmp_path / "cars").write_bytes(b"".join(codec.encode(op, Dialect.V24) for op in made))
-    with contextlib.closing(contents(tmp_path)) as found:
-        assert tallied(found.items()).imported == 0
-
-
-def tallied(items: Iterable[Item]) -> Tally:
-    counts = [load.tally(len(load.live(NOW_US))) for load in importing.loads(items, NOW_US)]
-    return functools.reduce(Tally.plus, counts, Tally())
-
-
-def contents(directory: Path) -> inspect.Contents:
-    return inspect.Contents(reading.survey(LocalDisk(), str(directory), "cars"))
+    assert push.values.rows() == [b"%d" % ms for ms in (NOW_MS + 1, 0, *later_ms)]
+    assert list(push.expires_at_us) == [NOW_US + 1000, 0, 0, 0]
+    assert list(load.live(NOW_US + 1000)) == [3, 4, 5]
 
 
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
     tables_of = importing.tables_of
     assert tables_of(["cars", "trucks"], []) == {"cars": "cars", "trucks": "trucks"}
     assert tables_of(["cars+seo"], ["seo"]) == {"cars+seo": "seo"}
-    named = ["cars+seo=seo", "a=b=c"]  # the queue a=b, since no table has such a name
-    assert tables_of(["cars", "cars+seo", "a=b"], named) == {
-        "cars": "cars",
-        "cars+seo": "seo",
-        "a=b": "c",
-    }
+    # No table is named a=b, so that is a queue.
+    found = tables_of(["cars", "cars+seo", "a=b"], ["cars+seo=seo", "a=b=c"])
+    assert found == {"cars": "cars", "cars+seo": "seo", "a=b": "c"}
     assert tables_of([], []) == {}
 
 
@@ -286,8 +178,6 @@ def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
         (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),
     ],
 )
-def test_names_that_no_table_can_have_are_refused(
-    queues: list[str], named: list[str], told: str
-) -> None:
+def test_bad_names_of_tables_are_refused(queues: list[str], named: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
         importing.tables_of(queues, named)

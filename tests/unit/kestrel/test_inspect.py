@@ -1,4 +1,4 @@
-"""What is told of queues: counts, bytes, and where files are torn or damaged."""
+"""What is told of queues and handed out: counts, items in order, and where files are damaged."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import errno
 import os
 from pathlib import Path
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
+from fjord.errors import CorruptionError
 from fjord.kestrel import codec, inspect, reading
-from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.inspect import Ending, FileReport, QueueReport
-from fjord.kestrel.journal import Journal
-from fjord.kestrel.queue import PersistentQueue
-from fjord.kestrel.reading import Sum
-from fjord.testing import SimClock
-from tests.unit.kestrel.vectors import ADD_MS, encoded
+from fjord.kestrel.codec import Op
+from fjord.kestrel.inspect import Contents, Ending, QueueReport
+from fjord.kestrel.reading import ReadOptions
+from tests.unit.kestrel.directory import FOLDER, QUEUE, drained, made_disk, opened, put, replayed
+from tests.unit.kestrel.vectors import ADD_MS, encoded, going_on, item, named
 
 
 class FailingFile(LocalFile):
@@ -30,159 +33,115 @@ class FailingDisk(LocalDisk):
         return FailingFile(path, writable=writable, create=create)
 
 
-def verify(directory: Path) -> list[QueueReport]:
-    disk = LocalDisk()
-    found = [
-        reading.survey(disk, str(directory), queue, passes_unreadable=True)
-        for queue in reading.queues(disk, str(directory))
-    ]
+def write(directory: Path, **files: bytes) -> None:
+    for name, data in files.items():
+        (directory / name.replace("__", "~~").replace("_", ".")).write_bytes(data)
+
+
+def verify(directory: Path, disk: LocalDisk | None = None) -> list[QueueReport]:
+    disk, path = disk or LocalDisk(), str(directory)
+    queues = reading.queues(disk, path)
+    found = [reading.survey(disk, path, one, passes_unreadable=True) for one in queues]
     return list(inspect.verify(found))
 
 
 def items(*data: bytes) -> bytes:
-    return encoded(*(codec.addx(one, add_ms=ADD_MS) for one in data))
+    return encoded(*map(item, data))
 
 
-def test_a_queue_is_counted_over_its_files(tmp_path: Path) -> None:
-    first = items(b"1", b"22", b"333") + encoded(codec.remove_tentative(7))
-    (tmp_path / "cars.5").write_bytes(first)
-    (tmp_path / "cars").write_bytes(encoded(codec.remove(), codec.remove(), codec.remove()))
-    (tmp_path / "cars~~9").write_bytes(b"")
-    (one,) = verify(tmp_path)
-    assert one == QueueReport(
-        queue="cars",
-        files=[
-            FileReport(
-                path=str(tmp_path / "cars.5"),
-                bytes=len(first),
-                ops=4,
-                ending=Ending.WHOLE,
-                offset=len(first),
-                skipped_bytes=0,
-                reason="",
-            ),
-            FileReport(
-                path=str(tmp_path / "cars"),
-                bytes=3,
-                ops=3,
-                ending=Ending.WHOLE,
-                offset=3,
-                skipped_bytes=0,
-                reason="",
-            ),
-        ],
-        items=0,
-        bytes=0,
-        open_items=1,
-        open_bytes=1,
-        last_xid=7,
-        missed=1,
-        displaced=0,
-        dead=[],
-        temporary=["cars~~9"],
-    )
-    assert (one.ops, one.is_damaged) == (7, False)
-
-
-def test_torn_and_damaged_files_are_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "a.1").write_bytes(items(b"1") + b"\x63\x01")
-    (tmp_path / "a").write_bytes(items(b"2") + b"\x04")
-    (tmp_path / "b").write_bytes(items(b"3"))
+def test_files_that_cannot_be_read_are_told_with_all_others(tmp_path: Path) -> None:
+    write(tmp_path, cars_5=items(b"1") + b"\x02", news=items(b"1"))
+    (tmp_path / "cars").symlink_to("elsewhere")
     first, second = verify(tmp_path)
-    assert [(file.ending, file.offset, file.skipped_bytes) for file in first.files] == [
-        (Ending.DAMAGED, 22, 2),
-        (Ending.TORN, 22, 1),
-    ]
-    assert (first.items, first.is_damaged) == (2, True)
-    assert (second.items, second.is_damaged) == (1, False)
-
-
-def test_progress_goes_to_the_end(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(items(*[bytes(limits.MIB)] * 10))
-    (tmp_path / "b").write_bytes(b"\x63" * 1000)
-    disk = LocalDisk()
-    found = [reading.survey(disk, str(tmp_path), queue) for queue in "ab"]
-    told: list[tuple[int, int]] = []
-    list(inspect.verify(found, lambda done, total: told.append((done, total))))
-    total = sum(one.size for one in found)
-    assert told == sorted(told)
-    assert len(told) >= 4
-    assert told[-1] == (total, total)
-
-
-def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
-    (tmp_path / "cars.5").write_bytes(items(b"1", b"2"))
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
-    (one,) = verify(tmp_path)
-    assert (one.items, one.is_damaged, one.temporary) == (2, True, [])
-    (file,) = one.files
-    assert (file.ending, file.offset, file.skipped_bytes) == (Ending.CHANGED, 44, 0)
-    assert file.reason == "its first 44 bytes are not those that were written"
-
-
-def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None:
-    (tmp_path / "cars.5").write_bytes(items(b"1", b"2") + b"\x63")
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
-    (one,) = verify(tmp_path)
-    assert (one.files[0].ending, one.files[0].offset) == (Ending.DAMAGED, 44)
-    assert "99" in one.files[0].reason
+    # The one that cannot be read is the last one, so the other one may not be torn.
+    assert [file.ending for file in first.files] == [Ending.DAMAGED, Ending.UNREADABLE]
+    assert first.files[1].reason == "is a symbolic link; put the file itself in its place"
+    assert (first.items, first.is_damaged, second.is_damaged) == (1, True, False)
+    (tmp_path / "cars").unlink()
+    data = items(*[bytes(limits.MIB)] * 3)
+    write(tmp_path, cars_5=data, cars=items(b"1"))
+    found = verify(tmp_path, FailingDisk())[0]
+    failed, fine = found.files
+    assert (failed.ending, failed.bytes, failed.ops) == (Ending.UNREADABLE, len(data), 1)
+    assert failed.offset + failed.skipped_bytes == len(data)
+    assert failed.reason == "cannot be read: Input/output error"
+    assert (fine.ending, found.items, found.is_damaged) == (Ending.WHOLE, 2, True)
 
 
 def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path: Path) -> None:
     """Its date may begin as an ADD_XID does, which is what follows the other 8."""
-    lost = codec.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7)
-    (tmp_path / "cars").write_bytes(encoded(lost, codec.addx(b"3", add_ms=ADD_MS)))
+    data = encoded(codec.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7), item(b"3"))
+    write(tmp_path, cars=data)
     (one,) = verify(tmp_path)
     assert ([file.ending for file in one.files], one.items) == ([Ending.WHOLE], 2)
-    journal = Journal(LocalDisk(), str(tmp_path), "cars", now_ms=lambda: ADD_MS)
-    queue = PersistentQueue("cars", QueueConfig(), SimClock(), journal)
+    disk = made_disk()
+    put(disk, QUEUE, data)
+    queue = opened(disk)
     assert queue.alerts == []
-    assert [item.data for _ in range(2) if (item := queue.remove())] == [b"two", b"3"]
-    queue.close()
+    assert drained(queue) == [b"two", b"3"]
 
 
-def test_a_file_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
-    for name in ("cars.5", "cars.7", "cars"):
-        (tmp_path / name).write_bytes(items(b"1"))
-    whole = Sum(22, reading.add_to_crc(0, items(b"1")))
-    known = dict.fromkeys((4, 5, 6, 7, reading.CURRENT), whole)
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", known)
-    (one,) = verify(tmp_path)
-    assert (one.items, one.is_damaged) == (3, True)
-    (lost,) = [file for file in one.files if file.is_damaged]
-    assert (lost.path, lost.ending) == (str(tmp_path / "cars.6"), Ending.MISSING)
-    assert (lost.bytes, lost.skipped_bytes) == (0, 22)
-    (tmp_path / "cars").unlink()
-    (one,) = verify(tmp_path)
-    paths = [file.path for file in one.files if file.is_damaged]
-    assert paths == [str(tmp_path / "cars.6"), str(tmp_path / "cars")]
-    (tmp_path / "cars.7").rename(tmp_path / "cars.7.pack")
-    (one,) = verify(tmp_path)
-    assert not one.is_damaged  # beside a pack no sum counts
+# -- contents -------------------------------------------------------------------------------------
 
 
-def test_files_that_cannot_be_read_are_told_with_all_others(tmp_path: Path) -> None:
-    (tmp_path / "cars.5").write_bytes(items(b"1") + b"\x02")
-    (tmp_path / "cars").symlink_to("elsewhere")
-    (tmp_path / "news").write_bytes(items(b"1"))
-    first, second = verify(tmp_path)
-    endings = [(file.path, file.ending) for file in first.files]
-    # The one that cannot be read is the last one, so the other one may not be torn.
-    assert endings == [
-        (str(tmp_path / "cars.5"), Ending.DAMAGED),
-        (str(tmp_path / "cars"), Ending.UNREADABLE),
-    ]
-    assert first.files[1].reason == "is a symbolic link; put the file itself in its place"
-    assert (first.items, first.is_damaged, second.is_damaged) == (1, True, False)
+def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
+    survey = reading.survey(LocalDisk(), str(directory), QUEUE)
+    return Contents(survey, ReadOptions(now_ms=5), memory_bytes_max=memory_bytes_max)
 
 
-def test_a_file_that_fails_while_it_is_read_is_told_with_all_others(tmp_path: Path) -> None:
-    data = items(*[bytes(limits.MIB)] * 3)
-    (tmp_path / "cars.5").write_bytes(data)
-    (tmp_path / "cars").write_bytes(items(b"1"))
-    (one,) = inspect.verify([reading.survey(FailingDisk(), str(tmp_path), "cars")])
-    failed, fine = one.files
-    assert (failed.ending, failed.bytes, failed.ops) == (Ending.UNREADABLE, len(data), 1)
-    assert failed.offset + failed.skipped_bytes == len(data)
-    assert failed.reason == "cannot be read: Input/output error"
-    assert (fine.ending, one.items, one.is_damaged) == (Ending.WHOLE, 2, True)
+@pytest.mark.req("KJ-01", "KJ-08")
+def test_what_is_left_is_handed_out_with_what_was_open_first(tmp_path: Path) -> None:
+    write(tmp_path, cars_9=encoded(*map(item, (b"a", b"bb", b"ccc")), item(b"d", expiry_ms=9)))
+    assert look(tmp_path).open_count == 0
+    first = look(tmp_path).crc()
+    opens = [codec.remove_tentative(8), codec.remove_tentative(7)]
+    write(tmp_path, cars=encoded(codec.remove(), *opens, item(b"4444")))
+    found = look(tmp_path)
+    assert (found.count, found.open_count, found.bytes, found.missed) == (4, 2, 10, 0)
+    assert found.size == sum(len(path.read_bytes()) for path in tmp_path.iterdir())
+    left = [(b"ccc", 0, 7), (b"bb", 0, 8), (b"d", 9, 0), (b"4444", 0, 0)]
+    assert [(one.data, one.expiry_ms, one.xid) for one in found.items()] == left
+    assert look(tmp_path).crc() == found.crc() != first
+
+
+def test_files_are_checked_and_what_can_be_read_of_them_is_handed_out(tmp_path: Path) -> None:
+    one = items(b"1")
+    write(tmp_path, cars_1=one, cars_3=one, cars=one)
+    look(tmp_path).check()
+    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reading.Sum(22, 1)})
+    with pytest.raises(CorruptionError, match=r"cars\.2 is damaged at byte 0: it is missing"):
+        look(tmp_path).check()
+    write(tmp_path, cars_1=one + b"\xff" + one)
+    with pytest.raises(CorruptionError, match=r"cars\.1 is damaged at byte 22"):
+        look(tmp_path).check()
+    for memory in (0, inspect.MEMORY_BYTES_MAX):
+        found = look(tmp_path, memory)
+        assert [file.is_damaged for file in found.files] == [True, False, False]
+        assert [bytes(one.data) for one in found.items()] == [b"1"] * 3
+
+
+OPS = [
+    *(item(b"data"), codec.add(b"old"), item(b"", expiry_ms=3), named(5, b"named")),
+    *(codec.remove(), codec.remove_tentative(), going_on(5, b"next"), codec.save_xid(5)),
+    *(make(xid) for make in (codec.remove_tentative, codec.confirm_remove) for xid in (5, 6)),
+    *(codec.unremove(1), codec.unremove(5), codec.state_dump(7, 0)),
+]
+
+
+@given(
+    st.lists(st.sampled_from(OPS), max_size=40),
+    st.lists(st.integers(0, 40), max_size=3),
+    st.sampled_from([0, 1, 8, 1000]),
+)
+def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int], most: int) -> None:
+    disk = made_disk()
+    edges = [0, *sorted(min(cut, len(made)) for cut in cuts), len(made)]
+    names = [f"cars.{number}" for number in range(len(edges) - 2)] + ["cars"]
+    for name, low, high in zip(names, edges, edges[1:], strict=False):
+        put(disk, name, encoded(*made[low:high]))
+    state = replayed(reading.survey(disk, FOLDER, QUEUE))
+    found = Contents(reading.survey(disk, FOLDER, QUEUE), memory_bytes_max=most)
+    expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
+    expected += [(item.data, 0) for item in state.queue]
+    assert [(item.data, item.xid) for item in found.items()] == expected
+    assert (found.count, found.missed) == (len(expected), state.missed)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,14 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, inspect, reading
-from fjord.kestrel.codec import Item, Op
-from fjord.kestrel.inspect import ReplayState
+from fjord.kestrel import codec, reading
+from fjord.kestrel.codec import Op
 from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
-from tests.unit.kestrel.vectors import ADD_MS, encoded
+from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, meaning, put, replayed
+from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
-
-def item(data: bytes) -> Op:
-    return codec.addx(data, add_ms=ADD_MS)
+WHOLE = encoded(item(b"1"), codec.remove())
 
 
 def write(directory: Path, **files: bytes) -> None:
@@ -33,21 +30,13 @@ def write(directory: Path, **files: bytes) -> None:
         (directory / name.replace("__", "~~").replace("_", ".")).write_bytes(data)
 
 
-def state_of(found: QueueSurvey) -> ReplayState[Item]:
-    state = inspect.Whole()
-    for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
-        state.apply(op)
-    return state
-
-
 def cars(directory: Path) -> tuple[list[bytes], QueueSurvey]:
     found = reading.survey(LocalDisk(), str(directory), "cars")
-    return [bytes(one.data) for one in state_of(found).queue], found
+    return meaning(replayed(found))[0], found
 
 
-def read(path: Path, *, is_last: bool = True, **options: int) -> tuple[list[Op], JournalFile]:
-    file = JournalFile(LocalDisk(), str(path), is_last=is_last)
-    # The data of an op is a view, which is compared as bytes are.
+def read(path: Path, **options: int) -> tuple[list[Op], JournalFile]:
+    file = JournalFile(LocalDisk(), str(path))
     return [op for op, _, _ in file.ops(ReadOptions(**options))], file
 
 
@@ -60,129 +49,56 @@ def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
         tmp_path,
         cars_99=encoded(item(b"1"), item(b"2"), codec.remove_tentative(1)),
         cars_904=encoded(item(b"3"), codec.unremove(1), codec.remove()),
+        cars_950=b"",
         cars_1000=encoded(item(b"4"), codec.remove()),
         cars=encoded(item(b"5")),
-        vans=encoded(item(b"other")),
+        vans_7=encoded(item(b"other")),
     )
     waiting, found = cars(tmp_path)
     assert waiting == [b"3", b"4", b"5"]
-    assert [file.name for file in found.files] == ["cars.99", "cars.904", "cars.1000", "cars"]
-    assert [file.broken for file in found.files] == [None] * 4
-
-
-@pytest.mark.req("KJ-14")
-def test_a_queue_without_a_current_file_is_read(tmp_path: Path) -> None:
-    write(tmp_path, cars_904=encoded(item(b"1")))
-    assert cars(tmp_path)[0] == [b"1"]
-    assert reading.queues(LocalDisk(), str(tmp_path)) == ["cars"]
+    names = ["cars.99", "cars.904", "cars.950", "cars.1000", "cars"]
+    assert [(file.name, file.broken) for file in found.files] == [(name, None) for name in names]
+    assert reading.queues(LocalDisk(), str(tmp_path)) == ["cars", "vans"]
+    assert reading.survey(LocalDisk(), str(tmp_path), "bikes").files == []
 
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     """An 8 is a CONTINUE, since its xid was opened in the file before."""
-    going_on = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
-    write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(going_on))
-    waiting, found = cars(tmp_path)
-    assert waiting == [b""]
-    assert state_of(found).open == {}
-
-
-def test_temporary_dead_and_foreign_files_are_passed_over(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        cars_904=encoded(item(b"dead")),
-        cars_950=b"\x63",
-        cars_950_pack=encoded(item(b"1")),
-        cars_951=encoded(item(b"2")),
-        cars=encoded(item(b"3")),
-        cars__970=encoded(item(b"temporary")),
-        cars_txt=b"notes",
-    )
-    for name in ("~~lock", "~~reserve"):
-        (tmp_path / name).touch()
-    (tmp_path / "~~corrupt").mkdir()
-    waiting, found = cars(tmp_path)
-    assert waiting == [b"1", b"2", b"3"]
-    assert (found.dead, found.temporary) == (["cars.904", "cars.950"], ["cars~~970"])
-    assert reading.foreign(LocalDisk(), str(tmp_path)) == ["cars.txt"]
-
-
-def test_nothing_is_changed_by_reading(tmp_path: Path) -> None:
-    write(tmp_path, cars_950=b"\x63", cars_950_pack=b"\x01", cars__1=b"", cars=b"\x02\x01")
-    before = {
-        path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()
-    }
-    cars(tmp_path)
-    after = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in tmp_path.iterdir()}
-    assert after == before
-
-
-def test_directories_are_no_files_of_a_queue(tmp_path: Path) -> None:
-    (tmp_path / "cars.950").mkdir()
-    write(tmp_path, cars=encoded(item(b"1")))
-    assert cars(tmp_path)[0] == [b"1"]
-
-
-def test_empty_files_are_whole(tmp_path: Path) -> None:
-    write(tmp_path, cars_1=b"", cars=b"")
-    waiting, found = cars(tmp_path)
-    assert waiting == []
-    assert [file.broken for file in found.files] == [None, None]
-
-
-def test_a_queue_that_is_not_there_has_no_files(tmp_path: Path) -> None:
-    assert cars(tmp_path)[1].files == []
-
-
-def test_a_simulated_disk_does_as_well() -> None:
-    disk = SimDisk()
-    disk.make_directory("/q")
-    file = disk.open("/q/cars", writable=True, create=True)
-    file.write(0, encoded(item(b"1")))
-    found = reading.survey(disk, "/q", "cars")
-    assert [bytes(one.data) for one in state_of(found).queue] == [b"1"]
+    ambiguous = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
+    write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(ambiguous))
+    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    assert meaning(replayed(found)) == ([b""], {})
 
 
 # -- the law of the tail --------------------------------------------------------------------------
-
-WHOLE = encoded(item(b"1"), codec.remove())
 
 
 def test_the_last_file_may_end_within_an_op(tmp_path: Path) -> None:
     torn = encoded(item(b"torn"))
     for size in range(1, len(torn)):
         write(tmp_path, cars_1=WHOLE, cars=WHOLE + torn[:size])
-        _, found = cars(tmp_path)
-        last = found.files[-1]
-        assert (last.is_torn, last.is_damaged) == (True, False)
+        last = cars(tmp_path)[1].files[-1]
+        assert (last.is_torn, last.is_damaged, last.skipped_bytes) == (True, False, size)
         assert last.broken is not None
-        assert (last.broken.offset, last.skipped_bytes) == (len(WHOLE), size)
+        assert last.broken.offset == len(WHOLE)
         last.check()
 
 
-def test_an_earlier_file_may_not(tmp_path: Path) -> None:
-    write(tmp_path, cars_1=WHOLE + b"\x02\x01", cars=encoded(item(b"2")))
+@pytest.mark.parametrize(
+    ("tail", "reason"), [(b"\x02\x01", "an op"), (b"\x63" + WHOLE, "99 is no opcode")]
+)
+def test_damage_is_told_and_later_files_are_read(tmp_path: Path, tail: bytes, reason: str) -> None:
+    write(tmp_path, cars_1=WHOLE + tail, cars=encoded(item(b"2")))
     waiting, found = cars(tmp_path)
     first, last = found.files
-    assert (first.is_torn, first.is_damaged, first.skipped_bytes) == (False, True, 2)
-    assert last.broken is None
-    assert waiting == [b"2"]
-    with pytest.raises(CorruptionError, match=rf"cars\.1 is damaged at byte {len(WHOLE)}: an op"):
+    assert (first.is_torn, first.is_damaged, first.skipped_bytes) == (False, True, len(tail))
+    assert (waiting, last.broken) == ([b"2"], None)
+    with pytest.raises(
+        CorruptionError, match=rf"cars\.1 is damaged at byte {len(WHOLE)}: {reason}"
+    ):
         first.check()
-
-
-def test_damage_is_told_with_its_place_and_later_files_are_read(tmp_path: Path) -> None:
-    write(tmp_path, cars_1=WHOLE + b"\x63" + WHOLE, cars=encoded(item(b"2")))
-    waiting, found = cars(tmp_path)
-    first = found.files[0]
-    assert first.broken is not None
-    assert (first.broken.offset, first.broken.reason) == (len(WHOLE), "99 is no opcode")
-    assert first.skipped_bytes == len(WHOLE) + 1
-    assert waiting == [b"2"]
-
-
-def test_damage_in_the_last_file_is_no_torn_tail(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE + b"\x63")
-    assert cars(tmp_path)[1].files[0].is_damaged
+    assert cars(tmp_path)[1].files[1].is_damaged  # which is no torn tail
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 9, 100, 3 * limits.MIB])
@@ -209,56 +125,29 @@ def test_a_size_that_is_wrong_is_no_torn_tail(tmp_path: Path) -> None:
     assert "yet an item stands at byte 44" in file.broken.reason
 
 
-@given(st.lists(st.binary(max_size=20), max_size=5), st.data())
-def test_a_cut_at_any_byte_keeps_all_whole_ops(
-    tmp_path_factory: pytest.TempPathFactory, made: list[bytes], data: st.DataObject
-) -> None:
-    path = tmp_path_factory.getbasetemp() / "cut"
-    pieces = [encoded(item(one)) for one in made]
-    whole = b"".join(pieces)
-    size = data.draw(st.integers(0, len(whole)))
-    path.write_bytes(whole[:size])
-    found, file = read(path)
-    ends = [sum(map(len, pieces[: count + 1])) for count in range(len(pieces))]
-    assert len(found) == sum(end <= size for end in ends)
-    assert file.is_damaged is False
-    assert file.is_torn == (size not in (0, *ends))
-
-
-# -- large files ----------------------------------------------------------------------------------
+# -- large files, and old ones --------------------------------------------------------------------
 
 
 def test_items_over_the_borders_of_what_is_read_at_a_time_are_whole(tmp_path: Path) -> None:
-    made = [item(bytes([number]) * 300_000) for number in range(20)]
-    path = tmp_path / "q"
-    path.write_bytes(encoded(*made))
-    file = JournalFile(LocalDisk(), str(path))
-    found = [bytes(op.item.data) for op, _, _ in file.ops() if op.item]
-    assert found == [one.item.data for one in made if one.item]
+    made = [bytes([number]) * 300_000 for number in range(20)]
+    write(tmp_path, cars=encoded(*map(item, made)))
+    file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
+    assert [bytes(op.item.data) for op, _, _ in file.ops() if op.item] == made
     assert file.read_bytes == file.size
 
 
 def test_an_op_that_cannot_be_whole_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "q"
-    with path.open("wb") as file:
-        file.write(b"\x02" + (60 * limits.MIB).to_bytes(4, "little"))
-        file.truncate(20 * limits.MIB)
-    found, read_file = read(path)
-    assert (found, read_file.is_torn) == ([], True)
-    assert read_file.read_bytes <= 2 * limits.MIB
-
-
-def test_the_largest_item_is_what_the_reader_says(tmp_path: Path) -> None:
-    path = tmp_path / "q"
-    path.write_bytes(encoded(item(bytes(2000))))
-    assert len(read(path)[0]) == 1
-    found, file = read(path, item_bytes_max=1999)
-    assert (found, file.is_damaged) == ([], True)
+    path.write_bytes(b"\x02" + (60 * limits.MIB).to_bytes(4, "little"))
+    os.truncate(path, 20 * limits.MIB)
+    found, file = read(path)
+    assert (found, file.is_torn) == ([], True)
+    assert file.read_bytes <= 2 * limits.MIB
 
 
 @pytest.mark.req("KJ-12")
 def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
-    write(tmp_path, cars=b"".join([encoded(codec.add(b"1"), codec.add(b"2")), b"\x01"]))
+    write(tmp_path, cars=encoded(codec.add(b"1"), codec.add(b"2"), codec.remove()))
     assert cars(tmp_path)[0] == [b"2"]
     found, _ = read(tmp_path / "cars", now_ms=77)
     assert [one.item.add_ms for one in found if one.item] == [77, 77]
@@ -267,31 +156,12 @@ def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
 # -- somebody writes meanwhile, or the files cannot be read ---------------------------------------
 
 
-def test_a_file_that_grows_meanwhile_is_read_up_to_where_it_was(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE)
-    file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
-    write(tmp_path, cars=WHOLE + WHOLE)
-    assert len(list(file.ops())) == 2
-    assert file.broken is None
-
-
-def test_a_file_that_is_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE + WHOLE)
-    file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
-    os.truncate(tmp_path / "cars", len(WHOLE))
-    assert len(list(file.ops())) == 2
-    assert (file.broken, file.size) == (None, len(WHOLE))
-
-
-def test_files_that_are_renamed_meanwhile_are_told(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE)
-    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
-    (tmp_path / "cars").rename(tmp_path / "cars.5")
-    with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
-        state_of(found)
-    write(tmp_path, cars=WHOLE)
-    with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
-        state_of(found)
+def test_a_file_that_grows_or_is_cut_meanwhile_is_read(tmp_path: Path) -> None:
+    for first, second in ((WHOLE, WHOLE * 2), (WHOLE * 2, WHOLE)):
+        write(tmp_path, cars=first)
+        file = JournalFile(LocalDisk(), str(tmp_path / "cars"))
+        write(tmp_path, cars=second)
+        assert (len(list(file.ops())), file.broken, file.size) == (2, None, len(WHOLE))
 
 
 class Rotating(LocalDisk):
@@ -314,13 +184,10 @@ class Rotating(LocalDisk):
 def test_the_directory_is_looked_at_again_if_files_are_rotated_meanwhile(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
     found = reading.survey(Rotating(tmp_path / "cars", iter([1, 3, 6])), str(tmp_path), "cars")
-    assert [file.name for file in found.files] == ["cars.1", "cars.3", "cars.6"]
-    assert [file.is_last for file in found.files] == [False, False, True]
-
-
-def test_looking_ends_if_files_are_rotated_without_end(tmp_path: Path) -> None:
+    looked = [(file.name, file.is_last) for file in found.files]
+    assert looked == [("cars.1", False), ("cars.3", False), ("cars.6", True)]
     write(tmp_path, cars=WHOLE)
-    disk = Rotating(tmp_path / "cars", iter(range(1, 10_000, 2)))
+    disk = Rotating(tmp_path / "cars", iter(range(11, 10_000, 2)))
     with pytest.raises(DirectoryError, match="change all the time"):
         reading.survey(disk, str(tmp_path), "cars")
 
@@ -337,20 +204,30 @@ class Failing(LocalDisk):
         return FailingFile(path, writable=writable, create=create)
 
 
-def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE)
-    found = reading.survey(Failing(), str(tmp_path), "cars")
-    with pytest.raises(DirectoryError, match="cars cannot be read: Input/output error"):
-        state_of(found)
-    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
-    (tmp_path / "cars").unlink()
-    (tmp_path / "cars").mkdir()
-    with pytest.raises(DirectoryError, match="cars cannot be read"):
-        state_of(found)
+def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "cars"
 
+    def check(told: str, change: Callable[[], object], disk: LocalDisk | None = None) -> None:
+        write(tmp_path, cars=WHOLE)
+        found = reading.survey(disk or LocalDisk(), str(tmp_path), "cars")
+        change()
+        with pytest.raises(DirectoryError, match=told):
+            replayed(found)
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / "cars").symlink_to("elsewhere")
+    def become_a_directory() -> None:
+        path.unlink()
+        path.mkdir()
+
+    def replace() -> None:
+        path.rename(tmp_path / "cars.6")
+        path.write_bytes(WHOLE)
+
+    check("cars cannot be read: Input/output error", lambda: None, Failing())
+    check("renamed or removed while it was read", lambda: path.rename(tmp_path / "cars.5"))
+    check("renamed or removed while it was read", replace)
+    check("cars cannot be read", become_a_directory)
+    path.rmdir()
+    path.symlink_to("elsewhere")
     with pytest.raises(DirectoryError, match="cars is a symbolic link; put the file itself"):
         cars(tmp_path)
     with pytest.raises(DirectoryError, match="cannot be read"):
@@ -369,8 +246,7 @@ def put_sums(directory: Path, known: dict[int, Sum]) -> None:
 
 
 def changed(directory: Path) -> list[str | None]:
-    _, found = cars(directory)
-    return [file.changed for file in found.files]
+    return [file.changed for file in cars(directory)[1].files]
 
 
 def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
@@ -380,56 +256,10 @@ def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
     assert changed(tmp_path) == [None] * 3
     assert reading.foreign(LocalDisk(), str(tmp_path)) == []
     write(tmp_path, cars_1=encoded(item(b"x")), cars_2=second[:-1])
-    assert changed(tmp_path) == [
-        "its first 22 bytes are not those that were written",
-        "it had 23 bytes and has 22",
-        None,
-    ]
-    write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE[::-1])
-    _, found = cars(tmp_path)
-    with pytest.raises(CorruptionError):
-        found.files[-1].check()
-
-
-def test_a_changed_file_is_not_whole_to_who_asks(tmp_path: Path) -> None:
-    write(tmp_path, cars=encoded(item(b"x")))
-    put_sums(tmp_path, {CURRENT: summed(encoded(item(b"1")), "any")})
-    _, found = cars(tmp_path)
+    told = ["its first 22 bytes are not those that were written", "it had 23 bytes and has 22"]
+    assert changed(tmp_path) == [*told, None]
     with pytest.raises(CorruptionError, match="not those that were written"):
-        found.files[0].check()
-
-
-def test_only_the_front_of_a_file_is_compared(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE + encoded(item(b"2")) + b"\x02")
-    identity = LocalDisk().identity(str(tmp_path / "cars")) or ""
-    put_sums(tmp_path, {CURRENT: summed(WHOLE, identity)})
-    _, found = cars(tmp_path)
-    assert (found.files[0].changed, found.files[0].is_torn) == (None, True)
-
-
-def test_where_a_sum_tells_of_bytes_is_no_torn_tail(tmp_path: Path) -> None:
-    data = WHOLE + encoded(item(b"2"))
-    write(tmp_path, cars=data[:-1] + b"x")
-    put_sums(tmp_path, {CURRENT: summed(data, "any")})
-    assert changed(tmp_path) == ["its first 45 bytes are not those that were written"]
-    larger = WHOLE + encoded(item(b"22"))[:-1]
-    write(tmp_path, cars=larger)
-    _, found = cars(tmp_path)
-    assert (found.files[0].is_damaged, found.files[0].changed) == (True, None)
-
-
-def test_a_current_file_of_another_size_and_identity_has_no_sum(tmp_path: Path) -> None:
-    write(tmp_path, cars=WHOLE)
-    put_sums(tmp_path, {CURRENT: Sum(99, 1, "other")})
-    assert changed(tmp_path) == [None]
-    put_sums(tmp_path, {CURRENT: Sum(3, 1, "other")})
-    assert changed(tmp_path) == [None]
-
-
-def test_no_sum_counts_beside_a_pack(tmp_path: Path) -> None:
-    write(tmp_path, cars_5_pack=WHOLE, cars_7=WHOLE, cars=WHOLE)
-    put_sums(tmp_path, {5: Sum(3, 1), 7: Sum(3, 1), CURRENT: Sum(len(WHOLE), 1, "any")})
-    assert changed(tmp_path) == [None] * 3
+        cars(tmp_path)[1].files[0].check()
 
 
 def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_path: Path) -> None:
@@ -447,9 +277,7 @@ def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_pa
     assert file.sum == summed(WHOLE)
 
 
-def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sum_may_end_within_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
     data = encoded(*[item(b"1")] * 4)
     write(tmp_path, cars_5=data)
@@ -458,3 +286,123 @@ def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
         assert changed(tmp_path) == [None]
         put_sums(tmp_path, {5: Sum(size, 1)})
         assert changed(tmp_path) != [None]
+
+
+# -- the format of sums ----------------------------------------------------------------------------
+
+KNOWN = {904: Sum(32, 0x6FEA3B87), CURRENT: Sum(33, 0xF64565FA, "2049:1311", 1_000_000_000)}
+TEXT = b"fjord-sums 1\n904 32 6fea3b87\ncurrent 33 f64565fa 2049:1311 1000000000\ncrc 258250d2\n"
+
+numbers = st.integers(0, 10**19 - 1)
+identities = st.tuples(numbers, numbers).map(lambda pair: f"{pair[0]}:{pair[1]}")
+sums = st.builds(
+    lambda size, crc, last: Sum(size + 1, crc, *last),
+    st.integers(0, 10**19 - 2),
+    st.integers(0, 2**32 - 1),
+    st.one_of(st.just(()), st.tuples(identities, numbers)),
+)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return made_disk()
+
+
+def known(disk: SimDisk) -> dict[int, Sum]:
+    return reading.read_sums(disk, FOLDER, QUEUE)
+
+
+def test_the_format_is_text() -> None:
+    assert reading.encode_sums(KNOWN) == TEXT
+    assert reading.decode_sums(TEXT) == KNOWN
+
+
+@given(st.dictionaries(st.one_of(st.just(CURRENT), numbers), sums, max_size=5))
+def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
+    assert reading.decode_sums(reading.encode_sums(known)) == known
+
+
+def test_sums_with_a_wrong_byte_are_none() -> None:
+    for at in range(len(TEXT)):
+        for bit in range(8):
+            wrong = TEXT[:at] + bytes((TEXT[at] ^ 1 << bit,)) + TEXT[at + 1 :]
+            assert reading.decode_sums(wrong) == {}
+        assert reading.decode_sums(TEXT[:at]) == {}
+    assert reading.decode_sums(TEXT + b"\n") == {}
+
+
+LINES = [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"]
+
+
+@pytest.mark.parametrize(
+    "data", [b"fjord-sums 2\n", *(TEXT[: TEXT.index(b"crc")] + line + b"\n" for line in LINES)]
+)
+def test_sums_of_another_version_or_with_a_line_that_nobody_writes_are_none(data: bytes) -> None:
+    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "size", "identity", "written_s", "is_held"),
+    [
+        *((Sum(22, 1), size, "other", 5, True) for size in (3, 22, 99)),  # it has a number
+        *((Sum(22, 1, "this", 5), size, "this", s, True) for size in (3, 22, 99) for s in (5, 6)),
+        (Sum(22, 1, "this", 5), 22, "copy", 5, True),
+        (Sum(22, 1, "this", 5), 22, "another", 6, False),
+        *((Sum(22, 1, "this", 5), size, "another", 5, False) for size in (3, 99)),
+        (Sum(22, 1, "this"), 22, "copy", 6, True),  # nobody knows when that was written to
+        (Sum(22, 1, "this"), 23, "another", 6, False),
+    ],
+)
+def test_a_file_is_held_to_a_sum_if_it_is_the_one_or_a_copy(
+    known: Sum, size: int, identity: str, written_s: int, is_held: bool
+) -> None:
+    assert reading.is_held_to(known, size, identity, written_s) is is_held
+
+
+def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    disk.capacity = disk.used_bytes() + 5
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    disk.power_cut()
+    assert disk.names(FOLDER) == []
+
+
+def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
+    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        reading.put_sums(disk, FOLDER, QUEUE, {905: Sum(1, 1)})
+
+
+def test_too_many_sums_are_not_put(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SUMS_BYTES_MAX", len(TEXT))
+    assert reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    assert known(disk) == {}
+    put(disk, "cars~~sums", TEXT + b"x")
+    assert known(disk) == {}
+
+
+def test_a_name_without_room_for_sums_has_none(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, queue = str(tmp_path_factory.mktemp("q")), "q" * 252
+    assert reading.read_sums(LocalDisk(), folder, queue) == {}
+    assert not reading.put_sums(LocalDisk(), folder, queue, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("known", "there", "missing"),
+    [
+        ([1, 2, 3], [1, 2, 3], []),
+        ([1, 2, 3], [1, 3], [2]),
+        ([1, 2, 3], [2, 3], []),  # files go from the oldest on
+        ([1, 2, 3], [0, CURRENT], [1, 2, 3]),
+        ([1, 2, CURRENT], [1, 2], [CURRENT]),
+        ([1, CURRENT], [CURRENT], []),
+        ([1, CURRENT], [], []),
+        ([], [1, 2], []),
+    ],
+)
+def test_a_file_is_missing_if_an_older_one_is_there(
+    known: list[int], there: list[int], missing: list[int]
+) -> None:
+    assert reading.missing_numbers(dict.fromkeys(known, Sum(1, 1)), there) == missing

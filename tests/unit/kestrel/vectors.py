@@ -7,14 +7,24 @@ from fjord.kestrel.codec import Broken, Decoder, Dialect, Item, Op, Placed
 
 ADD_MS = 1_000_000_000_000
 
+
+def item(data: bytes, *, expiry_ms: int = 0) -> Op:
+    return codec.addx(data, add_ms=ADD_MS, expiry_ms=expiry_ms)
+
+
+def named(xid: int, data: bytes) -> Op:
+    return codec.add_xid(xid, data, add_ms=ADD_MS)
+
+
+def going_on(xid: int, data: bytes) -> Op:
+    return codec.proceed(xid, data, add_ms=ADD_MS)
+
+
+KITTY = "021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479"
 # name: op, dialect that writes it, bytes, and what must follow for it to be what it is.
 VECTORS: dict[str, tuple[Op, Dialect, str]] = {
     "ADD": (codec.add(b"x"), Dialect.DOC, "00050000000000000078"),
-    "ADDX": (
-        codec.addx(b"hello kitty", add_ms=ADD_MS),
-        Dialect.V24,
-        "021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479",
-    ),
+    "ADDX": (item(b"hello kitty"), Dialect.V24, KITTY),
     "REMOVE": (codec.remove(), Dialect.V24, "01"),
     "REMOVE_TENTATIVE": (codec.remove_tentative(), Dialect.DOC, "03"),
     "REMOVE_TENTATIVE_XID": (codec.remove_tentative(1), Dialect.V24, "0901000000"),
@@ -22,12 +32,12 @@ VECTORS: dict[str, tuple[Op, Dialect, str]] = {
     "CONFIRM_REMOVE": (codec.confirm_remove(2), Dialect.V24, "0602000000"),
     "SAVE_XID": (codec.save_xid(7), Dialect.DOC, "0407000000"),
     "ADD_XID": (
-        codec.add_xid(7, b"A", add_ms=ADD_MS),
+        named(7, b"A"),
         Dialect.DOC,
         "0707000000110000000010a5d4e8000000000000000000000041",
     ),
     "CONTINUE": (
-        codec.proceed(1, b"two", add_ms=ADD_MS),
+        going_on(1, b"two"),
         Dialect.V24,
         "0801000000130000000010a5d4e8000000000000000000000074776f",
     ),

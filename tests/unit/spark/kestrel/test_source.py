@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -14,7 +16,7 @@ from pyspark.sql.types import StructType
 import pyspark_kestrel
 from fjord.errors import DirectoryError, FjordError
 from fjord.spark.kestrel import source
-from fjord.spark.kestrel.source import KestrelReader, KestrelSource
+from fjord.spark.kestrel.source import COLUMNS, NAMES, KestrelOptions, KestrelReader, KestrelSource
 from fjord.spark.kestrel.tasks import QueuePartition
 from tests.unit.spark.kestrel import journals
 from tests.unit.spark.kestrel.journals import item, put
@@ -91,6 +93,53 @@ def test_a_column_that_does_not_exist_is_named(wanted: StructType, named: str) -
         source.wanted_columns(wanted, "state")
 
 
-def test_wanted_columns_stay_in_their_order() -> None:
-    wanted = journals.struct({"size": "bigint", "file": "string"})
-    assert source.wanted_columns(wanted, "ops") == ("size", "file")
+# -- options ---------------------------------------------------------------------------------------
+
+
+def test_a_path_is_enough() -> None:
+    found = source.parse({"path": "/queues"})
+    assert found == KestrelOptions(directory="/queues")
+    assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
+    assert source.ddl(found) == (
+        "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
+        "`expires` timestamp, `data` binary"
+    )
+
+
+def test_all_are_read_whatever_their_case() -> None:
+    given = {"PATH": "/queues/../queues", "Mode": "STATE", "queue": "cars", "batchrows": "7"}
+    given |= {"columns": "data, queue", "damaged": "skip", "alivefor": "0", "crc": "4294967295"}
+    assert len(given) == len(NAMES)
+    found = source.parse(given)
+    limits: dict[str, Any] = {"batch_rows": 7, "fails_on_damage": False}
+    limits |= {"alive_seconds": 0, "crc": 2**32 - 1}
+    columns = ("data", "queue")
+    assert found == KestrelOptions(directory="/queues", queue="cars", columns=columns, **limits)
+    assert source.ddl(found) == "`data` binary, `queue` string"
+    found = source.parse({"path": "/queues", "mode": "ops"})
+    assert source.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
+    assert source.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "give the option path"),
+        ({"path": ""}, "give the option path"),
+        ({"path": "/q", "queues": "cars"}, "unknown option queues; the options are path, mode"),
+        ({"path": "/q", "mode": "items"}, "the option mode is state or ops, not 'items'"),
+        ({"path": "/q", "damaged": "no"}, "the option damaged is fail or skip, not 'no'"),
+        ({"path": "/q", "columns": "op"}, "the option columns: 'op' does not exist"),
+        ({"path": "/q", "columns": "xid,xid"}, "the option columns: 'xid' is there twice"),
+        ({"path": "/q", "batchRows": "0"}, "the option batchRows is a number from 1 to 1000000"),
+        ({"path": "/q", "batchRows": "x"}, "the option batchRows is a number"),
+        ({"path": "/q", "aliveFor": "-1"}, "the option aliveFor is a number from 0"),
+        ({"path": "/q", "queue": "a", "crc": "4294967296"}, "the option crc is a number from 0"),
+        ({"path": "/q", "crc": "1"}, "the option crc is that of one queue"),
+        ({"path": "/q", "mode": "ops", "aliveFor": "1"}, "aliveFor is of no use with mode=ops"),
+        ({"path": "/q", "mode": "ops", "queue": "a", "crc": "1"}, "crc is of no use with mode=ops"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:
+    with pytest.raises(FjordError, match=re.escape(told)):
+        source.parse(given)

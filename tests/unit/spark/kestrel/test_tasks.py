@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, reading
+from fjord.errors import DirectoryError
+from fjord.kestrel import codec
+from fjord.kestrel.codec import Item, Opcode
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
-from fjord.spark.kestrel.tasks import QueuePartition
+from fjord.spark.kestrel.tasks import OpRow, QueuePartition
 from fjord.testing.disk import SimClock
+from tests.unit.spark.kestrel import journals
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
 
@@ -36,58 +41,16 @@ def data(directory: Path, **given: Any) -> list[bytes]:
     return [row["data"] for row in read(directory, **given)]
 
 
-@pytest.mark.req("KJ-14", "KJ-15", "KJ-16")
-def test_the_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
-    put(tmp_path, "cars.904", item(b"dead"))
-    put(tmp_path, "cars.950.pack", item(b"a"), item(b"b"))
-    put(tmp_path, "cars.1000", item(b"c"), codec.remove())
-    put(tmp_path, "cars", item(b"d"))
-    put(tmp_path, "cars~~1001", item(b"temporary"))
-    put(tmp_path, "trucks", item(b"of another queue"))
-    assert data(tmp_path) == [b"b", b"c", b"d"]
-    found = read(tmp_path, mode="ops")
-    assert [(row["file"], row["op"], row["data"]) for row in found] == [
-        ("cars.950.pack", "ADDX", b"a"),
-        ("cars.950.pack", "ADDX", b"b"),
-        ("cars.1000", "ADDX", b"c"),
-        ("cars.1000", "REMOVE", None),
-        ("cars", "ADDX", b"d"),
-    ]
-    assert [row["position"] for row in found] == list(range(5))
-    assert [row["offset"] for row in found] == [0, 22, 0, 22, 0]
-    assert [row["size"] for row in found] == [22, 22, 22, 1, 22]
-
-
 @pytest.mark.req("KJ-06", "KJ-08")
 def test_open_items_are_at_the_head_with_their_xids(tmp_path: Path) -> None:
-    made = [item(b"%d" % number) for number in range(5)]
-    put(
-        tmp_path,
-        "cars",
-        *made,
-        *(codec.remove_tentative(xid) for xid in (9, 3, 5)),
-        codec.unremove(5),
-    )
-    assert [(row["position"], row["xid"], row["data"]) for row in read(tmp_path)] == [
-        (0, 3, b"1"),
-        (1, 9, b"0"),
-        (2, None, b"2"),
-        (3, None, b"3"),
-        (4, None, b"4"),
-    ]
-
-
-def test_an_item_that_waits_has_no_xid(tmp_path: Path) -> None:
-    put(tmp_path, "cars", codec.add_xid(7, b"A", add_ms=ADD_MS))
-    assert [row["xid"] for row in read(tmp_path)] == [None]
-    assert [row["xid"] for row in read(tmp_path, mode="ops")] == [7]
-
-
-def test_what_starling_wrote_has_no_date(tmp_path: Path) -> None:
-    put(tmp_path, "cars", codec.add(b"x", expiry_ms=5000))
-    for mode in COLUMNS:
-        (row,) = read(tmp_path, mode=mode)
-        assert (row["added"], row["expires"].timestamp()) == (None, 5)
+    opens = [codec.remove_tentative(xid) for xid in (9, 3, 5)]
+    put(tmp_path, "cars", *(item(b"%d" % number) for number in range(4)), *opens, codec.unremove(5))
+    put(tmp_path, "cars.5", codec.add(b"x", expiry_ms=5000), codec.remove_tentative(1))
+    found = [(row["position"], row["xid"], row["data"]) for row in read(tmp_path)]
+    assert found == [(0, 1, b"x"), (1, 3, b"1"), (2, 9, b"0"), (3, None, b"2"), (4, None, b"3")]
+    for mode in COLUMNS:  # what Starling wrote has no date
+        first = read(tmp_path, mode=mode, columns=("added", "expires"))[0]
+        assert (first["added"], first["expires"].timestamp()) == (None, 5)
 
 
 def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
@@ -98,24 +61,6 @@ def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
     dates = [row["dated"] for batch in tasks.read(found, clock) for row in batch.to_pylist()]
     expected = [ADD_MS + more_ms for more_ms in (5, 5, 9, 9, 100, 100)]
     assert [round(date.timestamp() * 1000) for date in dates] == expected
-
-
-@pytest.mark.parametrize("mode", COLUMNS)
-def test_batches_are_bounded_by_rows_and_bytes(
-    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "cars", *[item(b"%d" % number) for number in range(10)])
-    found = list(tasks.read(partition(tmp_path, mode=mode, batch_rows=4)))
-    assert [batch.num_rows for batch in found] == [4, 4, 2]
-    monkeypatch.setattr(tasks, "BATCH_BYTES", 3)
-    assert [batch.num_rows for batch in tasks.read(partition(tmp_path, mode=mode))] == [3, 3, 3, 1]
-    assert data(tmp_path, mode=mode) == [b"%d" % number for number in range(10)]
-
-
-def test_only_wanted_columns_are_made(tmp_path: Path) -> None:
-    put(tmp_path, "cars", item(b"a"), codec.remove())
-    (batch,) = tasks.read(partition(tmp_path, mode="ops", columns=("op", "size")))
-    assert batch.to_pylist() == [{"op": "ADDX", "size": 22}, {"op": "REMOVE", "size": 1}]
 
 
 def test_what_expires_soon_is_left_out_if_that_is_wanted(tmp_path: Path) -> None:
@@ -133,54 +78,7 @@ def test_what_expires_soon_is_left_out_if_that_is_wanted(tmp_path: Path) -> None
     assert left(10) == [(3, b"long"), (5, b"ever")]
 
 
-def test_a_queue_of_which_nothing_lives_has_no_batch(tmp_path: Path) -> None:
-    put(tmp_path, "cars", item(b"over", expiry_ms=1))
-    assert list(tasks.read(partition(tmp_path, alive_seconds=0))) == []
-
-
 # -- damage and changes ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", COLUMNS)
-def test_damage_is_told_with_file_and_offset_or_skipped(tmp_path: Path, mode: str) -> None:
-    path = put(tmp_path, "cars.904", item(b"a"))
-    path.write_bytes(path.read_bytes() + b"\x63" + written(item(b"lost")))
-    put(tmp_path, "cars", item(b"b"))
-    with pytest.raises(CorruptionError) as caught:
-        read(tmp_path, mode=mode)
-    assert (caught.value.path, caught.value.offset) == (str(path), 22)
-    assert data(tmp_path, mode=mode, fails_on_damage=False) == [b"a", b"b"]
-
-
-@pytest.mark.parametrize("mode", COLUMNS)
-def test_a_torn_tail_is_no_damage(tmp_path: Path, mode: str) -> None:
-    path = put(tmp_path, "cars", item(b"a"))
-    path.write_bytes(path.read_bytes() + written(item(b"b"))[:-1])
-    assert data(tmp_path, mode=mode) == [b"a"]
-
-
-@pytest.mark.parametrize("mode", COLUMNS)
-def test_a_queue_that_is_gone_was_changed(tmp_path: Path, mode: str) -> None:
-    with pytest.raises(DirectoryError, match=r"files of cars in .* have changed .*stop the writer"):
-        read(tmp_path, mode=mode)
-
-
-@pytest.mark.parametrize("mode", COLUMNS)
-def test_a_file_that_is_renamed_while_it_is_read_is_told(
-    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put(tmp_path, "cars.904", item(b"a"))
-    second = put(tmp_path, "cars", item(b"b"))
-    survey: Callable[..., Any] = reading.survey
-
-    def renaming(*given: Any) -> Any:
-        found = survey(*given)
-        second.rename(tmp_path / "cars.1000")
-        return found
-
-    monkeypatch.setattr(reading, "survey", renaming)
-    with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
-        read(tmp_path, mode=mode)
 
 
 def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
@@ -192,9 +90,53 @@ def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
         read(tmp_path, crc=crc)
 
 
-def test_a_read_that_is_left_early_ends(tmp_path: Path) -> None:
-    put(tmp_path, "cars", *[item(b"%d" % number) for number in range(10)])
-    found = tasks.read(partition(tmp_path, batch_rows=1))
-    assert next(found).schema == tasks.SCHEMAS["state"]
-    del found
-    assert len(read(tmp_path)) == 10
+# -- rows ------------------------------------------------------------------------------------------
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("mode", COLUMNS)
+def test_schemas_are_what_spark_makes_of_the_columns(mode: str) -> None:
+    assert to_arrow_schema(journals.ALL[mode], timezone="UTC") == tasks.SCHEMAS[mode]
+
+
+def test_dates_that_spark_cannot_hold_become_the_nearest() -> None:
+    found = tasks.moments([0, 1_500, -1, -(2**63), 2**63 - 1]).to_pylist()
+    first, last = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+    assert found == [None, datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), first, first, last]
+
+
+def test_items_are_rows_with_the_wanted_columns() -> None:
+    items = [Item(b"a", 5, 0, 7), Item(b"", 0, 6, 0)]
+    whole = tasks.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
+    assert whole.schema == tasks.SCHEMAS["state"]
+    added, expires, *dated = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6, 8, 9))
+    assert [tuple(row.values()) for row in whole.to_pylist()] == [
+        ("cars", 3, 7, added, dated[0], None, b"a"),
+        ("cars", 5, None, None, dated[1], expires, b""),
+    ]
+    some = tasks.of_items("cars", [3, 5], items, [], ("data", "queue"))
+    assert some.to_pylist() == [{"data": b"a", "queue": "cars"}, {"data": b"", "queue": "cars"}]
+
+
+def test_ops_have_an_xid_if_their_opcode_has_one() -> None:
+    made = [OpRow(at, 1, opcode, 0, 0, 0, None) for at, opcode in enumerate(Opcode)]
+    found = tasks.of_ops("cars", "cars.904", 10, made, tuple(COLUMNS["ops"]))
+    assert found.schema == tasks.SCHEMAS["ops"]
+    listed = found.to_pylist()
+    assert [row["op"] for row in listed] == [opcode.name for opcode in Opcode]
+    assert [row["position"] for row in listed] == list(range(10, 10 + len(Opcode)))
+    unnamed = [row["op"] for row in listed if row["xid"] is None]
+    assert sorted(unnamed) == ["ADD", "ADDX", "REMOVE", "REMOVE_TENTATIVE"]
+    places = {(row["queue"], row["file"], row["data"]) for row in listed}
+    assert places == {("cars", "cars.904", None)}
+
+
+@given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 20))
+def test_pieces_are_bounded_and_whole(sizes: list[int], rows_max: int, bytes_max: int) -> None:
+    items = [Item(bytes(size), number) for number, size in enumerate(sizes)]
+    found = list(tasks.pieces(items, rows_max=rows_max, bytes_max=bytes_max))
+    assert [item for piece in found for item in piece] == items
+    for piece in found:
+        assert 1 <= len(piece) <= rows_max
+        assert sum(len(item.data) for item in piece[:-1]) < bytes_max
