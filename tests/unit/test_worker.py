@@ -60,12 +60,7 @@ def test_it_reads_the_value(start: Callable[[str], JobProcess], tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("said", "last"),
-    [
-        ("", b""),
-        ("one\\n", b"one"),
-        ("one\\ntwo", b"two"),
-        ("one\\ntwo\\n\\n  \\n", b"two"),
-    ],
+    [("", b""), ("one\\n", b"one"), ("one\\ntwo", b"two"), ("one\\ntwo\\n\\n  \\n", b"two")],
 )
 def test_its_last_line_is_kept_and_all_are_passed_on(
     start: Callable[[str], JobProcess],

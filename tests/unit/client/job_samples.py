@@ -120,10 +120,7 @@ class Dead(NamedTuple):
 
 
 def page_of(
-    *keys: bytes,
-    state: State = State.WAITING,
-    first_row: int = 10,
-    next_start: bytes = b"",
+    *keys: bytes, state: State = State.WAITING, first_row: int = 10, next_start: bytes = b""
 ) -> JobPage:
     """Returns a page of jobs with the value b"v"."""
     dead = dead_page(*map(Dead, keys), first_row=first_row, next_start=next_start)
@@ -255,16 +252,7 @@ TAKING: Final = [
     Sample(
         "next with options",
         lambda jobs: jobs.next(3, domain="d", lease=60, wait=MINUTE, done=True),
-        [
-            Next(
-                table="t",
-                count=3,
-                domain=b"d",
-                lease_us=MINUTE_US,
-                wait_us=MINUTE_US,
-                done=True,
-            )
-        ],
+        [Next(table="t", count=3, domain=b"d", lease_us=MINUTE_US, wait_us=MINUTE_US, done=True)],
         [taken_of(b"k", b"l", first_xid=0)],
         ([("k", 0), ("l", 0)], None),
     ),

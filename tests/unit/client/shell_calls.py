@@ -62,12 +62,7 @@ def set_of(key: bytes = b"k", **changes: Any) -> Set:
 
 def modify(change: Change, operand: bytes, type_: int = Type.INTEGER) -> Modify:
     return Modify(
-        table="t",
-        key=b"k",
-        change=change,
-        operand=operand,
-        operand_type=type_,
-        timestamp_us=NOW_US,
+        table="t", key=b"k", change=change, operand=operand, operand_type=type_, timestamp_us=NOW_US
     )
 
 
@@ -142,13 +137,7 @@ SAMPLES: Final = [
         [TOKEN],
     ),
     Sample("delete_many of nothing", lambda kv: kv.delete_many([]), [Nop()], [TOKEN]),
-    Sample(
-        "add",
-        lambda kv: kv.add("k", 5),
-        [modify(Change.ADD, FIVE)],
-        [entries((3, FIVE))],
-        5,
-    ),
+    Sample("add", lambda kv: kv.add("k", 5), [modify(Change.ADD, FIVE)], [entries((3, FIVE))], 5),
     Sample(
         "add of a float",
         lambda kv: kv.add("k", 0.0),

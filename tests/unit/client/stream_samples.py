@@ -373,12 +373,7 @@ SUBSCRIBER_SAMPLES: Final = [
         [Seek(table="t", name="s", start=Start.TIME, at=NOW_US)],
         [position(6, 3)],
     ),
-    Sample(
-        "rewind",
-        lambda s: s.rewind(),
-        [WHERE],
-        [subscribers((b"s", 3, 4, False))],
-    ),
+    Sample("rewind", lambda s: s.rewind(), [WHERE], [subscribers((b"s", 3, 4, False))]),
     Sample(
         "position",
         lambda s: s.position,

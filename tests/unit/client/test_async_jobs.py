@@ -167,10 +167,7 @@ def test_a_worker_that_took_too_long_is_told_and_gives_the_others_back() -> None
 
     backend = Backend(taken_of(b"a", b"b"), stale=[70])
     run(main())
-    assert backend.sent == [
-        Finish(table="t", xids=[70]),
-        Fail(table="t", xids=[71], counts=False),
-    ]
+    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], counts=False)]
 
 
 def test_a_daemon_that_is_gone_ends_the_loop_at_once() -> None:

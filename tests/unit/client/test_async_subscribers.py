@@ -110,11 +110,7 @@ def test_a_message_that_a_block_holds_is_not_given_out_a_second_time() -> None:
 
     recorder = Recorder([messages(b"a", after=8), position(8), messages(after=8)])
     run(main())
-    assert recorder.sent == [
-        read_of(count=1, once=True),
-        ack_of(8),
-        read_of(8, count=1, once=True),
-    ]
+    assert recorder.sent == [read_of(count=1, once=True), ack_of(8), read_of(8, count=1, once=True)]
 
 
 def test_who_was_moved_by_others_reads_from_the_mark() -> None:

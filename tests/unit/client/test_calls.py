@@ -6,14 +6,7 @@ import asyncio
 
 import pytest
 
-from fjord.client.calls import (
-    Call,
-    Steps,
-    check_names,
-    done,
-    expect,
-    expect_rows,
-)
+from fjord.client.calls import Call, Steps, check_names, done, expect, expect_rows
 from fjord.commands import Command, Done, Nop, Refusal, Replies, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 from tests.unit.client.runners import async_runner, runner

@@ -175,10 +175,7 @@ def test_a_job_that_was_settled_in_the_loop_is_left_alone() -> None:
             job.fail(count=False)
         else:
             job.done()
-    assert backend.sent == [
-        Fail(table="t", xids=[70], counts=False),
-        Finish(table="t", xids=[71]),
-    ]
+    assert backend.sent == [Fail(table="t", xids=[70], counts=False), Finish(table="t", xids=[71])]
 
 
 def test_an_error_in_the_loop_fails_the_job_and_gives_the_others_back() -> None:
@@ -201,20 +198,14 @@ def test_leaving_the_loop_fails_a_job_that_was_not_settled() -> None:
     for job in over(backend).work():
         job.done()
         break
-    assert backend.sent == [
-        Fail(table="t", xids=[70], reason=LEFT),
-        Finish(table="t", xids=[71]),
-    ]
+    assert backend.sent == [Fail(table="t", xids=[70], reason=LEFT), Finish(table="t", xids=[71])]
 
 
 def test_a_worker_that_took_too_long_is_told_and_gives_the_others_back() -> None:
     backend = Backend(taken_of(b"a", b"b"), stale=[70])
     with pytest.raises(StaleError, match="job 'a'"):
         list(over(backend).work(batch=2))
-    assert backend.sent == [
-        Finish(table="t", xids=[70]),
-        Fail(table="t", xids=[71], counts=False),
-    ]
+    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], counts=False)]
 
 
 def test_a_daemon_that_is_gone_ends_the_loop_at_once() -> None:
@@ -235,10 +226,7 @@ def test_a_stop_ends_the_loop_after_the_job() -> None:
     backend = Backend(taken_of(b"a", b"b"))
     for _ in over(backend).work(batch=2, stop=backend.stop):
         backend.stop.set()
-    assert backend.sent == [
-        Finish(table="t", xids=[70]),
-        Fail(table="t", xids=[71], counts=False),
-    ]
+    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], counts=False)]
     assert list(over(backend).work(stop=backend.stop)) == []
 
 
@@ -278,10 +266,7 @@ def test_a_handler_may_settle_its_job_itself() -> None:
         job.fail(bury=True)
 
     assert over(backend).run(handler, batch=2, stop=backend.stop) == 1
-    assert backend.sent == [
-        Finish(table="t", xids=[70]),
-        Fail(table="t", xids=[71], buries=True),
-    ]
+    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], buries=True)]
 
 
 def test_a_lost_lease_does_not_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:

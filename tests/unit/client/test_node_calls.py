@@ -51,12 +51,7 @@ def test_one_table_is_asked_for_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        declared_tables.tables_call(),
-        declared_tables.table_call("a"),
-        stats_call(),
-    ],
+    "call", [declared_tables.tables_call(), declared_tables.table_call("a"), stats_call()]
 )
 def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
     with pytest.raises(RemoteProtocolError, match="kind Entries"):

@@ -14,13 +14,7 @@ from fjord.client.entries import Encoded, decode_value
 from fjord.client.schemas import NO_COLUMNS, NoSchemas, Schemas, UnknownSchemaError, shared
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
-from fjord.errors import (
-    Code,
-    LocalProtocolError,
-    NotFoundError,
-    RefusedError,
-    StaleSchemaError,
-)
+from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError, StaleSchemaError
 
 PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
 ROW = {"uri": "a", "depth": 3}

@@ -39,13 +39,7 @@ def test_a_batch_is_described_as_it_is_found() -> None:
     found = db.span("t", 5, until=8, rows_max=4, bytes_max=100, before=MOMENT, epoch=EPOCH.hex())
     assert found == info(7, 3)
     wanted = Span(
-        table="t",
-        after=5,
-        until=8,
-        rows_max=4,
-        bytes_max=100,
-        before_us=MOMENT_US,
-        epoch=EPOCH,
+        table="t", after=5, until=8, rows_max=4, bytes_max=100, before_us=MOMENT_US, epoch=EPOCH
     )
     assert asked == [wanted]
 
@@ -73,9 +67,7 @@ def test_the_rest_is_asked_for_with_what_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"rows_max": 5}, {"bytes_max": 50}])
-def test_a_commit_that_comes_in_any_case_is_left_out_if_there_is_no_room(
-    bound: Any,
-) -> None:
+def test_a_commit_that_comes_in_any_case_is_left_out_if_there_is_no_room(bound: Any) -> None:
     db, asked = blocking(reply(15, 3, 20, more=True), reply(25, 3, 25))
     assert db.span("t", **bound) == info(15, 3)
     assert len(asked) == 2

@@ -75,11 +75,7 @@ def test_one_key_is_no_list() -> None:
 
 @pytest.mark.parametrize(
     ("values", "keys", "code"),
-    [
-        ([{}], None, Code.BAD_TYPE),
-        (["\ud800"], None, Code.BAD_VALUE),
-        ([b"a"], [5], Code.BAD_TYPE),
-    ],
+    [([{}], None, Code.BAD_TYPE), (["\ud800"], None, Code.BAD_VALUE), ([b"a"], [5], Code.BAD_TYPE)],
 )
 def test_what_cannot_be_sent_is_found_before_anything_is(
     values: list[Any], keys: Any, code: Code

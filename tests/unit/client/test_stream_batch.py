@@ -74,11 +74,7 @@ def test_appends_have_consecutive_seqs_and_one_moment_each() -> None:
     assert batch.keys == ["k", "k", ""]
     assert batch.values == [b"a", b"b", b"c"]
     assert batch.times == [NOW, NOW, NOW + SECOND]
-    assert list(batch) == [
-        message(3, b"a"),
-        message(4, b"b"),
-        Message(8, "", b"c", NOW + SECOND),
-    ]
+    assert list(batch) == [message(3, b"a"), message(4, b"b"), Message(8, "", b"c", NOW + SECOND)]
 
 
 def test_moves_have_their_own_seqs_and_moments() -> None:
@@ -212,8 +208,7 @@ def test_a_batch_is_an_arrow_table() -> None:
         replace(messages(b"a"), ops=Strings.of([b"\x30" + bytes(47)])),
         replace(messages(b"a"), rows=2),
         replace(
-            messages(b"a"),
-            ops=encoded(Op(Opcode.UNSUBSCRIBE, 7, 1, (Strings.of([b"name"]),))),
+            messages(b"a"), ops=encoded(Op(Opcode.UNSUBSCRIBE, 7, 1, (Strings.of([b"name"]),)))
         ),
     ],
 )

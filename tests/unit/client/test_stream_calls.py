@@ -11,15 +11,7 @@ from fjord.client import history
 from fjord.client.calls import Steps
 from fjord.client.messages import MessageBatch
 from fjord.client.streams import StreamCalls
-from fjord.commands import (
-    CreateTable,
-    ListTables,
-    Nop,
-    Reply,
-    Stats,
-    Subscribe,
-    Unsubscribe,
-)
+from fjord.commands import CreateTable, ListTables, Nop, Reply, Stats, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
 from tests.unit.client.scripted import NOW_US, TOKEN
@@ -137,11 +129,7 @@ def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
             subscribers((b"a", 5, 2, False), next_name="b"),
             subscribers((b"a", 5, 2, False), next_name="b"),
         ),
-        (
-            history.blocks("t"),
-            block_list(b"a", next_after=9),
-            block_list(b"a", next_after=9),
-        ),
+        (history.blocks("t"), block_list(b"a", next_after=9), block_list(b"a", next_after=9)),
     ],
 )
 def test_the_same_page_again_is_the_peers_mistake(

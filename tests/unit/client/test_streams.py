@@ -128,10 +128,7 @@ def test_a_subscriber_is_made_where_it_is_to_begin() -> None:
     subscriber = over(recorder).subscriber("s", start=7)
     assert repr(subscriber) == "<Subscriber 's' of 't'>"
     assert list(subscriber.read()) == [message(6, b"a")]
-    assert recorder.sent == [
-        Subscribe(table="t", name="s", start=Start.SEQ, at=7),
-        read_of(5),
-    ]
+    assert recorder.sent == [Subscribe(table="t", name="s", start=Start.SEQ, at=7), read_of(5)]
 
 
 def test_a_reader_keeps_its_place() -> None:

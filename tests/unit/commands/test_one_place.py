@@ -122,11 +122,7 @@ def modules() -> Iterator[tuple[str, str]]:
             yield where.as_posix(), source
 
 
-KEYS = {
-    "command": command_of,
-    "function": member_of("Function"),
-    "opcode": member_of("Opcode"),
-}
+KEYS = {"command": command_of, "function": member_of("Function"), "opcode": member_of("Opcode")}
 
 
 @pytest.mark.parametrize("what", KEYS)

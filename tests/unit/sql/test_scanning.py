@@ -171,12 +171,7 @@ def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last
 
 
 @pytest.mark.parametrize(
-    ("first", "unit", "last"),
-    [
-        (b"", b" \n", b""),
-        (b"--  ", b"ab", b"\n"),
-        (b"/*", b"a*", b"*/"),
-    ],
+    ("first", "unit", "last"), [(b"", b" \n", b""), (b"--  ", b"ab", b"\n"), (b"/*", b"a*", b"*/")]
 )
 def test_long_space_and_comments_are_not_kept(first: bytes, unit: bytes, last: bytes) -> None:
     scanner = Scanner(long_text(first, unit, last + b" next"))

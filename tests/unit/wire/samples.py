@@ -39,11 +39,7 @@ from fjord.errors import Code
 from tests.unit.wire.history_samples import HISTORY, HISTORY_REPLIES
 from tests.unit.wire.job_samples import INNER_JOBS, JOB_REPLIES, OUTER_JOBS
 from tests.unit.wire.staging_samples import INNER_WRITERS, STAGES, STAGING, STAGING_REPLIES
-from tests.unit.wire.stream_samples import (
-    INNER_STREAMS,
-    OUTER_STREAMS,
-    STREAM_REPLIES,
-)
+from tests.unit.wire.stream_samples import INNER_STREAMS, OUTER_STREAMS, STREAM_REPLIES
 from tests.unit.wire.streams import (
     MASTER,
     NOW_US,
@@ -112,10 +108,7 @@ INNER: list[Command] = [
     commands.CloseSnapshot(snapshot=77),
 ]
 
-BATCHES: list[Batch] = [
-    Batch(commands=[INNER[0]]),
-    Batch(commands=[commands.Nop(), *INNER]),
-]
+BATCHES: list[Batch] = [Batch(commands=[INNER[0]]), Batch(commands=[commands.Nop(), *INNER])]
 
 # Those of all functions above 16.
 COMMANDS: list[Command] = [

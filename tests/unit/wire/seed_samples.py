@@ -56,11 +56,7 @@ CURSOR = CURSORS.encode(NEXT_PAGE, b"next")
 # What a client sends, the command that it means, and whether `seed_client` sends the same bytes.
 SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
     "nop": (request_bytes(0), Nop(), True),
-    "set-8-bit-value": (
-        request_bytes(2, b"\1k\2\2v", flags=0x0222),
-        set_one(b"k", 2, b"v"),
-        True,
-    ),
+    "set-8-bit-value": (request_bytes(2, b"\1k\2\2v", flags=0x0222), set_one(b"k", 2, b"v"), True),
     "set-16-bit-value": (
         request_bytes(2, b"\1k\1\1\1" + b"v" * 256, flags=0x0224),
         set_one(b"k", 1, b"v" * 256),
@@ -116,11 +112,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
         set_one(b"k", 0, b""),
         False,
     ),
-    "set-empty-key": (
-        request_bytes(2, b"\0\1\0", flags=0x0222),
-        set_one(b"", 0, b""),
-        True,
-    ),
+    "set-empty-key": (request_bytes(2, b"\0\1\0", flags=0x0222), set_one(b"", 0, b""), True),
     "get": (request_bytes(3, b"\1k", flags=0x0400), get_many(DEFAULT, [b"k"]), True),
     "get-16-bit-key": (
         request_bytes(3, b"\1\0" + LONG_KEY, flags=0x0401),
@@ -165,11 +157,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
         Range(table=DEFAULT, start=b"a", stop=b"m", count=100),
         True,
     ),
-    "get-all": (
-        request_bytes(3, b"\0\0\0\0", flags=0x0480),
-        Range(table=DEFAULT),
-        True,
-    ),
+    "get-all": (request_bytes(3, b"\0\0\0\0", flags=0x0480), Range(table=DEFAULT), True),
     "get-range-that-says-that-it-has-a-count": (
         request_bytes(3, b"\xff\xff\1a\0", flags=0x20C0),
         Range(table=DEFAULT, start=b"a", count=65535, with_data=False, skip_worked=True),
@@ -190,11 +178,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
         Range(table=DEFAULT, regex=b"^k", count=5),
         True,
     ),
-    "get-cursor": (
-        request_bytes(3, bytes([len(CURSOR)]) + CURSOR, flags=0x0580),
-        NEXT_PAGE,
-        False,
-    ),
+    "get-cursor": (request_bytes(3, bytes([len(CURSOR)]) + CURSOR, flags=0x0580), NEXT_PAGE, False),
     "get-cursor-with-a-count": (
         request_bytes(3, b"\0\7\0" + bytes([len(CURSOR)]) + CURSOR, flags=0x2181),
         Range(table="other", start=b"next", stop=b"z", count=7, with_data=False),
@@ -226,11 +210,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
         modify(Change.ADD, b"\xff" * 8, table=DEFAULT),
         False,
     ),
-    "not": (
-        request_bytes(6, b"\1k"),
-        modify(Change.NOT, b"", table=DEFAULT),
-        True,
-    ),
+    "not": (request_bytes(6, b"\1k"), modify(Change.NOT, b"", table=DEFAULT), True),
     "truncate": (
         request_bytes(7, b"\1k\x09\3" + EIGHT, flags=0x0002),
         modify(Change.TRUNCATE, table=DEFAULT),
@@ -238,11 +218,7 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
     ),
     "lock": (request_bytes(8, b"\1k"), Lock(table=DEFAULT, keys=ONE), True),
     "unlock": (request_bytes(9, b"\1k"), Unlock(table=DEFAULT, keys=ONE), True),
-    "rename": (
-        request_bytes(10, b"\1k\2to"),
-        rename(b"k", b"to", table=DEFAULT),
-        True,
-    ),
+    "rename": (request_bytes(10, b"\1k\2to"), rename(b"k", b"to", table=DEFAULT), True),
     "rename-onto": (
         request_bytes(10, b"\0\1k\1\0" + LONG_KEY, flags=0x0021),
         rename(b"k", LONG_KEY, table=DEFAULT, overwrite=True),
@@ -260,11 +236,7 @@ UNTIL = struct.pack(">Q", NOW_US + LEASE_US)
 
 SAMPLES |= {
     "next": (request_bytes(11, b"\0"), Next(table=DEFAULT), True),
-    "next-of-a-domain": (
-        request_bytes(11, b"\5x.com"),
-        Next(table=DEFAULT, domain=b"x.com"),
-        True,
-    ),
+    "next-of-a-domain": (request_bytes(11, b"\5x.com"), Next(table=DEFAULT, domain=b"x.com"), True),
     "next-16-bit-domain": (
         request_bytes(11, b"\1\0" + LONG_DOMAIN, flags=0x0001),
         Next(table=DEFAULT, domain=LONG_DOMAIN),
@@ -343,10 +315,7 @@ PAGES: dict[str, tuple[bytes, Reply, bytes]] = {
 # -- changes --------------------------------------------------------------------------------------
 
 CHANGES: dict[str, tuple[bytes, Changed]] = {
-    "set": (
-        request_bytes(16, b"\1k\2\2v", flags=0x0002),
-        Changed("t", b"k", 2, b"v", NOW_US, 0),
-    ),
+    "set": (request_bytes(16, b"\1k\2\2v", flags=0x0002), Changed("t", b"k", 2, b"v", NOW_US, 0)),
     "gone": (request_bytes(16, b"\1k"), Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)),
     "expires": (
         request_bytes(16, struct.pack(">Q", 9) + b"\1k\1\0", flags=0x000A),

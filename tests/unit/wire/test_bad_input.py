@@ -88,18 +88,12 @@ CLOSING: dict[str, tuple[bytes, Code]] = {
     "set-size-0-of-16": (request_bytes(2, b"\1k\0\0", flags=Flag.VALUE_16), Code.BAD_VALUE_SIZE),
     "set-size-0-of-32": (request_bytes(2, b"\1k" + bytes(4), flags=VALUE_32), Code.BAD_VALUE_SIZE),
     "add-size-0": (request_bytes(5, b"\1k\0", flags=Flag.VALUE_8), Code.BAD_VALUE_SIZE),
-    "set-4-gib": (
-        request_bytes(2, b"\1k\xff\xff\xff\xff", flags=VALUE_32),
-        Code.VALUE_TOO_LARGE,
-    ),
+    "set-4-gib": (request_bytes(2, b"\1k\xff\xff\xff\xff", flags=VALUE_32), Code.VALUE_TOO_LARGE),
     "set-one-byte-too-many": (
         request_bytes(2, b"\1k" + struct.pack(">I", limits.VALUE_BYTES_MAX + 2), flags=VALUE_32),
         Code.VALUE_TOO_LARGE,
     ),
-    "add-4-gib": (
-        request_bytes(5, b"\1k\xff\xff\xff\xff", flags=VALUE_32),
-        Code.VALUE_TOO_LARGE,
-    ),
+    "add-4-gib": (request_bytes(5, b"\1k\xff\xff\xff\xff", flags=VALUE_32), Code.VALUE_TOO_LARGE),
     "body-4-gib": (request_bytes(32, b"\xff\xff\xff\xff"), Code.TOO_LARGE),
     "body-one-byte-too-many": (
         request_bytes(19, struct.pack(">I", limits.MESSAGE_BYTES_MAX + 1)),
@@ -130,10 +124,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         Code.BAD_TIMEOUT,
     ),
     "get-update-timeout-without-timeout": (get(Flag.UPDATE_TIMEOUT), Code.BAD_TIMEOUT),
-    "get-all-of-it-without-timeout": (
-        get(Flag.UPDATE_TIMEOUT | Flag.WORKED_ON),
-        Code.BAD_TIMEOUT,
-    ),
+    "get-all-of-it-without-timeout": (get(Flag.UPDATE_TIMEOUT | Flag.WORKED_ON), Code.BAD_TIMEOUT),
     "count-without-range": (get(Flag.COUNT, b"\0\5\1k"), Code.BAD_COUNT),
     "count-without-range-with-timeout": (
         get(Flag.COUNT | Flag.TIMEOUT, SOON + b"\0\5\1k"),
@@ -147,10 +138,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         get(Flag.QUERY_RANGE | Flag.KEY_16, b"\0\5\0\0" + LONG_KEY),
         Code.KEY_TOO_LONG,
     ),
-    "regex-too-long": (
-        get(Flag.QUERY_REGEX | Flag.KEY_16, b"\1\1" + b"k" * 257),
-        Code.BAD_REGEX,
-    ),
+    "regex-too-long": (get(Flag.QUERY_REGEX | Flag.KEY_16, b"\1\1" + b"k" * 257), Code.BAD_REGEX),
     "cursor-empty": (cursor(b""), Code.BAD_CURSOR),
     "cursor-random": (cursor(bytes(range(200))), Code.BAD_CURSOR),
     "cursor-forged": (cursor(Cursors(b"?", bytes(range(16))).encode(PAGE, b"k")), Code.BAD_CURSOR),
@@ -180,10 +168,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         Code.KEY_TOO_LONG,
     ),
     "touch-short-key": (request_bytes(13, SOON + b"\7" + bytes(7), flags=8), Code.BAD_VALUE),
-    "push-a-column-short": (
-        batch_bytes(48, body_of(push("t", [b"k", b"l"]))[:-8]),
-        Code.BAD_BATCH,
-    ),
+    "push-a-column-short": (batch_bytes(48, body_of(push("t", [b"k", b"l"]))[:-8]), Code.BAD_BATCH),
     "push-rows-too-many": (batch_bytes(48, head(b"t", 100_001) + bytes(64)), Code.BAD_BATCH),
     "push-with-an-argument": (
         batch_bytes(48, head(b"t", 1, 1) + body_of(push("t", [b"k"]))[24:]),
@@ -226,10 +211,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         Code.BAD_BATCH,
     ),
     "as-of-a-wait": (
-        batch_bytes(
-            77,
-            head(b"", 1, 5) + inner(67, body_of(Read(table="t", after=0, wait_us=1))),
-        ),
+        batch_bytes(77, head(b"", 1, 5) + inner(67, body_of(Read(table="t", after=0, wait_us=1)))),
         Code.BAD_TIMEOUT,
     ),
     "read-in-a-batch": (
@@ -237,10 +219,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
         Code.BAD_BATCH,
     ),
     "scan-columns-of-ops": (
-        batch_bytes(
-            64,
-            body_of(Scan(table="t", start_seq=1, end_seq=0, columns=["seq"])),
-        ),
+        batch_bytes(64, body_of(Scan(table="t", start_seq=1, end_seq=0, columns=["seq"]))),
         Code.BAD_BATCH,
     ),
     "use-no-name": (sent(Use(table="")), Code.BAD_NAME),
@@ -259,8 +238,7 @@ KEPT: dict[str, tuple[bytes, Code]] = {
     ),
     "batch-one-bad-record": (
         batch_bytes(
-            19,
-            head(b"", 2) + inner(33, body_of(get_many("t", [b"k"]))) + inner(33, b"not a body"),
+            19, head(b"", 2) + inner(33, body_of(get_many("t", [b"k"]))) + inner(33, b"not a body")
         ),
         Code.BAD_BATCH,
     ),

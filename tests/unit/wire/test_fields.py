@@ -144,10 +144,7 @@ def test_values_are_as_wide_as_they_must_be(size: int, bits: int) -> None:
 
 
 def test_a_missing_byte_says_how_many_are_needed() -> None:
-    for data, flags, needed in (
-        (b"\0", 0, 2),
-        (b"\0\0", Flag.KEY_16, 2),
-    ):
+    for data, flags, needed in ((b"\0", 0, 2), (b"\0\0", Flag.KEY_16, 2)):
         fields = fields_of(data[:1], flags)
         with pytest.raises(IncompleteError):
             fields.u16()

@@ -244,10 +244,7 @@ def test_changes_come_beside_replies(first: str) -> None:
     link = Link()
     listening, _ = link.send(LISTEN)
     asked, _ = link.send(GET)
-    replies = [
-        answer(listening, TOKEN, Listen),
-        answer(asked, FOUND, Get),
-    ]
+    replies = [answer(listening, TOKEN, Listen), answer(asked, FOUND, Get)]
     changes = [encode_change(listening, change(b"1")), encode_change(listening, change(b"2"))]
     order = [replies[0], changes[0], replies[1], changes[1]]
     if first == "change":

@@ -382,8 +382,7 @@ def test_a_refused_body_leaves_the_next_message_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "-t", "a/b", "..", "x.pack", "a b", "n" * 129, "\xe9", "a\n", "%2e%2e"],
+    "name", ["", "-t", "a/b", "..", "x.pack", "a b", "n" * 129, "\xe9", "a\n", "%2e%2e"]
 )
 def test_use_refuses_what_is_no_name(name: str) -> None:
     decoder = RequestDecoder()

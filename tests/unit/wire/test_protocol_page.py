@@ -59,16 +59,11 @@ ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "protocol.md").read_text()
 QUERY = Range(table="default", start=b"a", stop=b"m", count=2)
 ANSWER = page(
-    [b"apple", b"bee"],
-    entries((2, b"x", NOW_US, 0), (3, b"\5" + bytes(7), NOW_US, 0)),
-    b"cat",
+    [b"apple", b"bee"], entries((2, b"x", NOW_US, 0), (3, b"\5" + bytes(7), NOW_US, 0)), b"cat"
 )
 CURSOR = CURSORS.encode(QUERY, b"cat")
 TWO = Batch(
-    commands=[
-        set_many("settings", [(b"a", 3, b"\1" + bytes(7))]),
-        delete_many("other", [b"b"]),
-    ],
+    commands=[set_many("settings", [(b"a", 3, b"\1" + bytes(7))]), delete_many("other", [b"b"])]
 )
 DONE = Replies(replies=[Done(master=MASTER, seq=41), Done(master=MASTER, seq=42)])
 JOB = Push(

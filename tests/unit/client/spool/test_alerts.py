@@ -92,10 +92,7 @@ def test_each_rule_tells_of_its_file(file: WatchedFile, expected: tuple[int, str
 
 def test_the_most_severe_come_first() -> None:
     bad = replace(
-        FINE,
-        set_aside=3,
-        status=status(modified_us=0, owner=0, mode=0o100666),
-        waiting_bytes=10**9,
+        FINE, set_aside=3, status=status(modified_us=0, owner=0, mode=0o100666), waiting_bytes=10**9
     )
     found = rules(*(replace(bad, name=f"0{n}.spool") for n in range(3)))
     assert found[0] == (90, "files", "")

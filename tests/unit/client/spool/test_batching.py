@@ -202,9 +202,7 @@ def test_tables_do_not_break_each_other_up() -> None:
 
 
 ROWS = st.tuples(
-    st.sampled_from(["push", "append", "many"]),
-    st.sampled_from([b"t", b"u"]),
-    st.integers(0, 3),
+    st.sampled_from(["push", "append", "many"]), st.sampled_from([b"t", b"u"]), st.integers(0, 3)
 )
 
 
