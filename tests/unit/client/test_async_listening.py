@@ -12,17 +12,8 @@ from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.entries import Change, change_reader
 from fjord.commands import Changed, Refusal
-from fjord.errors import ClosedError, Code, FjordError, LockedError, UnavailableError
-from tests.unit.client.scripted import (
-    CUT,
-    NOW_US,
-    TOKEN,
-    Answer,
-    Scripted,
-    last_words,
-    say,
-    say_and_cut,
-)
+from fjord.errors import ClosedError, Code, LockedError, UnavailableError
+from tests.unit.client.scripted import CUT, NOW_US, TOKEN, Answer, Scripted, say, say_and_cut
 from tests.unit.client.shell_calls import listen_of
 from tests.unit.client.test_async_connection import run
 
@@ -95,16 +86,6 @@ def test_a_listener_whose_connection_breaks_is_told_to_listen_again() -> None:
                 await changes.wait(20)
 
     with always(say_and_cut(TOKEN, change(b"1"))) as server:
-        run(main())
-
-
-def test_a_listener_that_is_too_slow_is_told_so() -> None:
-    async def main() -> None:
-        with pytest.raises(FjordError, match="SLOW_CONSUMER"):
-            async with listening(server) as changes:
-                await changes.wait(20)
-
-    with always(say_and_cut(TOKEN, last_words(Code.SLOW_CONSUMER))) as server:
         run(main())
 
 

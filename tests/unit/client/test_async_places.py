@@ -47,18 +47,3 @@ def test_a_waiter_that_is_cancelled_loses_no_place() -> None:
         assert places.free == 1
 
     run(main())
-
-
-def test_a_place_that_is_free_is_taken_at_once() -> None:
-    async def main() -> None:
-        places = Places(1)
-        await places.take()
-        assert places.free == 0
-        second = asyncio.create_task(places.take())
-        await asyncio.sleep(0)
-        assert not second.done()
-        places.give_back()
-        await second
-        assert places.free == 0
-
-    run(main())

@@ -19,19 +19,11 @@ def seq_of(reply: Reply) -> int:
     return reply.seq
 
 
-def test_a_reply_is_read_as_the_call_says() -> None:
-    assert Call(Nop(), seq_of).result(TOKEN) == 5
-
-
 def test_a_refusal_is_raised_and_not_read() -> None:
     with pytest.raises(ExistsError, match="EXISTS: it is there"):
         Call(Nop(), seq_of).result(Refusal(code=Code.EXISTS, text="it is there"))
     with pytest.raises(RefusedError):
         Call(Nop(), seq_of).result(Refusal(code=Code.QUOTA, text="enough"))
-
-
-def test_done_says_nothing() -> None:
-    assert Call(Nop(), done).result(TOKEN) is None
 
 
 def test_a_reply_of_another_kind_is_the_peers_mistake() -> None:
@@ -102,8 +94,3 @@ def test_an_error_that_the_steps_do_not_expect_ends_them() -> None:
         with pytest.raises(ExistsError):
             asyncio.run(async_runner(others.answer).follow(counted(2)))
         assert len(answers.left) == len(others.left) == len(replies) - 2
-
-
-def test_steps_may_need_no_call() -> None:
-    assert runner(Answers().answer).follow(nothing()) == 7
-    assert asyncio.run(async_runner(Answers().answer).follow(nothing())) == 7

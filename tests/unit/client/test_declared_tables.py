@@ -21,12 +21,9 @@ from fjord.client.declared_tables import (
     TableInfo,
     declaration_of,
 )
-from fjord.columns import Strings
-from fjord.commands import Command, Done, Reply, TableList
 from fjord.declared.declaration import MODELS, Declaration, Index, Location
 from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, Column
 from fjord.errors import DeclarationError, ExistsError, FjordError
-from tests.unit.client.runners import runner
 
 PAGES = """<context>
   <table name="pages" model="jobs" row-key="uri">
@@ -105,15 +102,6 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
         db.create_tables(file)
     with pytest.raises(fjord.ProtocolError, match="column depth is uint8"):
         db.jobs("pages").push({"uri": "http://example.com/b", "depth": 256})
-
-
-@pytest.mark.req("SJ-30")
-def test_a_file_of_toml_is_told_that_xml_is_read(db: fjord.Database, file: Path) -> None:
-    path = file.with_suffix(".toml")
-    path.write_text("[table.pages]\nmodel = 'jobs'\n")
-    with pytest.raises(DeclarationError, match=r"tables\.toml: tables are declared in XML"):
-        db.create_tables(path)
-    assert db.tables() == []
 
 
 @pytest.mark.req("SJ-30")
@@ -336,16 +324,3 @@ def test_a_table_of_a_later_version_is_said() -> None:
     ):
         with pytest.raises(FjordError, match="table t is not known in this version"):
             declaration_of(table)
-
-
-def test_all_is_looked_at_before_anything_is_made(file: Path) -> None:
-    sent: list[Any] = []
-
-    def answer(command: Command) -> Reply:
-        sent.append(command)
-        nothing = TableList(names=Strings.of([]), ids=[], kinds=b"", settings=Strings.of([]))
-        return nothing if len(sent) == 1 else Done(master=b"", seq=1)
-
-    made = runner(answer).follow(declared_tables.steps(file))
-    assert [type(one).__name__ for one in sent] == ["ListTables"] + ["CreateTable"] * 4
-    assert {one.outcome for one in made} == {"made"}

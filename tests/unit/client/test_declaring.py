@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import fjord
-from fjord.client.database import AsyncDatabase
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.streams import StreamCalls
@@ -22,7 +20,6 @@ from fjord.testing import SimClock
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.shell_calls import Recorder
-from tests.unit.client.test_async_connection import run
 
 EXISTS = Refusal(code=Code.EXISTS, text="with other settings")
 
@@ -135,50 +132,3 @@ def test_a_stream_is_used_by_the_settings_that_matter(db: fjord.Database) -> Non
         db.stream("profiles", mode="log").read()
     with pytest.raises(ExistsError):
         db.create_stream("profiles", mode="latest")
-
-
-def test_jobs_are_used_by_the_settings_that_matter(db: fjord.Database) -> None:
-    db.jobs("pages", lease=60).push("k")
-    assert [job.key for job in db.jobs("pages", merge=False).next()] == ["k"]
-    with pytest.raises(ExistsError, match="lease is 60, not 30"):
-        db.jobs("pages", lease=30).push("k")
-    with pytest.raises(ExistsError):
-        db.create_jobs("pages", lease=60)
-
-
-class _Awaited:
-    """A connection to a directory."""
-
-    name = "data"
-    address = ("", 0)
-
-    def __init__(self, db: fjord.Database) -> None:
-        self._executor = db._executor
-
-    async def execute(self, command: Command) -> Reply:
-        return self._executor.execute(command)
-
-    def close(self) -> None: ...
-
-
-@asynccontextmanager
-async def awaited(db: fjord.Database) -> AsyncIterator[AsyncDatabase]:
-    connection: Any = _Awaited(db)
-    async with AsyncDatabase(connection) as database:
-        yield database
-
-
-def test_the_same_holds_for_asyncio(db: fjord.Database) -> None:
-    async def main() -> None:
-        async with awaited(db) as other:
-            assert await other.stream("profiles", mode="latest").append("Oslo", key="7") > 0
-            with pytest.raises(ExistsError, match="block_rows is 5, not 6"):
-                await other.stream("profiles", block_rows=6).append("Oslo", key="7")
-            await other.jobs("pages", lease=60).push("k")
-            with pytest.raises(ExistsError, match="merge is False, not True"):
-                await other.jobs("pages", merge=True).next()
-            with pytest.raises(ExistsError):
-                await other.create_stream("profiles", mode="latest")
-
-    run(main())
-    assert list(db.stream("profiles")) == ["7"]

@@ -6,7 +6,7 @@ from fjord.client.jobs import records
 from fjord.columns import Strings
 from fjord.commands import CountJobs, Numbers
 from fjord.errors import RemoteProtocolError
-from tests.unit.client.job_samples import NOW, numbers_of
+from tests.unit.client.job_samples import NOW
 from tests.unit.client.scripted import NOW_US
 
 GENERATIONS = Numbers(
@@ -38,10 +38,6 @@ def test_generations_are_read_in_the_order_of_their_numbers() -> None:
     assert call.result(GENERATIONS) == [two, three]
     assert (two.number, two.began_at, two.first_row, two.schema, two.jobs) == (2, NOW, 7, 1, 3)
     assert (two.is_current, three.is_current) == (False, True)
-
-
-def test_a_table_without_a_period_has_none() -> None:
-    assert records.generations("t").result(numbers_of()) == []
 
 
 @pytest.mark.parametrize(

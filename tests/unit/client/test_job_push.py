@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +11,7 @@ from fjord.client.jobs.push import PushColumns, push_columns, push_rows
 from fjord.client.schemas import NoSchemas
 from fjord.columns import Strings
 from fjord.commands import Push
-from fjord.errors import Code, LocalProtocolError
 from fjord.jobs import Priority, decode_settings
-from fjord.values import Type
 from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, make_calls, push_of
 from tests.unit.client.scripted import NOW_US
 
@@ -43,13 +39,6 @@ def one_job(options: Any) -> Push:
     return command
 
 
-def test_one_job_is_as_it_is_among_many() -> None:
-    one = one_job({"priority": 5, "process_at": NOW + MINUTE})
-    assert one == pushed(keys=["k"], values=[b"v"], priority=5, process_at=NOW + MINUTE)
-    assert one.process_at_us == (NOW_US + MINUTE_US,)
-    assert not one.relative
-
-
 @pytest.mark.parametrize("priority", [-1, 256, 1.5, "5", None, True, False])
 def test_a_priority_is_one_byte(priority: Any) -> None:
     refusals: list[Callable[[], object]] = [
@@ -61,12 +50,6 @@ def test_a_priority_is_one_byte(priority: Any) -> None:
     for refused in refusals:
         with pytest.raises(ValueError, match="from 0 to 255"):
             refused()
-
-
-@pytest.mark.parametrize(("priority", "found"), [(0, b"\0"), (Priority.SLOW, b"\xc8")])
-def test_named_priorities_are_numbers(priority: int, found: bytes) -> None:
-    assert one_job({"priority": priority}).priorities == found
-    assert pushed(keys=["k"], priority=priority).priorities == found
 
 
 def test_a_job_has_a_delay_or_a_date() -> None:
@@ -102,16 +85,6 @@ def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
             refused()
 
 
-def test_a_domain_is_not_called_a_key() -> None:
-    wrong: Any = {"domain": 5}
-    with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
-        one_job(wrong)
-    with pytest.raises(LocalProtocolError, match="a domain is str or bytes, not int"):
-        rows({"key": "k", **wrong})
-    with pytest.raises(TypeError, match="domain is str or bytes, or a list of one each, not int"):
-        pushed(keys=["k"], **wrong)
-
-
 def test_unknown_options_are_named() -> None:
     unknown: Any = {"prioritty": 5}
     refusals: list[Callable[[], object]] = [
@@ -134,24 +107,11 @@ def test_keys_are_text_bytes_or_both() -> None:
     assert pushed(keys=["a", escaped]).keys.rows() == [b"a", b"\xff"]
 
 
-def test_a_key_that_is_none_is_refused() -> None:
-    wrong: Any = [5]
-    with pytest.raises(LocalProtocolError) as caught:
-        pushed(keys=wrong)
-    assert caught.value.code is Code.BAD_TYPE
-
-
 @pytest.mark.parametrize("name", ["keys", "values"])
 def test_a_single_one_is_not_taken_for_many(name: str) -> None:
     for single in ("abc", b"abc", 5):
         with pytest.raises(TypeError, match=f"{name} are a list"):
             pushed(**{"keys": ["a"] * 3, name: single})
-
-
-def test_values_have_their_types() -> None:
-    found = pushed(keys=["a"] * 4, values=[b"v", "v", None, 5])
-    assert found.types == bytes([Type.BUFFER, Type.STRING, Type.VOID, Type.INTEGER])
-    assert found.values.rows() == [b"v", b"v", b"", b"\5" + bytes(7)]
 
 
 def test_jobs_may_have_no_values_or_no_keys() -> None:
@@ -179,20 +139,6 @@ def test_each_option_is_one_for_all_or_one_each() -> None:
     assert one.domains == each.domains == Strings.of([b"d", b"d"])
     assert one.relative
     assert each.relative
-
-
-def test_what_one_job_lacks_is_as_usual() -> None:
-    found = pushed(keys=["a", "b"], delay=[None, 60], expires_at=[None, NOW], domain=[None, "d"])
-    assert list(found.process_at_us) == [0, MINUTE_US]
-    assert list(found.expires_at_us) == [0, NOW_US]
-    assert found.domains.rows() == [b"", b"d"]
-
-
-def test_priorities_come_from_any_column_of_numbers() -> None:
-    for column in ([1, 2], (1, 2), array("Q", [1, 2]), bytes([1, 2])):
-        assert pushed(keys=["a", "b"], priority=column).priorities == b"\1\2"
-    with pytest.raises(TypeError, match="push_many has no priorities; there are"):
-        pushed(keys=["a"], priorities=1)
 
 
 @pytest.mark.parametrize(
@@ -243,11 +189,6 @@ def test_one_delay_for_all_does_not_go_with_a_date() -> None:
     assert (found.relative, list(found.process_at_us)) == (True, [5_000_000] * 2)
 
 
-def test_dates_without_delays_are_the_users() -> None:
-    found = pushed(keys=["a", "b"], process_at=[NOW + timedelta(microseconds=7), None])
-    assert (found.relative, list(found.process_at_us)) == (False, [NOW_US + 7, 0])
-
-
 # -- dicts ----------------------------------------------------------------------------------------
 
 
@@ -277,17 +218,3 @@ def test_dicts_come_from_any_iterable_but_are_dicts() -> None:
     wrong: Any = [{"key": "a"}, "a"]
     with pytest.raises(TypeError, match=r"each job of push_many is a dict such as .*, not str"):
         push_rows("t", wrong, NOW_US, PLAIN)
-
-
-# -- speed ----------------------------------------------------------------------------------------
-
-
-def test_many_jobs_are_columns_and_no_objects() -> None:
-    count = 10_000
-    found = pushed(keys=[f"k{row}" for row in range(count)], values=[b"v"] * count, priority=3)
-    assert found.priorities == b"\3" * count
-    assert isinstance(found.process_at_us, array)
-    assert isinstance(found.timestamps_us, array)
-    assert (len(found.domains), found.domains.data) == (count, b"")
-    assert found.domains[count - 1] == b""
-    assert found.domains.rows() == [b""] * count

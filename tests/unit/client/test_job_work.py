@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import pytest
 
 from fjord.client.jobs.records import TakenJob
-from fjord.client.jobs.work import Shift, Tally, WorkOptions, lose
-from fjord.commands import Fail, Finish, Next
-from fjord.errors import UnavailableError
+from fjord.client.jobs.work import Shift, Tally, WorkOptions
+from fjord.commands import Fail, Next
 from fjord.jobs import How
-from tests.unit.client.job_samples import ACTED, acted, make_calls, taken_batch, taken_of
+from tests.unit.client.job_samples import acted, make_calls, taken_batch, taken_of
 
 SECOND_US = 1_000_000
 
@@ -52,18 +50,6 @@ def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
     assert shift_of(wake="127.0.0.1:17997").poll == 30
 
 
-def test_a_worker_that_is_woken_hears_its_table_only() -> None:
-    heard: list[tuple[Any, Any]] = []
-
-    def hear(address: str | int, *, tables: list[str]) -> contextlib.nullcontext[None]:
-        heard.append((address, tables))
-        return contextlib.nullcontext()
-
-    with shift_of(wake=17997).listen(hear), shift_of().listen(hear) as nobody:
-        assert nobody is None
-    assert heard == [(17997, ["t"])]
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -96,16 +82,6 @@ def test_what_is_of_another_type_is_named(wrong: Any, text: str) -> None:
         shift_of(**wrong)
 
 
-def test_a_batch_has_at_least_one_job() -> None:
-    with pytest.raises(ValueError, match="batch is 1 or more, not 0"):
-        shift_of(batch=0)
-
-
-def test_unknown_options_are_named() -> None:
-    with pytest.raises(TypeError, match="work has no leese"):
-        shift_of(leese=5)
-
-
 @pytest.mark.parametrize("kind", [threading.Event, asyncio.Event])
 def test_a_worker_stops_when_it_is_told_to(kind: Any) -> None:
     event = kind()
@@ -116,25 +92,6 @@ def test_a_worker_stops_when_it_is_told_to(kind: Any) -> None:
     event.set()
     assert by_event.is_over()
     assert by_function.is_over()
-
-
-def test_a_batch_that_is_worked_to_its_end_leaves_nothing() -> None:
-    shift = shift_of(batch=2)
-    for job in shift.hand_out(taken_batch(b"a", b"b")):
-        job.outcome = How.DONE
-    assert left_by(shift) == []
-    assert list(shift.hand_out(shift.next_call.result(taken_of()))) == []
-    assert left_by(shift) == []
-
-
-def test_a_worker_that_leaves_has_failed_its_job_and_gives_the_others_back() -> None:
-    shift = shift_of(batch=3)
-    next(shift.hand_out(taken_batch(b"a", b"b", b"c")))
-    assert left_by(shift) == [
-        Fail(table="t", xids=[70], reason=b"the worker left its loop"),
-        Fail(table="t", xids=[71, 72], counts=False),
-    ]
-    assert left_by(shift) == []
 
 
 def test_a_job_that_is_settled_is_not_failed_on_leaving() -> None:
@@ -157,18 +114,6 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_has_not_begun() -> Non
 
 
 # -- handlers -------------------------------------------------------------------------------------
-
-
-def test_a_job_whose_handler_returns_is_done() -> None:
-    tally = Tally(make_calls(), None)
-    (job,) = taken_batch(b"a")
-    call = tally.finished(job)
-    assert call is not None
-    assert call.command == Finish(table="t", xids=[70])
-    call.result(ACTED)
-    tally.count(job)
-    assert tally.done == 1
-    assert tally.finished(job) is None
 
 
 @pytest.mark.parametrize(
@@ -206,21 +151,3 @@ def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "job 'a' failed: ValueError('no')" in caplog.text
     assert "the lease of job 'a' was over" in caplog.text
-
-
-def test_a_handler_that_settled_its_job_has_the_last_word() -> None:
-    tally = Tally(make_calls(), None)
-    (job,) = taken_batch(b"a")
-    job.outcome = How.FAIL
-    assert tally.finished(job) is None
-    assert tally.failed(job, ValueError("no")) is None
-    tally.count(job)
-    assert tally.done == 0
-
-
-def test_a_job_that_cannot_be_given_back_is_noted_on_what_ended_the_worker() -> None:
-    (job,) = taken_batch(b"a")
-    interruption = KeyboardInterrupt()
-    lose(job, interruption, UnavailableError("nobody there"))
-    assert interruption.__notes__ == ["job 'a' could not be given back: nobody there"]
-    assert job.outcome is How.TIMEOUT

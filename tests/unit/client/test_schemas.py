@@ -11,7 +11,7 @@ from fjord import jobs, values
 from fjord.client.calls import Call, done
 from fjord.client.declared_tables import TableInfo, encode_job_settings
 from fjord.client.entries import Encoded, decode_value
-from fjord.client.schemas import NO_COLUMNS, NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.schemas import NoSchemas, Schemas, UnknownSchemaError, shared
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
 from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError, StaleSchemaError
@@ -80,14 +80,6 @@ def test_columns_are_asked_for_once() -> None:
     assert schemas.names == ["uri", "depth"]
 
 
-def test_what_needs_no_columns_asks_for_none() -> None:
-    schemas = of()
-    assert run(schemas.writing(lambda: Call(Nop(), done)), None) == ([SEND], None)
-    assert schemas.current is None
-    with pytest.raises(UnknownSchemaError):
-        schemas.names  # noqa: B018
-
-
 def test_other_columns_are_learned_when_the_server_says_so() -> None:
     schemas = of(table(PAGES))
     wider = table({**PAGES, "who": "string"}, number=2)
@@ -110,12 +102,6 @@ def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
         )
 
 
-def test_a_table_made_again_with_other_columns_is_noticed_by_a_row_that_does_not_fit() -> None:
-    schemas = of(table(PAGES))
-    sent, _ = run(schemas.writing(builder(schemas, {"n": 1})), table({"n": "int8"}), None)
-    assert sent == [ASK, SEND]
-
-
 def test_a_wrong_value_is_refused_without_a_question_where_no_columns_are_known() -> None:
     def build() -> Call[None]:
         raise LocalProtocolError(Code.BAD_TYPE, "a key is str or bytes")
@@ -130,13 +116,6 @@ def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
         with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
             run(schemas.writing(builder(schemas, ROW)), answer)
     assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
-
-
-def test_values_that_are_no_rows_tell_that_there_are_no_columns() -> None:
-    schemas = of()
-    schemas.current = NO_COLUMNS
-    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
-    assert schemas.current is not NO_COLUMNS
 
 
 def test_what_is_read_is_asked_for_again() -> None:
@@ -183,20 +162,6 @@ def test_rows_and_columns_are_the_same() -> None:
     assert of(table(PAGES)).encode([ROW])[1] == []
 
 
-@pytest.mark.parametrize("wrong", [[ROW, 5], [ROW, "ab"], [None, ROW]])
-def test_what_is_no_row_is_named(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="each value, where one is a row, is a dict"):
-        of(table(PAGES)).encode(wrong)
-
-
-@pytest.mark.parametrize("column", ["ab", b"ab", 5, {"a"}, iter("a")])
-def test_what_is_no_column_is_named(column: Any) -> None:
-    with pytest.raises(TypeError, match="column uri is a list of values"):
-        of(table(PAGES)).encode_columns({"uri": column})
-    with pytest.raises(LocalProtocolError, match="there is no column 'url'"):
-        of(table(PAGES)).encode_columns({"url": ["a"]})
-
-
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -228,11 +193,6 @@ def test_rows_of_several_schemas_and_values_are_read_together() -> None:
     assert both.decode_all(ROW_TYPE * 2, [first, first]) == [ROW, ROW]
     assert both.decode(values.Type.STRING, b"text") == "text"
     assert both.decode_all(b"", []) == []
-
-
-def test_values_without_rows_lack_nothing() -> None:
-    assert not of().lacks(b"\1\2", [b"a", b"b"])
-    assert of().lacks(b"\1" + ROW_TYPE, [b"a", b"\1\0"])
 
 
 def test_bytes_that_are_no_row_are_the_fault_of_the_server() -> None:

@@ -11,8 +11,8 @@ import pytest
 from fjord.client.blocking.runner import SnapshotRunner
 from fjord.client.blocking.snapshots import Snapshot
 from fjord.clock import Stamps
-from fjord.commands import Refusal, Replies
-from fjord.errors import Code, RefusedError, RemoteProtocolError
+from fjord.commands import Replies
+from fjord.errors import RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
@@ -57,14 +57,6 @@ def test_tables_are_like_dicts() -> None:
     with pytest.raises(KeyError):
         table["k"]
     assert "k" in table
-
-
-def test_a_snapshot_that_is_gone_is_refused() -> None:
-    gone = Refusal(code=Code.SNAPSHOT_GONE, text="its time is over")
-    for answer in (gone, Replies(replies=[gone])):
-        with pytest.raises(RefusedError, match="its time is over") as error:
-            over(Recorder([answer])).kv("t").get("k")
-        assert error.value.code is Code.SNAPSHOT_GONE
 
 
 @pytest.mark.parametrize("answer", [TOKEN, Replies(replies=[]), Replies(replies=[TOKEN, TOKEN])])

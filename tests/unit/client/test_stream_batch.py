@@ -55,14 +55,6 @@ def test_a_batch_says_what_it_is() -> None:
     assert MessageBatch("t", messages(b"a"), ReadBy("s", 2)).read_by == ("s", 2)
 
 
-def test_an_empty_batch_has_nothing() -> None:
-    batch = MessageBatch("t", messages(after=5))
-    assert len(batch) == 0
-    assert batch.messages == []
-    for column in (batch.columns, batch.seqs, batch.keys, batch.values, batch.times):
-        assert column == []
-
-
 def test_appends_have_consecutive_seqs_and_one_moment_each() -> None:
     batch = batch_of(
         appended(b"a", b"b"),
@@ -131,15 +123,6 @@ def test_a_look_at_the_first_message_tells_that_there_are_no_rows() -> None:
         _ = broken.columns
 
 
-def test_columns_are_as_they_came() -> None:
-    (part,) = batch_of(appended(b"a", b"b"), firsts=(3,)).columns
-    assert list(part.seqs) == [3, 4]
-    assert list(part.at_us) == [NOW_US, NOW_US]
-    assert part.types == b"\1\1"
-    assert part.keys.rows() == [b"k", b"k"]
-    assert part.values.rows() == [b"a", b"b"]
-
-
 def test_messages_that_came_one_by_one_are_one_run() -> None:
     found = [typed(one) for one in (b"a", "b", None, 5)]
     many, large = appended(b"x", b"y"), appended(bytes(5000))
@@ -186,13 +169,6 @@ def test_messages_are_a_sequence() -> None:
     for place in (4, -5):
         with pytest.raises(IndexError):
             found[place]
-
-
-def test_a_batch_is_an_arrow_table() -> None:
-    table = batch_of(appended(b"a", b"b"), firsts=(3,)).to_arrow()
-    assert table.column_names == ["seq", "ts", "key", "type", "value"]
-    assert table["seq"].to_pylist() == [3, 4]
-    assert table["value"].to_pylist() == [b"a", b"b"]
 
 
 # -- what is no batch -----------------------------------------------------------------------------

@@ -11,15 +11,13 @@ from fjord.client import history
 from fjord.client.calls import Steps
 from fjord.client.messages import MessageBatch
 from fjord.client.streams import StreamCalls
-from fjord.commands import CreateTable, ListTables, Nop, Reply, Stats, Subscribe, Unsubscribe
+from fjord.commands import ListTables, Reply, Stats, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.stream_samples import (
     LAST,
     NOW,
-    acted,
-    append_of,
     block_list,
     messages,
     position,
@@ -44,21 +42,6 @@ def follow(steps: Steps[Any], *replies: Reply) -> tuple[list[Any], Any]:
     raise AssertionError("there are more steps")
 
 
-def test_a_stream_is_declared_with_its_settings() -> None:
-    call = CALLS.create({"mode": "latest"})
-    assert call.command == CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
-    assert CALLS.create({}).command == CreateTable(name="t", kind=3)
-
-
-def test_an_append_for_a_transaction_is_one_command() -> None:
-    call = CALLS.append_many([b"a", b"b"], None)
-    assert call.command == append_of(b"a", b"b")
-    assert call.result(TOKEN) == 5
-    call = CALLS.append_many([], None)
-    assert call.command == Nop()
-    assert call.result(TOKEN) == 0
-
-
 def test_what_was_read_is_read_on() -> None:
     begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
     assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
@@ -79,17 +62,6 @@ def test_what_was_read_is_not_asked_for_again() -> None:
             with pytest.raises(StopIteration) as end:
                 steps.send(batch)
             assert end.value.value is batch
-
-
-@pytest.mark.parametrize("keys", ["k", b"k"])
-def test_one_key_is_no_list(keys: Any) -> None:
-    with pytest.raises(TypeError, match="several keys are a list"):
-        CALLS.delete_many(keys)
-
-
-def test_a_row_that_was_not_asked_for_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="row 1 of 1"):
-        CALLS.delete("k").result(acted(1))
 
 
 # -- readers --------------------------------------------------------------------------------------

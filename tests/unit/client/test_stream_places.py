@@ -12,23 +12,7 @@ from fjord import limits
 from fjord.client.subscribers import Cursor, check_count, check_seq, read_on, start_of
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
-from fjord.streams import Start
-from tests.unit.client.scripted import NOW_US
-from tests.unit.client.stream_samples import NOW, messages, read_of
-
-
-@pytest.mark.parametrize(
-    ("start", "found"),
-    [
-        ("beginning", (Start.BEGINNING, 0)),
-        ("end", (Start.END, 0)),
-        (7, (Start.SEQ, 7)),
-        (0, (Start.SEQ, 0)),
-        (NOW, (Start.TIME, NOW_US)),
-    ],
-)
-def test_a_start_is_a_word_a_seq_or_a_moment(start: Any, found: tuple[Start, int]) -> None:
-    assert start_of(start) == found
+from tests.unit.client.stream_samples import messages, read_of
 
 
 @pytest.mark.parametrize(
@@ -80,19 +64,6 @@ def test_a_snapshot_is_read_to_its_end_then_the_next_one_begins() -> None:
     assert (cursor.after, cursor.until) == (31, 0)
 
 
-def test_a_later_end_is_taken_over() -> None:
-    cursor = Cursor("t", 5, 20)
-    read(cursor, messages(b"a", until=30, ended=False))
-    assert (cursor.after, cursor.until) == (6, 30)
-
-
-def test_a_single_read_begins_no_snapshot() -> None:
-    cursor = Cursor("t", 5, subscriber="s")
-    begun = messages(b"a", until=20, ended=False)
-    assert read(cursor, begun, once=True) == read_of(5, count=10, once=True)
-    assert (cursor.after, cursor.until) == (6, 0)
-
-
 def test_a_single_read_stays_in_the_snapshot_that_there_is() -> None:
     cursor = Cursor("t", 5, 20, subscriber="s")
     inside = messages(b"a", until=20, ended=False)
@@ -100,14 +71,6 @@ def test_a_single_read_stays_in_the_snapshot_that_there_is() -> None:
     assert (cursor.after, cursor.until) == (6, 20)
     read(cursor, messages(b"b", first=7, until=30, ended=False), once=True)
     assert (cursor.after, cursor.until) == (7, 0)
-
-
-def test_another_place_may_be_in_the_same_snapshot() -> None:
-    cursor = Cursor("t", 5, 20)
-    cursor.go(8)
-    assert (cursor.after, cursor.until) == (8, 20)
-    cursor.go(20)
-    assert (cursor.after, cursor.until) == (20, 0)
 
 
 def test_a_read_goes_on_until_there_is_something() -> None:

@@ -39,10 +39,6 @@ def test_settings_are_kept_in_microseconds() -> None:
     assert decoded(mode=Mode.LATEST) == Settings(mode=Mode.LATEST)
 
 
-def test_none_is_as_usual() -> None:
-    assert encode_stream_settings({"retention": None, "retention_bytes": None}) == b""
-
-
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

@@ -10,10 +10,8 @@ import pytest
 from fjord import limits
 from fjord.client.blocking.streams import Stream
 from fjord.client.declared_tables import StreamSettings
-from fjord.client.streams import StreamCalls
-from fjord.commands import Append, Refusal, Reply, Stats, Subscribe, Welcome
-from fjord.errors import Code, DiskFullError, RefusedError, RemoteProtocolError
-from fjord.streams import Start
+from fjord.commands import Refusal, Reply, Stats, Welcome
+from fjord.errors import Code, DiskFullError, RemoteProtocolError
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample, page, range_of
@@ -27,7 +25,6 @@ from tests.unit.client.stream_samples import (
     append_of,
     entry_calls,
     erase_of,
-    message,
     messages,
     read_of,
     shown,
@@ -59,13 +56,6 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
     wrong = Welcome(client=b"c" * 16, master=b"m" * 16, version="1")
     with pytest.raises(RemoteProtocolError, match="of the kind Welcome"):
         read_all(sample.call(over(Recorder([wrong]))))
-
-
-def test_a_stream_says_its_name_and_where_it_is() -> None:
-    stream = over(Recorder([]))
-    assert repr(stream) == "<Stream 't'>"
-    named = Stream(runner(Recorder([]).answer, "fjord://host:1"), stream_calls(), entry_calls())
-    assert repr(named) == "<Stream 't' at fjord://host:1>"
 
 
 # -- declaring ------------------------------------------------------------------------------------
@@ -106,13 +96,6 @@ def test_a_declaration_that_is_refused_is_made_again_by_the_next_call() -> None:
 # -- many -----------------------------------------------------------------------------------------
 
 
-def test_what_is_too_much_for_one_commit_goes_in_several() -> None:
-    recorder = Recorder([TOKEN, TOKEN])
-    assert over(recorder).append_many([b""] * (limits.BATCH_ROWS_MAX + 1)) == 5
-    sizes = [len(one.types) for one in recorder.sent if isinstance(one, Append)]
-    assert sizes == [limits.BATCH_ROWS_MAX, 1]
-
-
 def test_the_first_commits_stay_if_a_later_one_is_refused() -> None:
     recorder = Recorder([TOKEN, Refusal(code=Code.DISK_FULL, text="full")])
     with pytest.raises(Exception, match="full"):
@@ -121,14 +104,6 @@ def test_the_first_commits_stay_if_a_later_one_is_refused() -> None:
 
 
 # -- readers --------------------------------------------------------------------------------------
-
-
-def test_a_subscriber_is_made_where_it_is_to_begin() -> None:
-    recorder = Recorder([POSITION, messages(b"a")])
-    subscriber = over(recorder).subscriber("s", start=7)
-    assert repr(subscriber) == "<Subscriber 's' of 't'>"
-    assert list(subscriber.read()) == [message(6, b"a")]
-    assert recorder.sent == [Subscribe(table="t", name="s", start=Start.SEQ, at=7), read_of(5)]
 
 
 def test_a_reader_keeps_its_place() -> None:
@@ -145,17 +120,6 @@ def test_a_reader_keeps_its_place() -> None:
         read_of(5, **asked),
         read_of(9, **asked),
         read_of(10, **asked),
-    ]
-
-
-def test_a_read_goes_on_behind_what_was_read() -> None:
-    recorder = Recorder([messages(b"a", until=20, ended=False), messages(b"b", first=7, after=20)])
-    stream = over(recorder)
-    begun = stream.read(1)
-    stream.read(1, after=begun)
-    assert recorder.sent == [
-        read_of(0, count=1, subscriber=""),
-        read_of(6, until=20, count=1, subscriber=""),
     ]
 
 
@@ -177,13 +141,3 @@ def test_a_stream_is_iterated_and_emptied_like_a_dict() -> None:
     with pytest.raises(KeyError, match="k"):
         del stream["k"]
     assert recorder.sent == [range_of(with_data=False), erase_of(b"k"), erase_of(b"k")]
-
-
-def test_wrong_names_are_refused_before_anything_is_sent() -> None:
-    recorder = Recorder([])
-    for name in ("", "a/b", "-a", "a" * 129):
-        with pytest.raises(RefusedError, match="BAD_NAME: a name is"):
-            StreamCalls(name)
-        with pytest.raises(RefusedError, match="BAD_NAME: a name is"):
-            over(recorder, {"mode": "latest"}).subscriber(name)
-    assert recorder.sent == []

@@ -8,10 +8,9 @@ import pytest
 
 from fjord.client.calls import Call, Result
 from fjord.client.messages import MessageBatch, ReadBy
-from fjord.client.subscribers import SubscriberCalls, first_of, subscribe
-from fjord.commands import Refusal, Reply, Rest, Subscribe
-from fjord.errors import Code, NotFoundError, RefusedError, RemoteProtocolError, StaleError
-from fjord.streams import Start
+from fjord.client.subscribers import SubscriberCalls
+from fjord.commands import Refusal, Reply, Rest
+from fjord.errors import Code, NotFoundError, StaleError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
@@ -20,7 +19,6 @@ from tests.unit.client.stream_samples import (
     ack_of,
     message,
     messages,
-    numbers,
     position,
     read_of,
     subscriber_calls,
@@ -53,21 +51,6 @@ class Told:
 
     def pop(self) -> Any:
         return self._runner.follow(self.calls.pop(None))
-
-
-def test_a_subscriber_begins_at_its_mark() -> None:
-    call = subscribe("t", "s", "end")
-    assert call.command == Subscribe(table="t", name="s", start=Start.END)
-    calls = call.result(position(7))
-    assert (calls.table, calls.name) == ("t", "s")
-    assert next(calls.read(10, None)).command == read_of(7, count=10)
-
-
-def test_a_batch_is_acknowledged_to_where_reading_goes_on() -> None:
-    told = Told(messages(b"a", after=9), position(9), messages(after=9))
-    told.ack(told.read())
-    told.read()
-    assert told.sent == [read_of(5), ack_of(9), read_of(9)]
 
 
 def test_what_others_have_processed_is_not_read() -> None:
@@ -195,13 +178,6 @@ def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
     assert told.sent[2:] == [WHERE, read_of(6, count=1, once=True), ack_of(9, expected=6)]
 
 
-def test_a_pop_that_is_refused_gives_nothing_out() -> None:
-    told = Told(messages(b"a"), Refusal(code=Code.DISK_FULL, text="full"))
-    with pytest.raises(RefusedError, match="full"):
-        told.pop()
-    assert len(told.sent) == 2
-
-
 # -- transactions ---------------------------------------------------------------------------------
 
 
@@ -234,28 +210,6 @@ def test_what_somebody_else_has_read_is_not_acknowledged() -> None:
         with pytest.raises(ValueError, match="this is subscriber s of t, but the batch was read"):
             told.ack(batch)
     assert told.sent == []
-
-
-def test_a_batch_that_was_read_without_a_name_can_be_acknowledged() -> None:
-    told = Told(position(6))
-    told.ack(MessageBatch("t", messages(b"a")))
-    assert told.sent == [ack_of(6)]
-
-
-@pytest.mark.parametrize("seq", [-1, 2**63])
-def test_what_is_no_seq_is_not_acknowledged(seq: int) -> None:
-    with pytest.raises(ValueError, match="seq: 0 or more"):
-        Told().ack(seq)
-
-
-def test_a_lag_without_its_number_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="without messages"):
-        subscriber_calls().lag().result(numbers(seqs=5))
-
-
-def test_a_batch_without_messages_has_no_first_one() -> None:
-    assert first_of(MessageBatch("t", messages(after=5))) is None
-    assert first_of(MessageBatch("t", messages(b"a"))) == message(6, b"a")
 
 
 def test_going_back_in_another_epoch_changes_nothing() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fjord.client.blocking.subscribers import Subscriber
-from fjord.commands import Refusal, Rest, Welcome
-from fjord.errors import Code, RemoteProtocolError, StaleError
+from fjord.commands import Rest, Welcome
+from fjord.errors import RemoteProtocolError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder, Sample
 from tests.unit.client.stream_samples import (
@@ -44,12 +44,6 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
         sample.call(over(Recorder([wrong])))
 
 
-def test_a_subscriber_says_its_name() -> None:
-    subscriber = over(Recorder([]))
-    assert subscriber.name == "s"
-    assert repr(subscriber) == "<Subscriber 's' of 't'>"
-
-
 def test_batches_come_until_there_are_no_more() -> None:
     recorder = Recorder(
         [
@@ -72,14 +66,6 @@ def test_batches_come_until_there_are_no_more() -> None:
 # -- reliable pop ---------------------------------------------------------------------------------
 
 
-def test_a_message_is_acknowledged_when_its_block_ends_well() -> None:
-    recorder = Recorder([messages(b"a", after=8), position(8)])
-    with over(recorder).taking(wait=2) as found:
-        assert found == message(6, b"a")
-        assert len(recorder.sent) == 1
-    assert recorder.sent == [read_of(count=1, once=True, wait_us=2_000_000), ack_of(8)]
-
-
 def test_a_message_comes_again_when_its_block_raises() -> None:
     recorder = Recorder([messages(b"a", after=8), messages(b"a", after=8), position(8)])
     subscriber = over(recorder)
@@ -98,13 +84,6 @@ def test_where_there_is_no_message_nothing_is_acknowledged() -> None:
     with pytest.raises(OSError, match="no route"), subscriber.taking():
         raise OSError("no route")
     assert recorder.sent == [read_of(count=1, once=True), read_of(count=1, once=True)]
-
-
-def test_a_block_is_told_that_somebody_has_sought() -> None:
-    recorder = Recorder([messages(b"a"), Refusal(code=Code.STALE_EPOCH, text="moved")])
-    with pytest.raises(StaleError), over(recorder).taking():
-        pass
-    assert len(recorder.sent) == 2
 
 
 # -- its end --------------------------------------------------------------------------------------

@@ -12,32 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.columns import Strings, repeat
+from fjord.columns import Strings
 from fjord.commands import (
     FUNCTIONS,
     KINDS,
     REVISION,
     Acknowledge,
-    Acted,
     Append,
     AsOf,
     Batch,
     Change,
     Command,
     Delete,
-    Done,
     Fail,
     Finish,
     Flag,
-    Get,
     Hello,
     InBatch,
     Lag,
-    Messages,
     Modify,
     Next,
     Nop,
@@ -51,7 +45,6 @@ from fjord.commands import (
     Row,
     Scan,
     Set,
-    Span,
     Stage,
     Taken,
     Touch,
@@ -60,8 +53,7 @@ from fjord.commands import (
 from fjord.commands.layout import NAME
 from fjord.errors import Code
 from fjord.wire.explain import explain
-from tests.unit.wire.history_samples import replacing
-from tests.unit.wire.job_samples import ACTED_ON_SOME, LATER, NOTHING, REVIVED_SOME, push, taken
+from tests.unit.wire.job_samples import ACTED_ON_SOME, LATER, NOTHING, REVIVED_SOME, push
 from tests.unit.wire.samples import (
     COMMANDS,
     INNER,
@@ -225,11 +217,6 @@ def test_a_broken_reply_is_refused(reply: Reply) -> None:
             codec.decode_reply(data)
 
 
-def test_a_kind_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ValueError, match="kind 99"):
-        codec.decode_reply(struct.pack(">HHI", 99, 0, 0))
-
-
 def test_names_are_for_people() -> None:
     rows = [*FUNCTIONS.values(), *KINDS.values()]
     shown = [one.shown for row in rows for one in row.fields]
@@ -270,37 +257,12 @@ def test_fields_stand_before_columns_and_a_blob_says_its_size() -> None:
     assert row_of(following) == (49, Flag.OVERWRITE, 0, body)
 
 
-def test_every_number_of_a_field_is_padded_to_8_bytes() -> None:
-    body = head(b"t", 0, 5) + struct.pack(">QI4x", 9, 77) + blob(b"\x30") + blob(b"k")
-    command = Scan(
-        table="t", start_seq=5, end_seq=9, bytes_max=77, opcodes=b"\x30", key_prefix=b"k"
-    )
-    assert row_of(command) == (64, 0, 0, body + strings())
-    span = Span(table="t", after=5, until=9, rows_max=2, bytes_max=3, before_us=4, epoch=MASTER)
-    body = head(b"t", 0, 5) + struct.pack(">QQQQ", 9, 2, 3, 4) + MASTER
-    assert row_of(span) == (80, 0, 0, body)
-
-
-def test_one_row_is_laid_out_as_many_are() -> None:
-    """There is a short way for one row; what it writes is what the long way would."""
-    body = body_of(push("t", [b"key"], relative=True))
-    numbers = struct.pack("<Q", 1_000) + struct.pack("<Q", 2_000) + b"\xff" + bytes(7) + bytes(8)
-    assert body == head(b"t", 1) + numbers + strings(b"key") + strings(b"") + strings(b"")
-
-
 @pytest.mark.req("FJ-30", "FJ-31")
 def test_a_ttl_stands_before_the_columns_and_further_keys_behind_them() -> None:
     command = set_many("t", [(b"k", 2, b"v")], ttl_us=7, also=KEYS)
     body = head(b"t", 1) + bytes(7) + b"\7" + b"\2" + bytes(7) + strings(b"k") + strings(b"v")
     flags = Flag.OVERWRITE | Flag.PERSIST | Flag.TTL | Flag.COUNT
     assert row_of(command) == (32, flags, NOW_US, body + b"\0\0\0\2" + bytes(4) + strings(*KEYS))
-
-
-def test_no_further_keys_at_all_are_another_thing_than_none_named() -> None:
-    for also in (None, Strings.of([])):
-        command = set_many("t", [(b"k", 2, b"v")], also=also)
-        assert bool(codec.encode(command)[1] & Flag.COUNT) is (also is not None)
-        assert plain(there_and_back(command)) == plain(command)
 
 
 def test_a_ttl_of_0_is_refused() -> None:
@@ -338,15 +300,6 @@ def test_flags_say_the_options(command: Command, flags: int) -> None:
     assert plain(there_and_back(command)) == plain(command)
 
 
-def test_what_is_not_announced_is_not_there() -> None:
-    command = Reschedule(table="t", keys=KEYS, priority=200, process_at_us=5)
-    body = head(b"t", 2, 5) + struct.pack(">I4x", 200) + strings(*KEYS)
-    flags = Flag.OVERWRITE | Flag.UPDATE_TIMEOUT
-    assert row_of(command) == (54, flags, 0, body)
-    assert text_of(decoded(command, body, Flag.OVERWRITE)) == codec.NO_ARGUMENT
-    text_of(decoded(command, body, Flag.UPDATE_TIMEOUT))
-
-
 @pytest.mark.parametrize(("expected", "sent"), [(-1, LARGEST), (0, 0), (9, 9)])
 def test_the_largest_seq_is_none(expected: int, sent: int) -> None:
     command = Acknowledge(table="t", name="b", seq=7, epoch=2, expected=expected)
@@ -373,33 +326,11 @@ def test_a_hello_says_the_revision_and_the_clients_name() -> None:
             codec.encode(Hello(client=wrong))
 
 
-def test_old_blocks_are_rows_and_the_new_one_is_a_field() -> None:
-    body = head(b"t", 2) + struct.pack(">QQQQQ", 7, 900, 5, 6, 77) + blob(b"t-7/a-c")
-    command = replacing("old", "older", max_us=6)
-    assert row_of(command) == (84, 0, 0, body + strings(b"old", b"older"))
-
-
-def test_a_reply_begins_with_its_kind() -> None:
-    assert body_of(Done(master=MASTER, seq=0x0102)) == (
-        b"\0\1" + bytes(6) + MASTER + b"\0\0\0\0\0\0\1\2"
-    )
-
-
 @pytest.mark.req("FJ-30")
 def test_an_entry_has_all_its_dates() -> None:
     dates = (5, 9, 2**63, 2**63 + 10, 2**63 + 20)
     expected = struct.pack(">HHI", 2, 0, 1) + struct.pack("<B7xB7x5Q", 3, 1, *dates)
     assert body_of(ONE_ENTRY)[: len(expected)] == expected
-
-
-def test_jobs_that_were_taken_are_columns() -> None:
-    dates = (1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001, 5000, 5001)
-    assert body_of(taken([b"a", b"bc"])) == (
-        struct.pack(">HHIQQQ", 12, 0, 2, 7, NOW_US, 0)
-        + struct.pack("<10Q", *dates)
-        + b"\xff\xfe" + bytes(6) + b"\1\2" + bytes(6) + b"\0\1" + bytes(6)
-        + strings(b"a", b"bc") + strings(b"", b"d") + strings(b"", b"vv")
-    )  # fmt: skip
 
 
 @pytest.mark.req("FJ-28")
@@ -441,21 +372,6 @@ def test_the_most_rows_are_taken(most: Command) -> None:
     assert plain(there_and_back(most)) == plain(most)
 
 
-def test_the_most_that_may_be_missing_is_read() -> None:
-    reply = Acted(master=MASTER, seq=1, missing=range(limits.BATCH_ROWS_MAX))
-    found = codec.decode_reply(body_of(reply))
-    assert isinstance(found, Acted)
-    assert list(found.missing) == list(range(limits.BATCH_ROWS_MAX))
-
-
-@pytest.mark.parametrize(
-    "offsets", [(0, 2, 1), (1, 2, 3), (0, 1, 2**32 - 1), (0, 2**32 - 1, 3), (3, 2, 1)]
-)
-def test_wrong_offsets_are_refused(offsets: tuple[int, int, int]) -> None:
-    column = struct.pack("<III4x", *offsets) + b"abc" + bytes(5)
-    text_of(decoded(get_many("t", [b"k"]), head(b"t", 2) + column))
-
-
 @pytest.mark.parametrize("at", [1, 64, 65, 2_048, 2_049, 9_999])
 @pytest.mark.parametrize("offset", [1_000_001, 2**31, 2**32 - 1])
 def test_an_offset_that_goes_back_refuses_the_messages(at: int, offset: int) -> None:
@@ -465,17 +381,6 @@ def test_an_offset_that_goes_back_refuses_the_messages(at: int, offset: int) -> 
     body = head(b"t", 10_000) + bytes(10_000) + strings(*[b""] * 10_000) + values
     found = decoded(append("t", [b"v"]), bytes(body))
     assert text_of(found) == "the offsets of a column do not ascend from 0"
-
-
-@pytest.mark.parametrize("name", [b"n" * 129, b"n" * 60_000, "na\u00efve".encode(), b"a/b", b""])
-def test_a_name_that_is_none_is_left_to_whoever_knows_names(name: bytes) -> None:
-    found = decoded(get_many("t", [b"k"]), head(name, 1) + strings(b"k"))
-    assert found == Get(table=name.decode("ascii", "replace"), keys=Strings.of([b"k"]))
-
-
-def test_no_rows_are_a_body_and_left_to_the_table_to_refuse() -> None:
-    found = decoded(get_many("t", []), head(b"t", 0) + strings())
-    assert plain(found) == plain(get_many("t", []))
 
 
 def test_columns_of_different_lengths_are_not_sent() -> None:
@@ -506,28 +411,6 @@ def test_many_messages_are_handed_on_as_they_came(size: int) -> None:
         assert isinstance(stored, memoryview)
         assert stored.obj is body
         assert stored == sent.encode()
-
-
-def test_many_rows_make_no_object_for_each_of_them() -> None:
-    for record in (push("t", [b"k"] * 9_999), taken([b"k"] * 9_999)):
-        found: Any = (
-            there_and_back(record)
-            if isinstance(record, Command)
-            else codec.decode_reply(body_of(record))
-        )
-        assert isinstance(found.process_at_us, memoryview)
-        for column in (found.keys, found.domains, found.values):
-            assert isinstance(column.data, memoryview)
-            assert isinstance(column.offsets, memoryview)
-
-
-def test_messages_are_read_and_handed_on_as_they_came() -> None:
-    body = body_of(messages([b"m" * 1_000_000], rows=10_000))
-    found = codec.decode_reply(body)
-    assert isinstance(found, Messages)
-    assert isinstance(found.ops.data, memoryview)
-    assert found.ops.data.obj is body
-    assert body_of(found) == body
 
 
 # -- dates of rows --------------------------------------------------------------------------------
@@ -562,12 +445,6 @@ def test_the_timestamp_of_the_message_is_the_insertion_date_of_all_its_jobs(coun
     found = codec.decode(row, flags, 5, b"".join(parts))
     assert isinstance(found, Push)
     assert list(found.timestamps_us) == [5] * count
-
-
-@pytest.mark.parametrize("dates", [(), [NOW_US] * 3, memoryview(array("Q", [NOW_US] * 3))])
-def test_one_date_for_all_is_that_of_the_message(dates: Sequence[int]) -> None:
-    assert codec.dates(dates) == (0, NOW_US if dates else 0, b"")
-    assert codec.dates(repeat(NOW_US, 3)) == (0, NOW_US, b"")
 
 
 @pytest.mark.parametrize("dates", DIFFERENT)
@@ -635,26 +512,6 @@ def test_columns_are_chosen_of_an_arrow_stream_and_once(
 ) -> None:
     command = Scan(table="t", start_seq=1, end_seq=0, arrow=arrow, columns=columns)
     assert text in text_of(there_and_back(command))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 255), st.binary(max_size=9), st.binary(max_size=40)), max_size=90
-    ),
-    st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True),
-    st.booleans(),
-)
-def test_decode_of_encode_is_the_same_messages(
-    rows: list[tuple[int, bytes, bytes]], table: str, has_dates: bool
-) -> None:
-    command = Append(
-        table=table,
-        types=bytes(type_ for type_, _, _ in rows),
-        keys=Strings.of([key for _, key, _ in rows]),
-        values=Strings.of([value for _, _, value in rows]),
-        timestamps_us=list(range(len(rows))) if has_dates else None,
-    )
-    assert plain(there_and_back(command)) == plain(command)
 
 
 # -- commands that hold others --------------------------------------------------------------------
@@ -735,12 +592,6 @@ def test_no_commands_and_too_many_are_refused(outer: Command) -> None:
         commands_ = "1 command" if most == 1 else f"1 to {most} commands"
         assert found == f"{type(outer).row.name} has {commands_}"
     assert text_of(decoded(outer, head(b"t", 1))) == codec.NO_TABLE
-
-
-def test_the_most_commands_are_taken() -> None:
-    count = limits.BATCH_COMMANDS_MAX
-    found = decoded(BATCH, head(b"", count) + inner(0, head(b"", 0)) * count)
-    assert plain(found) == plain(Batch(commands=[Nop()] * count))
 
 
 @pytest.mark.parametrize(

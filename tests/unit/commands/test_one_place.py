@@ -152,21 +152,6 @@ def test_what_is_kept_by_command_is_found(planted: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "planted",
-    [
-        "plain = {Function.GET, Function.SET}",
-        "plain = {seed.Function.GET: 1, seed.Function.SET: 2}",
-        "plain = function in (Function.GET, Function.SET)",
-        "match one:\n    case Function.GET:\n        pass\n    case Function.SET:\n        pass",
-        "if function is Function.GET:\n    pass\nelif function == Function.SET:\n    pass",
-    ],
-)
-def test_what_is_kept_by_function_is_found(planted: str) -> None:
-    assert keyed(planted, member_of("Function")) == [(1, ["GET", "SET"])]
-    assert keyed(planted, member_of("Opcode")) == []
-
-
-@pytest.mark.parametrize(
     "innocent",
     [
         "def scan(command: Scan | Span) -> Reply: ...",

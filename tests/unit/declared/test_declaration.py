@@ -9,9 +9,7 @@ import pytest
 
 from fjord.declared import declaration
 from fjord.declared.declaration import (
-    FILE_BYTES_MAX,
     INDEXES_MAX,
-    MODELS,
     PROBLEMS_MAX,
     Declaration,
     Draft,
@@ -19,7 +17,7 @@ from fjord.declared.declaration import (
     Location,
     Problems,
 )
-from fjord.declared.schema import COLUMNS_MAX, Column
+from fjord.declared.schema import Column
 from fjord.errors import DeclarationError
 
 AT = Location("f.xml", 3, 5)
@@ -101,11 +99,6 @@ def test_what_is_wrong_is_said_with_its_place(parts: dict[str, Any], said: str) 
     assert all(line.startswith("f.xml:3:5: ") for line in check(**parts)[1])
 
 
-def test_a_column_that_is_wrong_is_not_complained_of_again() -> None:
-    _, problems = check(columns=[(AT, "uri", "text", True)], key=["uri"])
-    assert len(problems) == 1
-
-
 def test_all_is_said_at_once_and_in_the_order_of_the_file() -> None:
     _, problems = check(
         columns=[
@@ -151,12 +144,6 @@ def test_problems_are_counted_and_some_are_shown() -> None:
     assert raised.value.problems[-1] == "f.xml: and 5 more"
 
 
-def test_a_file_that_is_too_large_is_refused() -> None:
-    declaration.check_size("f.xml", FILE_BYTES_MAX)
-    with pytest.raises(DeclarationError, match=r"^f\.xml: a file of declarations has at most"):
-        declaration.check_size("f.xml", FILE_BYTES_MAX + 1)
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -181,9 +168,3 @@ def test_a_file_that_is_too_large_is_refused() -> None:
 def test_a_text_stands_for_a_value(text: str, value: object) -> None:
     found = declaration.scalar(text)
     assert (type(found), found) == (type(value), value)
-
-
-def test_every_model_says_what_it_may_have() -> None:
-    assert set(MODELS) == {"jobs", "queue", "stream", "kv"}
-    assert not any(model.key and not model.columns for model in MODELS.values())
-    assert COLUMNS_MAX == 256

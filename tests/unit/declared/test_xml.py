@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fjord.declared import xml
-from fjord.declared.declaration import FILE_BYTES_MAX, Declaration, Index, Problems
+from fjord.declared.declaration import FILE_BYTES_MAX, Declaration, Index
 from fjord.declared.schema import Column
 from fjord.errors import DeclarationError, FjordError
 from tests.unit.declared.declarations import MANY
@@ -95,11 +95,6 @@ def test_encodings_are_told_apart(encoding: str) -> None:
     assert pages.description == "Pages that are to be ge\u00f6ffnet \U0001f600"
 
 
-def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
-    text = '<?xml version="1.0" encoding="iso-8859-15"?><context><!-- \u20ac --></context>'
-    assert xml.read(text.encode("iso-8859-15"), "f.xml") == []
-
-
 @pytest.mark.req("SJ-30")
 @pytest.mark.parametrize(
     ("old", "new", "line", "said"),
@@ -144,26 +139,6 @@ def test_what_is_wrong_is_said_with_line_and_column(
     assert first.split(":")[0] == str(line)
     assert int(first.split(":")[1]) >= 1
     assert said in first
-
-
-@pytest.mark.req("SJ-30")
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    text = (
-        PAGES.replace("uint8", "uint9").replace("queue", "list").replace("<schema>", "<x/><schema>")
-    )
-    assert [line.split(":")[0] for line in problems(text)] == ["11", "13", "19"]
-
-
-def test_a_table_that_is_cut_is_not_complained_of_for_what_it_lacks() -> None:
-    (only,) = problems(PAGES[: PAGES.index('<column name="depth"')])
-    assert "this is no XML" in only
-
-
-def test_problems_may_be_gathered_by_the_caller() -> None:
-    noted = Problems()
-    found = xml.read(PAGES.replace("uint8", "uint9").encode(), "f.xml", noted)
-    assert [one.name for one in found] == ["pages", "mails"]
-    assert len(noted) == 1
 
 
 def test_much_that_is_wrong_is_counted() -> None:

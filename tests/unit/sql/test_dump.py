@@ -47,14 +47,6 @@ def test_rows_with_a_list_of_columns_are_found() -> None:
     assert read(text) == [Found(12, CELLS), Found(13, CELLS)]
 
 
-def test_rows_without_a_list_have_the_columns_of_the_table() -> None:
-    create = CREATE.replace(b"`next_processing`", b"`extra`")
-    row = b"(1,'d',5,1700000000000000,'u',NULL,'more')"
-    found = Dump(whole(create + b"INSERT INTO `journal` VALUES " + row + b";"))
-    assert list(found.rows()) == [Found(12, CELLS)]
-    assert (found.table, found.left_out) == ("journal", ["extra"])
-
-
 def test_without_any_columns_the_table_must_be_named() -> None:
     text = b"INSERT INTO journal VALUES " + ROW + b";"
     assert read(text) == []
@@ -65,11 +57,6 @@ def test_without_any_columns_the_table_must_be_named() -> None:
         Bad(1, "it has 1 values for 6 columns"),
         Bad(1, "it has 8 values for 6 columns"),
     ]
-
-
-def test_an_empty_table_is_found() -> None:
-    found = Dump(whole(CREATE))
-    assert (list(found.rows()), found.table) == ([], "journal")
 
 
 @pytest.mark.parametrize(
@@ -137,15 +124,6 @@ def test_what_is_no_plain_value_is_odd_and_the_rest_is_read(value: bytes) -> Non
     assert isinstance(first.cells[0], shape.Odd)
     assert first.cells[1:] == [5, 6, b"u", None]
     assert second == Found(text.count(b"\n") + 1, CELLS)
-
-
-def test_a_row_with_another_number_of_values_is_bad_and_the_rest_is_read() -> None:
-    text = LISTED + b" VALUES (1,2),\n(1,2,3,4,5,6,7,8),\n" + ROW + b";"
-    assert read(text) == [
-        Bad(1, "it has 2 values for 6 columns"),
-        Bad(2, "it has 8 values for 6 columns"),
-        Found(3, CELLS),
-    ]
 
 
 def test_what_is_no_row_ends_its_statement_only() -> None:
@@ -241,11 +219,6 @@ def test_copy_is_an_error_that_says_what_to_do() -> None:
         read(b"COPY public.journal (id) FROM stdin;\n1\n\\.\n")
 
 
-def test_lines_for_the_client_of_postgresql_are_passed_over() -> None:
-    rows = LISTED + b" VALUES " + ROW + b";"
-    assert read(b"\\restrict it's\n" + rows + b"\n\\unrestrict it's\n") == [Found(2, CELLS)]
-
-
 def test_a_byte_order_mark_is_passed_over_and_utf_16_is_told() -> None:
     text = LISTED + b" VALUES " + ROW + b";"
     assert read(b"\xef\xbb\xbf" + text) == [Found(1, CELLS)]
@@ -284,12 +257,6 @@ def test_a_row_with_very_many_values_is_bad_and_not_kept() -> None:
         Bad(1, "it has 100001 values for 6 columns"),
         Found(1, CELLS),
     ]
-
-
-def test_a_table_with_very_many_columns_is_read_up_to_the_most() -> None:
-    columns = b", ".join(b"c%d int" % number for number in range(5000))
-    found = Dump(whole(b"CREATE TABLE journal (" + columns + b");" + CREATE))
-    assert (list(found.rows()), found.table) == ([], "journal")
 
 
 def test_very_many_tables_with_the_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

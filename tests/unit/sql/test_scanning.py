@@ -128,11 +128,6 @@ def test_lines_are_counted_in_strings_and_comments_too(
     assert (scanner.token().text, scanner.line) == (b"b", 8)
 
 
-def test_a_statement_without_an_end_was_cut_short() -> None:
-    with pytest.raises(CutShortError, match="in the middle of a statement"):
-        Scanner(whole(b"SELECT 1 ")).skip()
-
-
 # -- bounds ---------------------------------------------------------------------------------------
 
 PIECE = dump.READ_BYTES
@@ -168,15 +163,6 @@ def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last
     assert scanner.token().kind is TokenKind.TOO_LONG
     assert len(scanner.text) <= 3 * TOKEN_BYTES_MAX
     assert tokens(scanner) == [(TokenKind.WORD, b"next")]
-
-
-@pytest.mark.parametrize(
-    ("first", "unit", "last"), [(b"", b" \n", b""), (b"--  ", b"ab", b"\n"), (b"/*", b"a*", b"*/")]
-)
-def test_long_space_and_comments_are_not_kept(first: bytes, unit: bytes, last: bytes) -> None:
-    scanner = Scanner(long_text(first, unit, last + b" next"))
-    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
-    assert len(scanner.text) <= 2 * PIECE
 
 
 @pytest.mark.parametrize("first", [b"'", b'"', b"`", b"a", b"/*", b"-- "])
@@ -217,11 +203,6 @@ PIECES = st.lists(
 def test_pieces_make_no_difference(pieces: list[bytes], step: int) -> None:
     text = b"".join(pieces)
     assert outcome(Scanner(whole(text))) == outcome(Scanner(bytewise(text, step)))
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_tokens_or_cut_short(text: bytes) -> None:
-    assert outcome(Scanner(whole(text))) == outcome(Scanner(bytewise(text)))
 
 
 def outcome(scanner: Scanner) -> tuple[list[Token], str, int]:

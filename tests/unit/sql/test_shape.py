@@ -46,18 +46,6 @@ def test_a_row_is_a_job() -> None:
     )
 
 
-def test_text_and_digits_are_taken_as_a_driver_gives_them() -> None:
-    given = cells(domain="b\xfccher.de", priority="7", uri="u", key_start_date=b"%d" % NOW_US)
-    job = RULES.job(given)
-    assert (job.domain, job.priority, job.key) == ("b\xfccher.de".encode(), 7, b"u")
-    assert job.process_at_us == NOW_US
-
-
-def test_a_job_that_is_to_come_was_inserted_now() -> None:
-    job = RULES.job(cells(key_start_date=NOW_US + HOUR_US))
-    assert (job.process_at_us, job.inserted_us) == (NOW_US + HOUR_US, NOW_US)
-
-
 @pytest.mark.req("FJ-17")
 @pytest.mark.parametrize(
     ("status", "is_now", "due_us"),

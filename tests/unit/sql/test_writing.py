@@ -91,8 +91,3 @@ def test_rows_are_inserted_together_and_modes_put_back() -> None:
 def test_a_name_that_needs_quotes_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="no plain name"):
         writing.check_name(name)
-
-
-@pytest.mark.parametrize("name", ["journal", "snaplist.journal", "_a1"])
-def test_a_plain_name_is_taken(name: str) -> None:
-    assert writing.check_name(name) == name

@@ -4,27 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from fjord.commands import (
-    ARRIVED,
-    DUE,
-    Change,
-    Changed,
-    Command,
-    Done,
-    Entries,
-    Extend,
-    Finish,
-    Flag,
-    Listen,
-    Lock,
-    Next,
-    Nop,
-    Range,
-    Refusal,
-    Reply,
-    Touch,
-    Unlock,
-)
+from fjord import commands
 from fjord.errors import Code
 from fjord.wire import Function
 from tests.unit.wire.job_samples import ACTED, LATER, MISSING_ONE, NOTHING, ONE_JOB, seed_taken
@@ -50,12 +30,12 @@ LATER_US = NOW_US + 5_000_000
 DATES = struct.pack(">QQ", LATER_US, 60_000_000)
 TIMEOUT = DATES[:8]
 DEFAULT = "default"
-NEXT_PAGE = Range(table="other", start=b"next", stop=b"z", count=5, with_data=False)
+NEXT_PAGE = commands.Range(table="other", start=b"next", stop=b"z", count=5, with_data=False)
 CURSOR = CURSORS.encode(NEXT_PAGE, b"next")
 
 # What a client sends, the command that it means, and whether `seed_client` sends the same bytes.
-SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
-    "nop": (request_bytes(0), Nop(), True),
+SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
+    "nop": (request_bytes(0), commands.Nop(), True),
     "set-8-bit-value": (request_bytes(2, b"\1k\2\2v", flags=0x0222), set_one(b"k", 2, b"v"), True),
     "set-16-bit-value": (
         request_bytes(2, b"\1k\1\1\1" + b"v" * 256, flags=0x0224),
@@ -127,22 +107,22 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
     ),
     "get-for-work": (
         request_bytes(3, TIMEOUT + b"\1k", flags=0x0448),
-        Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
+        commands.Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
         True,
     ),
     "get-with-a-timeout-alone": (
         request_bytes(3, TIMEOUT + b"\1k", flags=0x0408),
-        Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
+        commands.Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
         False,
     ),
     "get-and-let-live": (
         request_bytes(3, TIMEOUT + b"\1k", flags=0x0418),
-        Touch(table=DEFAULT, keys=ONE, extend=True, expires_at_us=LATER_US),
+        commands.Touch(table=DEFAULT, keys=ONE, extend=True, expires_at_us=LATER_US),
         True,
     ),
     "get-for-work-and-let-live": (
         request_bytes(3, TIMEOUT + b"\1k", flags=0x0058),
-        Touch(
+        commands.Touch(
             table=DEFAULT,
             keys=ONE,
             extend=True,
@@ -154,34 +134,34 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
     ),
     "get-range": (
         request_bytes(3, b"\0\x64\1a\1m", flags=0x0480),
-        Range(table=DEFAULT, start=b"a", stop=b"m", count=100),
+        commands.Range(table=DEFAULT, start=b"a", stop=b"m", count=100),
         True,
     ),
-    "get-all": (request_bytes(3, b"\0\0\0\0", flags=0x0480), Range(table=DEFAULT), True),
+    "get-all": (request_bytes(3, b"\0\0\0\0", flags=0x0480), commands.Range(table=DEFAULT), True),
     "get-range-that-says-that-it-has-a-count": (
         request_bytes(3, b"\xff\xff\1a\0", flags=0x20C0),
-        Range(table=DEFAULT, start=b"a", count=65535, with_data=False, skip_worked=True),
+        commands.Range(table=DEFAULT, start=b"a", count=65535, with_data=False, skip_worked=True),
         False,
     ),
     "get-range-16-bit-keys": (
         request_bytes(3, b"\0\1\0\1a\1\0" + LONG_KEY, flags=0x0481),
-        Range(table=DEFAULT, start=b"a", stop=LONG_KEY, count=1),
+        commands.Range(table=DEFAULT, start=b"a", stop=LONG_KEY, count=1),
         True,
     ),
     "get-regex": (
         request_bytes(3, b"\2^k", flags=0x0500),
-        Range(table=DEFAULT, regex=b"^k"),
+        commands.Range(table=DEFAULT, regex=b"^k"),
         False,
     ),
     "get-regex-with-a-count": (
         request_bytes(3, b"\0\5\2^k", flags=0x2500),
-        Range(table=DEFAULT, regex=b"^k", count=5),
+        commands.Range(table=DEFAULT, regex=b"^k", count=5),
         True,
     ),
     "get-cursor": (request_bytes(3, bytes([len(CURSOR)]) + CURSOR, flags=0x0580), NEXT_PAGE, False),
     "get-cursor-with-a-count": (
         request_bytes(3, b"\0\7\0" + bytes([len(CURSOR)]) + CURSOR, flags=0x2181),
-        Range(table="other", start=b"next", stop=b"z", count=7, with_data=False),
+        commands.Range(table="other", start=b"next", stop=b"z", count=7, with_data=False),
         False,
     ),
     "delete": (request_bytes(4, b"\1k"), delete_many(DEFAULT, [b"k"]), True),
@@ -197,34 +177,34 @@ SAMPLES: dict[str, tuple[bytes, Command, bool]] = {
     ),
     "add": (
         request_bytes(5, b"\1k\x09\3" + EIGHT, flags=0x0002),
-        modify(Change.ADD, table=DEFAULT),
+        modify(commands.Change.ADD, table=DEFAULT),
         True,
     ),
     "add-a-float": (
         request_bytes(5, b"\1k\x09\4" + EIGHT, flags=0x0002),
-        modify(Change.ADD, type_=4, table=DEFAULT),
+        modify(commands.Change.ADD, type_=4, table=DEFAULT),
         True,
     ),
     "add-one-byte": (
         request_bytes(5, b"\1k\0\2\3\xff", flags=0x0004),
-        modify(Change.ADD, b"\xff" * 8, table=DEFAULT),
+        modify(commands.Change.ADD, b"\xff" * 8, table=DEFAULT),
         False,
     ),
-    "not": (request_bytes(6, b"\1k"), modify(Change.NOT, b"", table=DEFAULT), True),
+    "not": (request_bytes(6, b"\1k"), modify(commands.Change.NOT, b"", table=DEFAULT), True),
     "truncate": (
         request_bytes(7, b"\1k\x09\3" + EIGHT, flags=0x0002),
-        modify(Change.TRUNCATE, table=DEFAULT),
+        modify(commands.Change.TRUNCATE, table=DEFAULT),
         True,
     ),
-    "lock": (request_bytes(8, b"\1k"), Lock(table=DEFAULT, keys=ONE), True),
-    "unlock": (request_bytes(9, b"\1k"), Unlock(table=DEFAULT, keys=ONE), True),
+    "lock": (request_bytes(8, b"\1k"), commands.Lock(table=DEFAULT, keys=ONE), True),
+    "unlock": (request_bytes(9, b"\1k"), commands.Unlock(table=DEFAULT, keys=ONE), True),
     "rename": (request_bytes(10, b"\1k\2to"), rename(b"k", b"to", table=DEFAULT), True),
     "rename-onto": (
         request_bytes(10, b"\0\1k\1\0" + LONG_KEY, flags=0x0021),
         rename(b"k", LONG_KEY, table=DEFAULT, overwrite=True),
         True,
     ),
-    "listen": (request_bytes(15, b"\1k"), Listen(table=DEFAULT, keys=ONE), True),
+    "listen": (request_bytes(15, b"\1k"), commands.Listen(table=DEFAULT, keys=ONE), True),
 }
 
 # -- requests about one job -----------------------------------------------------------------------
@@ -235,53 +215,57 @@ LEASE_US = 5_000_000
 UNTIL = struct.pack(">Q", NOW_US + LEASE_US)
 
 SAMPLES |= {
-    "next": (request_bytes(11, b"\0"), Next(table=DEFAULT), True),
-    "next-of-a-domain": (request_bytes(11, b"\5x.com"), Next(table=DEFAULT, domain=b"x.com"), True),
+    "next": (request_bytes(11, b"\0"), commands.Next(table=DEFAULT), True),
+    "next-of-a-domain": (
+        request_bytes(11, b"\5x.com"),
+        commands.Next(table=DEFAULT, domain=b"x.com"),
+        True,
+    ),
     "next-16-bit-domain": (
         request_bytes(11, b"\1\0" + LONG_DOMAIN, flags=0x0001),
-        Next(table=DEFAULT, domain=LONG_DOMAIN),
+        commands.Next(table=DEFAULT, domain=LONG_DOMAIN),
         True,
     ),
     "next-with-a-lease": (
         request_bytes(11, UNTIL + b"\0", flags=0x0008),
-        Next(table=DEFAULT, lease_us=LEASE_US),
+        commands.Next(table=DEFAULT, lease_us=LEASE_US),
         True,
     ),
     "next-and-done": (
         request_bytes(11, UNTIL + b"\5x.com", flags=0x0028),
-        Next(table=DEFAULT, domain=b"x.com", lease_us=LEASE_US, done=True),
+        commands.Next(table=DEFAULT, domain=b"x.com", lease_us=LEASE_US, done=True),
         True,
     ),
-    "done": (request_bytes(12, b"\x08" + XID), Finish(table=DEFAULT, xids=(7,)), True),
+    "done": (request_bytes(12, b"\x08" + XID), commands.Finish(table=DEFAULT, xids=(7,)), True),
     "done-by-the-whole-key": (
         request_bytes(12, b"\x0b" + XID + b"key"),
-        Finish(table=DEFAULT, xids=(7,)),
+        commands.Finish(table=DEFAULT, xids=(7,)),
         False,
     ),
     "done-by-the-longest-key": (
         request_bytes(12, b"\x04\x08" + XID + b"k" * 1024, flags=0x0001),
-        Finish(table=DEFAULT, xids=(7,)),
+        commands.Finish(table=DEFAULT, xids=(7,)),
         False,
     ),
-    "touch": (request_bytes(13, b"\x08" + XID), Extend(table=DEFAULT, xids=(7,)), True),
+    "touch": (request_bytes(13, b"\x08" + XID), commands.Extend(table=DEFAULT, xids=(7,)), True),
     "touch-with-a-lease": (
         request_bytes(13, UNTIL + b"\x08" + XID, flags=0x0008),
-        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
+        commands.Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
         True,
     ),
     "touch-by-the-whole-key": (
         request_bytes(13, UNTIL + b"\0\x0b" + XID + b"key", flags=0x0009),
-        Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
+        commands.Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
         False,
     ),
-    "ping": (request_bytes(14), Nop(), False),
+    "ping": (request_bytes(14), commands.Nop(), False),
 }
 
 # -- answers to a GET of many keys ----------------------------------------------------------------
 
 TWO = entries((2, b"v", 5, 0), (1, b"", 6, 0))
 WIDE = entries((2, b"v", 5, 0), (1, b"w" * 255, 6, 0))
-PAGES: dict[str, tuple[bytes, Reply, bytes]] = {
+PAGES: dict[str, tuple[bytes, commands.Reply, bytes]] = {
     "nothing": (reply_bytes(b"\0\0\0", flags=0x2002), page([], entries()), b""),
     "the-end": (
         reply_bytes(b"\0\2\0" + b"\1a\2\2v" + b"\1b\1\1", flags=0x2002),
@@ -314,34 +298,42 @@ PAGES: dict[str, tuple[bytes, Reply, bytes]] = {
 
 # -- changes --------------------------------------------------------------------------------------
 
-CHANGES: dict[str, tuple[bytes, Changed]] = {
-    "set": (request_bytes(16, b"\1k\2\2v", flags=0x0002), Changed("t", b"k", 2, b"v", NOW_US, 0)),
-    "gone": (request_bytes(16, b"\1k"), Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)),
+CHANGES: dict[str, tuple[bytes, commands.Changed]] = {
+    "set": (
+        request_bytes(16, b"\1k\2\2v", flags=0x0002),
+        commands.Changed("t", b"k", 2, b"v", NOW_US, 0),
+    ),
+    "gone": (
+        request_bytes(16, b"\1k"),
+        commands.Changed("t", b"k", commands.Entries.MISSING, b"", NOW_US, 0),
+    ),
     "expires": (
         request_bytes(16, struct.pack(">Q", 9) + b"\1k\1\0", flags=0x000A),
-        Changed("t", b"k", 0, b"", NOW_US, 9),
+        commands.Changed("t", b"k", 0, b"", NOW_US, 9),
     ),
     "wide": (
         request_bytes(16, b"\1\0" + b"k" * 256 + b"\1\0\1" + b"v" * 255, flags=0x0005),
-        Changed("t", b"k" * 256, 1, b"v" * 255, NOW_US, 0),
+        commands.Changed("t", b"k" * 256, 1, b"v" * 255, NOW_US, 0),
     ),
     "jobs-arrived": (
         request_bytes(16, b"\0\x08\2arrived", flags=0x0002),
-        Changed("t", b"", 2, ARRIVED, NOW_US, 0),
+        commands.Changed("t", b"", 2, commands.ARRIVED, NOW_US, 0),
     ),
     "jobs-due": (
         request_bytes(16, b"\0\4\2due", flags=0x0002),
-        Changed("t", b"", 2, DUE, NOW_US, 0),
+        commands.Changed("t", b"", 2, commands.DUE, NOW_US, 0),
     ),
 }
 
 # -- answers of the engine, and what a client gets ------------------------------------------------
 
-NO_TOKEN = Done(master=b"", seq=0)
-HIDDEN = Refusal(code=Code.NOT_FOUND, text="the key does not exist, or its value is worked on")
+NO_TOKEN = commands.Done(master=b"", seq=0)
+HIDDEN = commands.Refusal(
+    code=Code.NOT_FOUND, text="the key does not exist, or its value is worked on"
+)
 PAGE = page([b"a", b"b"], entries((2, b"v", 0, 0), (1, b"", 0, 0)))
 
-STALE = Refusal(
+STALE = commands.Refusal(
     code=Code.STALE_XID, text="the lease was over, or the job is done; somebody else may have it"
 )
 SEED_JOB = seed_taken(ONE_JOB.keys[0], 0, b"text", first_xid=7, until_us=NOW_US)
@@ -349,22 +341,27 @@ AUTO_DONE = seed_taken(b"k", 1, b"")
 LONG_JOB = seed_taken(b"k" * 1024, 2, b"v" * 70_000, first_xid=2**64 - 1, until_us=1)
 
 # Function, flags of the request, what the engine answers, what the client gets.
-SEEDS: list[tuple[Function, int, Reply, Reply]] = [
+SEEDS: list[tuple[Function, int, commands.Reply, commands.Reply]] = [
     (Function.NOP, 0, TOKEN, NO_TOKEN),
     (Function.QUIT, 0, TOKEN, NO_TOKEN),
     (Function.SET, 0x0222, TOKEN, NO_TOKEN),
     (Function.SET, 0x0222, SHORT, SHORT),
     (Function.SET, 0x0222, LONG, LONG),
-    (Function.GET, Flag.DATA, entries((2, b"v", 5, 0)), entries((2, b"v", 5, 0))),
-    (Function.GET, Flag.DATA, entries((0, b"", 5, 9)), entries((0, b"", 5, 9))),
-    (Function.GET, Flag.DATA, entries((1, b"v" * 300, 5, 0)), entries((1, b"v" * 300, 5, 0))),
+    (Function.GET, commands.Flag.DATA, entries((2, b"v", 5, 0)), entries((2, b"v", 5, 0))),
+    (Function.GET, commands.Flag.DATA, entries((0, b"", 5, 9)), entries((0, b"", 5, 9))),
+    (
+        Function.GET,
+        commands.Flag.DATA,
+        entries((1, b"v" * 300, 5, 0)),
+        entries((1, b"v" * 300, 5, 0)),
+    ),
     (Function.GET, 0, entries((3, bytes(8), 5, 9)), entries((3, b"", 5, 9))),
     (Function.GET, 0, entries((0, b"", 5, 9), state=3), entries((0, b"", 5, 9), state=3)),
     (Function.GET, 0, entries((0, b"", 5, 9), state=2), entries((0, b"", 5, 9), state=2)),
-    (Function.GET, Flag.DATA, MISSING, SHORT),
-    (Function.GET, Flag.WORKED_ON, MISSING, HIDDEN),
+    (Function.GET, commands.Flag.DATA, MISSING, SHORT),
+    (Function.GET, commands.Flag.WORKED_ON, MISSING, HIDDEN),
     (Function.GET, 0, MISSING, SHORT),
-    (Function.GET, Flag.QUERY_RANGE, PAGE, PAGE),
+    (Function.GET, commands.Flag.QUERY_RANGE, PAGE, PAGE),
     (Function.DELETE, 0, TOKEN, NO_TOKEN),
     (Function.DELETE, 0, LONG, LONG),
     (Function.ADD, 2, entries((3, bytes(8), 5, 9)), entries((3, bytes(8), 5, 9))),
@@ -376,12 +373,12 @@ SEEDS: list[tuple[Function, int, Reply, Reply]] = [
     (Function.NEXT, 0, NOTHING, NOTHING),
     (Function.NEXT, 0, LATER, LATER),
     (Function.NEXT, 0, ONE_JOB, SEED_JOB),
-    (Function.NEXT, Flag.TIMEOUT | Flag.OVERWRITE, AUTO_DONE, AUTO_DONE),
+    (Function.NEXT, commands.Flag.TIMEOUT | commands.Flag.OVERWRITE, AUTO_DONE, AUTO_DONE),
     (Function.NEXT, 0, LONG_JOB, LONG_JOB),
     (Function.NEXT, 0, SHORT, SHORT),
     (Function.DONE, 0, ACTED, NO_TOKEN),
     (Function.DONE, 0, MISSING_ONE, STALE),
-    (Function.TOUCH, Flag.TIMEOUT, ACTED, NO_TOKEN),
+    (Function.TOUCH, commands.Flag.TIMEOUT, ACTED, NO_TOKEN),
     (Function.TOUCH, 0, MISSING_ONE, STALE),
     (Function.PING, 0, TOKEN, NO_TOKEN),
     (Function.LISTEN, 0, TOKEN, NO_TOKEN),

@@ -306,29 +306,6 @@ def test_what_is_refused_by_its_header_costs_no_memory(name: str) -> None:
     assert peak < 64 * limits.KIB
 
 
-def test_what_is_announced_is_not_set_aside() -> None:
-    decoder = new_decoder()
-    tracemalloc.start()
-    try:
-        decoder.feed(request_bytes(32, struct.pack(">I", limits.MESSAGE_BYTES_MAX)))
-        assert decoder.next() is None
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 64 * limits.KIB
-
-
-def test_no_refusal_says_what_was_sent() -> None:
-    for data, _ in (*KEPT.values(),):
-        decoder = new_decoder()
-        decoder.feed(data)
-        request = decoder.next()
-        assert request is not None
-        assert isinstance(request.command, Refusal)
-        assert "not a body" not in request.command.text
-        assert len(request.command.text) < 200
-
-
 def test_operands_that_are_good_are_not_refused() -> None:
     decoder = new_decoder()
     decoder.feed(request_bytes(5, b"\1k\5\3\1\0\0\0", flags=Flag.VALUE_8))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Nop, Range, Refusal
 from fjord.errors import Code
-from fjord.wire import Cursors
 from tests.unit.wire.samples import PAGES, TOKEN
-from tests.unit.wire.streams import CURSORS, MASTER
+from tests.unit.wire.streams import CURSORS
 
 PAGE = Range(table="t", start=b"a", stop=b"m", count=5, regex=b"^a", with_data=False)
 
@@ -58,16 +57,6 @@ def test_only_a_page_that_goes_on_has_a_cursor() -> None:
     assert CURSORS.after(PAGE, last) == b""
     assert CURSORS.after(PAGE, TOKEN) == b""
     assert CURSORS.after(Nop(), goes_on) == b""
-
-
-def test_a_server_that_was_started_again_says_so() -> None:
-    cursor = CURSORS.encode(PAGE, b"k")
-    for secret in (b"secret", b"another secret"):
-        assert code_of(Cursors(secret, bytes(16)).decode(cursor)) is Code.CURSOR_EXPIRED
-
-
-def test_a_signature_of_another_secret_is_no_good() -> None:
-    assert code_of(Cursors(b"other", MASTER).decode(CURSORS.encode(PAGE, b"k"))) is Code.BAD_CURSOR
 
 
 def test_every_changed_bit_is_found_out() -> None:

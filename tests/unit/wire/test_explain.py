@@ -6,36 +6,16 @@ import pytest
 
 from fjord import ops
 from fjord.columns import Strings
-from fjord.commands import Acknowledge, Advance, Batch, Command, Flag, Lag, Refusal, Reply, Use
-from fjord.commands.layout import OPS, SEQ, STRINGS, U8S, Field, Kind
+from fjord.commands import Acknowledge, Advance, Batch, Command, Flag, Lag, Refusal, Reply
+from fjord.commands.layout import OPS, STRINGS, Field, Kind
 from fjord.errors import RemoteProtocolError
 from fjord.wire import Function
-from fjord.wire.explain import (
-    Line,
-    StoppedError,
-    Walk,
-    explain,
-    flag_names,
-    shown_time,
-    shown_type,
-    shown_value,
-)
+from fjord.wire.explain import Line, Walk, explain, flag_names, shown_time, shown_value
 from fjord.wire.explain import shown as shown_bytes
 from tests.unit.wire.job_samples import ONE_JOB
-from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, names_of
+from tests.unit.wire.samples import COMMANDS, REPLIES, names_of
 from tests.unit.wire.seed_samples import CHANGES, PAGES, SAMPLES, VECTOR
-from tests.unit.wire.stream_samples import ARROW, AS_OF
-from tests.unit.wire.streams import (
-    answered,
-    batch_bytes,
-    head,
-    inner,
-    new_decoder,
-    reply_bytes,
-    request_bytes,
-    scanned,
-    sent,
-)
+from tests.unit.wire.streams import answered, new_decoder, reply_bytes, request_bytes, sent
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
 
 
@@ -71,13 +51,6 @@ def test_the_published_vector_is_explained_field_by_field() -> None:
         (21, "02", "type", "2 (string)"),
         (22, "76", "value", "v"),
     ]
-
-
-def test_two_bits_that_are_one_number_are_shown_as_one() -> None:
-    wide = request_bytes(2, flags=0x0006)
-    assert meaning_of(explain(wide), "flags") == "0x0006 VALUE_32"
-    cursor = request_bytes(3, flags=0x0180)
-    assert meaning_of(explain(cursor), "flags") == "0x0180 QUERY_CURSOR"
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -157,11 +130,6 @@ def test_jobs_of_functions_0_to_16_are_named_by_xid_and_key() -> None:
     assert ("xid", "7") not in shown(reply)  # it might be a page
 
 
-def test_a_key_without_an_xid_is_explained_as_it_is() -> None:
-    data = request_bytes(12, b"\3key")
-    assert shown(data) == [("size of xid and key", "3"), ("key", "key")]
-
-
 def test_a_seq_that_is_none_is_said_to_be_none() -> None:
     for command, expected in (
         (Acknowledge(table="t", name="b", seq=7, epoch=2), ("expected", "none")),
@@ -174,46 +142,11 @@ def test_a_seq_that_is_none_is_said_to_be_none() -> None:
         assert expected in shown(sent(command))
 
 
-def test_the_reads_of_a_snapshot_are_explained_one_by_one() -> None:
-    found = shown(sent(AS_OF[1]))
-    assert ("argument", str(2**64 - 1)) in found
-    assert ("command 1: function", "33, GET_MANY") in found
-    assert ("command 4: function", "67, READ") in found
-    wrong = batch_bytes(77, head(b"", 1, 5) + inner(32))
-    assert problems(explain(wrong)) == ["function 32 has no place in AS_OF"]
-
-
-def test_pieces_of_history_are_explained_by_their_kind() -> None:
-    found = shown(answered(ARROW[1]))
-    assert found[-4:] == [
-        ("size of stream", "15"),
-        ("reserved", "0"),
-        ("stream", "an Arrow stream"),
-        ("padding", "to a multiple of 8"),
-    ]
-    assert ("kind", "15, Arrow piece") in found
-    assert ("kind", "14, piece") in shown(answered(scanned([b"op"], next_seq=3, end_seq=3)))
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_explained(name: str) -> None:
     data = CHANGES[name][0]
     check_lines(data, explain(data))
     assert problems(explain(data)) == []
-
-
-def test_several_messages_are_explained_one_after_the_other() -> None:
-    refusal = answered(LONG, Function.SET, identifier=0x1234)
-    data = VECTOR + sent(Use(table="mine"), 8) + refusal + CHANGES["gone"][0]
-    lines = explain(data)
-    check_lines(data, lines)
-    assert problems(lines) == []
-    assert [line.meaning for line in lines if line.field == "identifier"] == [
-        "4660",
-        "8",
-        "4660, a reply to SET",
-        "7",
-    ]
 
 
 # A server may send it, so it is explained.
@@ -239,10 +172,6 @@ def test_every_truncation_is_explained_up_to_where_it_stops() -> None:
             lines = explain(data[:size])
             check_lines(data[:size], lines)
             assert bool(problems(lines)) is (size > 0)
-
-
-def test_nothing_is_explained_as_nothing() -> None:
-    assert explain(b"") == []
 
 
 def test_what_the_decoder_takes_is_explained_without_a_problem_outside_of_bodies() -> None:
@@ -319,30 +248,6 @@ def walk_of(data: bytes) -> tuple[Walk, list[Line]]:
     return Walk(data, 0, len(data), lines), lines
 
 
-def test_fields_are_named_in_order() -> None:
-    walk, lines = walk_of(b"\0\5" + bytes(7) + b"\1" + bytes(2) + b"k")
-    assert walk.number(2, "count") == 5
-    walk.time("timestamp")
-    walk.zeros(2)
-    walk.take(1, "key")
-    walk.explain("the key")
-    assert [(line.offset, line.field, line.meaning) for line in lines] == [
-        (0, "count", "5"),
-        (2, "timestamp", "1, 1970-01-01T00:00:00.000001+00:00"),
-        (10, "reserved", "0"),
-        (12, "key", "the key"),
-    ]
-
-
-def test_what_is_cut_short_is_not_named() -> None:
-    walk, lines = walk_of(b"\0")
-    with pytest.raises(StoppedError, match="count has 2 bytes, but only 1 are left"):
-        walk.number(2, "count")
-    walk.stop("why")
-    assert lines == [Line(offset=0, data=b"\0", field="?", meaning="why", is_problem=True)]
-    assert walk.position == walk.end
-
-
 def test_a_long_column_is_counted_and_not_listed() -> None:
     data = bytes(Strings.of([b"x"] * 100).encode())
     walk, lines = walk_of(data)
@@ -350,18 +255,6 @@ def test_a_long_column_is_counted_and_not_listed() -> None:
     assert b"".join(line.data for line in lines) == data
     assert len(lines) < 25
     assert lines[-2].meaning == "84 more rows"
-
-
-def test_a_column_of_numbers_shows_the_first_of_them() -> None:
-    walk, lines = walk_of(bytes([2] * 20) + bytes(4))
-    walk.field(field_of(U8S, "type"), 20)
-    assert lines[0].meaning == ", ".join(["2 (string)"] * 8) + ", ..."
-
-
-def test_wrong_offsets_stop_the_walk() -> None:
-    walk, _ = walk_of(b"\xff" * 24)
-    with pytest.raises(StoppedError, match="key strings: "):
-        walk.field(field_of(STRINGS, "key"), 1)
 
 
 def test_an_op_of_the_journal_is_taken_apart() -> None:
@@ -394,19 +287,6 @@ def test_an_op_of_the_journal_is_taken_apart() -> None:
     ]
 
 
-@pytest.mark.parametrize(("data", "text"), [(bytes(7) + b"\5", "5"), (b"\xff" * 8, "none")])
-def test_the_largest_seq_is_none(data: bytes, text: str) -> None:
-    walk, lines = walk_of(data)
-    walk.field(field_of(SEQ, "expected"), 0)
-    assert [(line.field, line.meaning) for line in lines] == [("expected", text)]
-
-
-def test_reserved_bytes_that_are_not_0_are_told() -> None:
-    walk, lines = walk_of(b"\0\1")
-    walk.zeros(2)
-    assert lines[0].meaning == "not 0"
-
-
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -430,15 +310,6 @@ def test_bytes_are_shown_as_text_that_is_safe_to_print(data: bytes, text: str) -
 )
 def test_times_are_shown_as_dates(number: int, text: str) -> None:
     assert shown_time(number) == text
-
-
-def test_types_are_shown_by_name() -> None:
-    assert [shown_type(one) for one in (0, 5, 6, 255)] == [
-        "0 (void)",
-        "5 (boolean)",
-        "6 (unknown)",
-        "255 (missing)",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -9,28 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fjord import limits
-from fjord.columns import Strings
 from fjord.commands import (
     Changed,
     Command,
     Entries,
     Extend,
-    Finish,
     Flag,
     Get,
     Next,
     Nop,
     Range,
     Refusal,
-    Rename,
     Reply,
-    Scan,
-    Taken,
-    Touch,
     Use,
 )
-from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import (
     Function,
     RawChange,
@@ -42,35 +35,16 @@ from fjord.wire import (
     seed,
 )
 from tests.unit.wire import seed_client
-from tests.unit.wire.job_samples import (
-    ACTED,
-    LATER,
-    MISSING_ONE,
-    NOTHING,
-    ONE_JOB,
-    push,
-    seed_taken,
-)
-from tests.unit.wire.samples import ONE, SHORT, TOKEN
+from tests.unit.wire.job_samples import LATER, NOTHING, seed_taken
+from tests.unit.wire.samples import SHORT, TOKEN
 from tests.unit.wire.seed_client import SeedDecoder, SeedReply, entries_without_dates
-from tests.unit.wire.seed_samples import (
-    CHANGES,
-    DEFAULT,
-    PAGE,
-    PAGES,
-    SAMPLES,
-    SEEDS,
-    TWO,
-    VECTOR,
-    XID,
-)
+from tests.unit.wire.seed_samples import CHANGES, DEFAULT, PAGE, PAGES, SAMPLES, SEEDS, VECTOR, XID
 from tests.unit.wire.streams import (
     CURSORS,
     NOW_US,
     answered,
     check_arrivals,
     check_request,
-    delete_many,
     entries,
     get_many,
     new_decoder,
@@ -118,16 +92,6 @@ def test_each_command_encodes_to_its_sample(data: bytes, command: Command, canon
     assert (encoded == data) is canonical
 
 
-def test_every_function_that_a_client_may_send_has_a_sample() -> None:
-    sampled = {struct.unpack_from(">H", data, 4)[0] for data, _, _ in SAMPLES.values()}
-    assert sampled == set(Function) - {Function.QUIT, Function.CHANGE}
-
-
-def test_quit_is_a_header_and_nothing_more() -> None:
-    data = request_bytes(1, timestamp_us=0)
-    check_request(data, Request(Function.QUIT, 7, 0, Nop(), len(data)))
-
-
 @pytest.mark.req("FJ-44")
 def test_set_and_get_may_ask_to_be_told_of_changes() -> None:
     for command in (set_one(b"k", 2, b"v"), get_many(DEFAULT, [b"k"])):
@@ -165,91 +129,6 @@ def test_each_sample_speaks_to_the_table_that_was_chosen(
         assert getattr(request.command, "table", "") == "mine"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        Scan(table=DEFAULT, start_seq=1, end_seq=0),
-        Range(table=DEFAULT, start=b"a", regex=b"^a"),
-        Touch(table=DEFAULT, keys=ONE, extend=True),
-        Touch(table=DEFAULT, keys=ONE, extend=True, expires_at_us=5, worked_until_us=6),
-    ],
-)
-def test_what_these_functions_cannot_say_is_not_encoded(command: Command) -> None:
-    with pytest.raises(LocalProtocolError):
-        seed_client.encode_request(command, 7)
-
-
-numbers = st.integers(1, 2**64 - 1)
-keys_ = st.binary(max_size=300)
-commands_on_one_key: st.SearchStrategy[Command] = st.one_of(
-    st.builds(
-        set_one,
-        keys_,
-        st.integers(0, 255),
-        st.binary(max_size=300),
-        timestamp_us=st.integers(0, 2**64 - 1),
-        expires_at_us=st.integers(0, 2**64 - 1),
-        ttl_us=st.integers(0, 2**64 - 1),
-        overwrite=st.booleans(),
-        persist=st.booleans(),
-    ),
-    st.builds(
-        Get,
-        table=st.just(DEFAULT),
-        keys=keys_.map(lambda key: Strings.of([key])),
-        with_data=st.booleans(),
-        skip_worked=st.booleans(),
-    ),
-    st.builds(
-        Range,
-        table=st.just(DEFAULT),
-        start=keys_,
-        stop=keys_,
-        count=st.integers(0, 0xFFFF),
-        with_data=st.booleans(),
-        skip_worked=st.booleans(),
-    ),
-    st.builds(
-        Rename,
-        table=st.just(DEFAULT),
-        key=keys_,
-        to=keys_,
-        timestamp_us=numbers,
-        overwrite=st.booleans(),
-    ),
-    st.builds(
-        lambda key, timestamp_us, purge: delete_many(DEFAULT, [key], timestamp_us, purge=purge),
-        keys_,
-        numbers,
-        st.booleans(),
-    ),
-    st.just(Nop()),
-)
-
-
-@given(commands_on_one_key, st.integers(0, 0xFFFF))
-def test_decode_of_encode_is_the_same_command(command: Command, identifier: int) -> None:
-    decoder = RequestDecoder()
-    decoder.feed(seed_client.encode_request(command, identifier))
-    request = decoder.next()
-    assert request is not None
-    assert request.identifier == identifier
-    assert plain(request.command) == plain(command)
-    assert decoder.pending_bytes == 0
-
-
-def test_the_largest_value_is_waited_for_and_taken() -> None:
-    value = b"v" * limits.VALUE_BYTES_MAX
-    data = seed_client.encode_request(set_one(b"k", 1, value), 7)
-    decoder = RequestDecoder()
-    decoder.feed(data[:-1])
-    assert decoder.next() is None
-    decoder.feed(data[-1:])
-    request = decoder.next()
-    assert request is not None
-    assert plain(request.command) == plain(set_one(b"k", 1, value))
-
-
 def test_a_cursor_is_refused_where_none_are_given_out() -> None:
     data = SAMPLES["get-cursor"][0]
     decoder = RequestDecoder()
@@ -257,14 +136,6 @@ def test_a_cursor_is_refused_where_none_are_given_out() -> None:
     request = decoder.next()
     assert request is not None
     assert getattr(request.command, "code", None) is Code.BAD_CURSOR
-
-
-@pytest.mark.parametrize("cut", range(1, 5))
-def test_an_unfinished_message_waits(cut: int) -> None:
-    for data, _, _ in SAMPLES.values():
-        decoder = RequestDecoder()
-        decoder.feed(data[:-cut])
-        assert decoder.next() is None
 
 
 @settings(max_examples=50)
@@ -323,20 +194,6 @@ def test_a_lease_that_is_over_at_once_is_refused(function: int) -> None:
         assert found.code is Code.BAD_TIMEOUT
 
 
-def test_without_a_timeout_a_lease_is_as_usual() -> None:
-    assert command_of(request_bytes(11, b"\0")) == Next(table=DEFAULT, lease_us=0)
-    assert command_of(request_bytes(13, b"\x08" + XID)) == Extend(table=DEFAULT, xids=(7,))
-
-
-@given(st.integers(0, 2**64 - 1), st.binary(max_size=1024))
-def test_the_key_that_a_next_gives_is_taken_by_done_and_touch(xid: int, key: bytes) -> None:
-    given_key = struct.pack(">Q", xid) + key
-    rest = struct.pack(">H", len(given_key)) + given_key
-    for function, type_ in ((12, Finish), (13, Extend)):
-        found = command_of(request_bytes(function, rest, flags=Flag.KEY_16))
-        assert found == type_(table=DEFAULT, xids=(xid,))
-
-
 @pytest.mark.parametrize("function", [12, 13])
 @pytest.mark.parametrize(
     ("size", "code"), [(0, Code.BAD_VALUE), (7, Code.BAD_VALUE), (1033, Code.KEY_TOO_LONG)]
@@ -346,24 +203,6 @@ def test_a_key_that_no_next_gave_is_refused(function: int, size: int, code: Code
     found = command_of(request_bytes(function, rest, flags=Flag.KEY_16))
     assert isinstance(found, Refusal)
     assert found.code is code
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        Next(table=DEFAULT, count=2),
-        Next(table=DEFAULT, count=0),
-        Next(table=DEFAULT, wait_us=1),
-        Finish(table=DEFAULT, xids=()),
-        Finish(table=DEFAULT, xids=(1, 2)),
-        Extend(table=DEFAULT, xids=(1, 2)),
-        push(DEFAULT, [b"k"]),
-    ],
-    ids=repr,
-)
-def test_what_takes_more_than_one_job_is_not_encoded(command: Command) -> None:
-    with pytest.raises(LocalProtocolError):
-        seed_client.encode_request(command, 7, NOW_US)
 
 
 @pytest.mark.req("FJ-28")
@@ -384,11 +223,6 @@ def test_the_next_process_date_is_a_timeout_without_a_job() -> None:
     assert next_reply(LATER) == reply_bytes(date + b"\0", flags=Flag.TIMEOUT)
 
 
-def test_a_job_that_is_done_already_has_no_lease() -> None:
-    rest = b"\0\1" + b"\0" + b"\x09" + bytes(8) + b"k" + b"\1\0"
-    assert next_reply(seed_taken(b"k", 0, b"")) == reply_bytes(rest, flags=0x2002)
-
-
 def test_sizes_are_as_wide_as_they_must_be() -> None:
     narrow = next_reply(seed_taken(b"k" * 247, 1, b"v" * 254, first_xid=7))
     assert narrow == reply_bytes(
@@ -398,14 +232,6 @@ def test_sizes_are_as_wide_as_they_must_be() -> None:
     assert wide == reply_bytes(
         b"\0\1" + b"\0\0" + b"\1\0" + XID + b"k" * 248 + b"\1\0\1" + b"v" * 255, flags=0x2005
     )
-
-
-@pytest.mark.parametrize("function", [Function.DONE, Function.TOUCH])
-def test_a_lease_that_is_somebody_elses_by_now_is_an_error(function: Function) -> None:
-    assert next_reply(ACTED, function) == reply_bytes(b"\0")
-    stale = next_reply(MISSING_ONE, function)
-    assert stale[17:].startswith(b"STALE_XID: ")
-    assert stale[16] == len(stale) - 17
 
 
 @given(
@@ -477,26 +303,6 @@ def test_other_answers_carry_none(command: Nop | Refusal | Get) -> None:
         assert found == [answered(TOKEN, Function.SET)]
 
 
-@pytest.mark.req("FJ-28")
-def test_the_three_answers_to_a_next_are_told_apart() -> None:
-    found = [decode_reply(next_reply(one)).read(Function.NEXT) for one in (ONE_JOB, NOTHING, LATER)]
-    assert [(len(one.types), one.next_at_us) for one in found if isinstance(one, Taken)] == [
-        (1, 0),
-        (0, 0),
-        (0, NOW_US + 5),
-    ]
-
-
-def test_a_reply_carries_the_servers_time_and_a_value_its_own() -> None:
-    assert decode_reply(answered(TOKEN, Function.SET)).timestamp_us == NOW_US
-    assert decode_reply(reply(entries((2, b"v", 5, 0)))).timestamp_us == 5
-
-
-def test_a_value_is_laid_out_as_the_seed_says() -> None:
-    answer = entries((2, b"v", 5, 0))
-    assert reply(answer) == reply_bytes(b"\0\2\2v", flags=0x0002, timestamp_us=5)
-
-
 @pytest.mark.req("FJ-45")
 def test_a_probe_tells_the_type_and_no_data() -> None:
     answer = entries((2, b"v" * 1000, 5, 0))
@@ -555,21 +361,10 @@ def test_a_long_error_has_a_wide_size(size: int, flags: int, field: str) -> None
     assert reply(answer) == expected
 
 
-def test_an_endless_error_is_cut_to_64_kib() -> None:
-    encoded = reply(Refusal(code=Code.BUSY, text="x" * 100_000))
-    assert len(encoded) == 16 + 2 + 0xFFFF
-
-
 @pytest.mark.req("FJ-40", "FJ-45")
 @pytest.mark.parametrize(("data", "answer", "cursor"), PAGES.values(), ids=PAGES.keys())
 def test_a_page_is_pairs_and_perhaps_a_cursor(data: bytes, answer: Reply, cursor: bytes) -> None:
     assert reply(answer, cursor=cursor) == data
-
-
-def test_pairs_have_no_dates() -> None:
-    found = decode_reply(PAGES["the-end"][0]).read(Function.GET)
-    expected = entries_without_dates(b"\2\1", TWO.values)
-    assert plain(found) == plain(page([b"a", b"b"], expected))
 
 
 def test_a_page_that_goes_on_is_not_sent_without_its_cursor() -> None:

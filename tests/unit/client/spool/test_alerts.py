@@ -47,27 +47,6 @@ def test_more_than_two_files_that_wait_are_too_many() -> None:
     assert "fjord forward" not in alert.text  # it is in the log of that, too
 
 
-def test_of_many_files_some_are_named() -> None:
-    (alert,) = find([replace(FINE, name=f"{n:02}.spool") for n in range(24)])
-    assert "24 files wait (00.spool, 01.spool, 02.spool and 21 more):" in alert.text
-
-
-def test_a_directory_that_everybody_can_write_to_is_told_of() -> None:
-    (alert,) = find([FINE], mode=0o40702)
-    assert (alert.severity, alert.rule, alert.name) == (60, "writable", "")
-    assert "`chmod o-w '/var/spool/my fjord'`" in alert.text
-
-
-def test_what_to_do_can_be_typed_as_it_is_printed() -> None:
-    (alert,) = find([replace(FINE, set_aside=1)])
-    assert alert.text.endswith("see `fjord spool dump '/var/spool/my fjord' --aside`")
-
-
-def test_a_file_of_which_all_is_sent_does_not_count() -> None:
-    idle = [replace(FINE, name=f"0{n}.spool", waiting_bytes=0) for n in range(9)]
-    assert rules(*idle, FINE, replace(FINE, name="09.spool")) == []
-
-
 @pytest.mark.req("FJ-26")
 @pytest.mark.parametrize(
     ("file", "expected"),

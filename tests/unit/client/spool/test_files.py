@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from dataclasses import replace
@@ -73,14 +72,6 @@ def test_names_are_known_by_their_form(tmp_path: Path) -> None:
     assert files.aside_names(str(tmp_path)) == [aside]
     assert files.is_aside(aside)
     assert not any(map(files.is_aside, waiting))
-
-
-def test_a_header_comes_back() -> None:
-    data = files.encode_header(HEADER)
-    assert len(data) == HEADER_BYTES == 96
-    assert data.startswith(b"#fjord-spool 1 000102030405060708090a0b0c0d0e0f 00060a24181e4000 ")
-    assert data.endswith(b"\n")
-    assert files.decode_header(data) == HEADER
 
 
 def test_a_header_that_was_changed_anywhere_is_damaged() -> None:
@@ -181,30 +172,6 @@ def test_a_flag_is_seen_by_others(tmp_path: Path) -> None:
 
 
 # -- writers --------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("FJ-26")
-def test_an_append_makes_the_file_if_it_is_missing(tmp_path: Path) -> None:
-    directory = tmp_path / "spool"  # it may even be gone as a whole
-    written(directory, b"1").close()
-    assert os.listdir(directory) == [NAME]
-    assert records_in(directory / NAME) == [b"1"]
-    assert stat.S_IMODE((directory / NAME).stat().st_mode) == 0o600
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    (directory / NAME).unlink()
-    written(directory, b"2").close()
-    assert records_in(directory / NAME) == [b"2"]
-
-
-def test_many_write_to_one_file(tmp_path: Path) -> None:
-    first, second = written(tmp_path, b"1"), written(tmp_path, b"2")
-    first.write(line_of(b"3"))
-    second.write(line_of(b"4"))
-    second.sync()
-    assert records_in(tmp_path / NAME) == [b"1", b"2", b"3", b"4"]
-    first.close()
-    first.close()  # once more does no harm
-    second.close()
 
 
 def test_of_many_that_come_first_one_makes_the_file(tmp_path: Path) -> None:
@@ -377,15 +344,6 @@ def test_a_leftover_that_is_swept_away_is_made_once_more(
 # -- the forwarder's side -------------------------------------------------------------------------
 
 
-def test_a_file_without_a_whole_header_is_damaged(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(b"#fjord-spool 1 ")
-    file = SpoolFile(str(tmp_path), NAME)
-    assert file.header is None
-    file.put_header(HEADER)
-    file.sync()
-    assert SpoolFile(str(tmp_path), NAME).header == file.header == HEADER
-
-
 PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -418,13 +376,6 @@ def test_whole_pages_give_their_space_back(tmp_path: Path) -> None:
     file.close()
 
 
-def test_marks_are_put_in_place(tmp_path: Path) -> None:
-    file = make_file(tmp_path, line_of(b"1"))
-    file.put_status(HEADER_BYTES, b"!")
-    assert rest_of(file) == b"!" + line_of(b"1")[1:]
-    file.close()
-
-
 def test_a_file_knows_whether_its_name_is_still_its_own(tmp_path: Path) -> None:
     file = make_file(tmp_path, b"")
     assert file.is_named()
@@ -438,25 +389,3 @@ def test_a_file_knows_whether_its_name_is_still_its_own(tmp_path: Path) -> None:
     assert not file.is_moved()  # it is gone
     file.close()
     file.close()
-
-
-def test_a_file_gets_another_name_and_goes(tmp_path: Path) -> None:
-    file = make_file(tmp_path, line_of(b"1"))
-    assert file.try_lock()
-    file.rename(files.aside_name(IDENTITY))
-    assert os.listdir(tmp_path) == [file.name] == [files.aside_name(IDENTITY)]
-    assert file.is_named()
-    file.remove()
-    assert os.listdir(tmp_path) == []
-    file.close()
-
-
-def test_locks_are_those_that_other_programs_see(tmp_path: Path) -> None:
-    appender = written(tmp_path, b"1")
-    with (tmp_path / NAME).open("rb") as other:
-        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(other, fcntl.LOCK_UN)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        appender.close()
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

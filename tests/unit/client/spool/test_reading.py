@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from fjord.client.spool import files, reader, records
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, LINE_BYTES_MAX, Fate, SpoolFile, line_of
 from fjord.client.spool.reader import UNKNOWN, FileReader, Load
-from fjord.commands import Append, Delete, Push, Set, name_problem
-from fjord.limits import MESSAGE_BYTES_MAX
+from fjord.commands import Append, Push, name_problem
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,
     NOW,
@@ -22,7 +21,6 @@ from tests.unit.client.spool.spool_samples import (
     make_file,
     pushed,
     rest_of,
-    set_to,
 )
 
 RECORDS = [appended(b"message %d" % n, b"key") for n in range(6)]
@@ -75,16 +73,6 @@ def test_a_load_is_commands_and_where_they_come_from(tmp_path: Path) -> None:
     assert source.waiting_bytes() == len(LINES)  # until it is confirmed
 
 
-def test_more_than_one_batch_are_several_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
-    source = make(tmp_path, LINES)
-    assert [list(load.records) for load in loads(source)] == [
-        RECORDS[0:2], RECORDS[2:4], RECORDS[4:6],
-    ]  # fmt: skip
-
-
 @pytest.mark.req("FJ-21")
 def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
@@ -98,13 +86,6 @@ def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
         assert not source.has_more()  # nobody looks at the same half over and over
         assert len(found) == sum(end <= HEADER_BYTES + at + 1 for end in ENDS)
     assert found == RECORDS
-    assert not source.set_aside
-
-
-def test_a_line_longer_than_a_chunk_is_found(tmp_path: Path) -> None:
-    long = appended(b"x" * (files.CHUNK_BYTES + 5))
-    source = make(tmp_path, lines_of(RECORDS[0], long, RECORDS[1]))
-    assert drained(source) == [RECORDS[0], long, RECORDS[1]]
     assert not source.set_aside
 
 
@@ -126,10 +107,6 @@ def test_garbage_longer_than_any_line_is_set_aside(tmp_path: Path) -> None:
     assert drained(source) == RECORDS[:1]
     assert source.set_aside[Fate.DAMAGED] >= 1
     assert set(source.set_aside) == {Fate.DAMAGED}
-
-
-def test_the_largest_record_fits_into_a_line() -> None:
-    assert len(line_of(bytes(MESSAGE_BYTES_MAX))) <= LINE_BYTES_MAX
 
 
 def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
@@ -186,14 +163,6 @@ def test_what_is_set_aside_is_kept_when_all_around_it_is_erased(tmp_path: Path) 
     assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1, Fate.ASIDE: 1}
 
 
-def test_what_is_set_aside_is_counted_once(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES[:20] + LINES + b"#" + LINES)
-    for _ in range(3):
-        assert [record for load in loads(source) for record in load.records] == 2 * RECORDS
-        assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1}
-        source.rewind()
-
-
 def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     source.align(UNKNOWN)
@@ -210,18 +179,6 @@ def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert source.set_aside == {Fate.ASIDE: 1}
 
 
-def test_a_rewind_goes_back_to_what_is_confirmed(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES)
-    source.align(UNKNOWN)
-    (load,) = loads(source)
-    first, second = reader.halves(load, NOW)
-    source.sent = second.end
-    source.confirm(first)
-    source.rewind()
-    assert source.sent == first.end
-    assert drained(source) == list(second.records)
-
-
 def test_all_is_done_only_when_all_was_handed_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,17 +193,6 @@ def test_all_is_done_only_when_all_was_handed_out(
     assert source.done == source.file.size()
 
 
-def test_half_a_line_that_nobody_will_end_is_set_aside(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:-4]
-    source = make(tmp_path, LINES + half)
-    assert drained(source) == RECORDS
-    assert not source.set_aside
-    assert rest_of(source.file).endswith(half)
-    assert drained(source, is_closed=True) == []
-    assert source.set_aside == {Fate.TORN: 1}
-    assert rest_of(source.file).endswith(ASIDE + half[1:])
-
-
 # -- after a crash --------------------------------------------------------------------------------
 
 
@@ -259,15 +205,6 @@ def test_what_the_daemon_has_is_not_sent_again(tmp_path: Path, count: int) -> No
     assert drained(source) == RECORDS[count:]
     assert not rest_of(source.file).strip(b" \n\0")
     assert not source.set_aside
-
-
-def test_what_was_set_aside_stays_so_where_the_daemon_is_further(tmp_path: Path) -> None:
-    aside = ASIDE + line_of(RECORDS[0])[1:]
-    source = make(tmp_path, LINES + aside + LINES)
-    source.align(HEADER_BYTES + len(LINES + aside + LINES))
-    assert drained(source) == []
-    assert rest_of(source.file).strip() == aside.strip()
-    assert source.set_aside == {Fate.ASIDE: 1}
 
 
 @given(st.data())
@@ -360,18 +297,3 @@ def test_what_has_expired_by_another_clock_is_left_out(tmp_path: Path) -> None:
     assert isinstance(command, Push)
     assert list(command.keys) == [b"b"]
     assert (later.start, later.end) == (load.start, load.end)
-
-
-def test_a_load_may_have_no_effect_and_still_be_confirmed(tmp_path: Path) -> None:
-    source = make(tmp_path, lines_of(pushed(b"a", expires=NOW - 1)))
-    (load,) = loads(source)
-    assert load.commands == []
-    source.confirm(load)
-    assert source.waiting_bytes() == 0
-
-
-def test_kinds_and_tables_keep_their_order_within_a_load(tmp_path: Path) -> None:
-    data = lines_of(set_to(b"k", b"1"), pushed(b"j", table=b"jobs"), set_to(b"l", b"2"))
-    (load,) = loads(make(tmp_path, data))
-    assert [type(command) for command in load.commands] == [Set, Push]
-    assert not any(isinstance(command, Delete) for command in load.commands)

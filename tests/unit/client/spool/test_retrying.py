@@ -119,13 +119,6 @@ def test_any_number_of_records_is_changed_stretch_by_stretch(
     assert keys_of(str(tmp_path)) == keys
 
 
-def test_a_damaged_first_line_does_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / files.aside_name(OLD.identity)
-    path.write_bytes(b"?" * files.HEADER_BYTES + WHOLE[0])
-    (done,) = retry(str(tmp_path))
-    assert (done.records, keys_of(str(tmp_path))) == (1, ALL[:1])
-
-
 def test_a_file_that_somebody_has_is_left_to_them(directory: str) -> None:
     name = files.aside_name(OLD.identity)
     other = SpoolFile(directory, name)

@@ -42,20 +42,6 @@ def test_what_waits_is_counted_with_its_dates(tmp_path: Path) -> None:
     assert found.watched.status == status
 
 
-def test_a_file_with_nothing_says_so(tmp_path: Path) -> None:
-    found = report(tmp_path, b"")
-    assert (found.waiting, found.oldest_us, found.newest_us, found.half) == (0, 0, 0, 0)
-    assert found.watched.waiting_bytes == 0
-
-
-def test_half_a_line_may_become_one(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:-5]
-    found = report(tmp_path, LINES + half)
-    assert (found.waiting, found.half) == (3, len(half))
-    assert found.watched.waiting_bytes == len(LINES + half)
-    assert not found.fates
-
-
 def test_what_is_never_sent_is_counted_by_why(tmp_path: Path) -> None:
     torn = line_of(RECORDS[0])[:30]
     found = report(tmp_path, torn + LINES + b"#garbage" + LINES + REFUSED + LINES)
@@ -74,11 +60,6 @@ def test_a_damaged_header_is_damage(tmp_path: Path) -> None:
     assert found.created_us is None
     assert found.is_damaged
     assert found.waiting == 3
-
-
-def test_records_that_nobody_knows_do_not_stop_a_look(tmp_path: Path) -> None:
-    found = report(tmp_path, lines_of(b"", b"short", RECORDS[0]))
-    assert (found.waiting, found.oldest_us, found.newest_us) == (3, NOW + 5, NOW + 5)
 
 
 def test_in_a_file_set_aside_nothing_waits(tmp_path: Path) -> None:
@@ -133,15 +114,6 @@ def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     file.close()
 
 
-def test_a_line_that_lacks_nothing_but_its_end_is_torn(tmp_path: Path) -> None:
-    """Its writer was told that the disk is full, and may have written it again."""
-    for blank in (b" ", b"\0", b""):
-        file = make_file(tmp_path, REFUSED[:-1] + 3 * blank + LINES)
-        (piece,) = [piece for found in survey.walk(file) for piece in found.pieces]
-        assert survey.record_of(file, piece) is Fate.TORN
-        file.close()
-
-
 def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: Path) -> None:
     half = line_of(RECORDS[0])[:30]
     file = make_file(tmp_path, LINES + half)
@@ -159,8 +131,3 @@ def test_a_directory_that_everybody_can_write_to_is_an_alert(tmp_path: Path) -> 
     tmp_path.chmod(0o702)
     (alert,) = survey.status(str(tmp_path), NOW, lambda done, total: None).alerts
     assert alert.rule == "writable"
-
-
-def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        survey.report(str(tmp_path), NAME)
