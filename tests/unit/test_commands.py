@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import commands, limits
-from fjord.commands import FUNCTIONS, KINDS, Change, Modify, Refusal, name_problem
+from fjord import limits
+from fjord.commands import FUNCTIONS, KINDS, Refusal, name_problem
 from fjord.errors import (
     Code,
     DiskFullError,
@@ -19,8 +19,6 @@ from fjord.errors import (
     RefusedError,
     StaleError,
 )
-from fjord.values import Type
-from fjord.wire import Function
 
 RECORDS = [row.record for row in (*FUNCTIONS.values(), *KINDS.values())]
 
@@ -33,22 +31,7 @@ def test_records_are_small_and_built_by_keyword(record: type) -> None:
     assert "__dict__" not in dir(record)
 
 
-def test_changes_have_the_numbers_of_their_functions() -> None:
-    assert {change.name: change.value for change in Change} == {
-        "ADD": Function.ADD,
-        "NOT": Function.NOT,
-        "TRUNCATE": Function.TRUNCATE,
-    }
-    modify = Modify(table="t", key=b"k", change=Change.ADD, timestamp_us=1)
-    assert (modify.operand, modify.operand_type) == (b"", Type.INTEGER)
-
-
 # -- jobs -----------------------------------------------------------------------------------------
-
-
-def test_commands_are_used_from_one_place() -> None:
-    """The whole language is in one place, wherever a record is written down."""
-    assert all(getattr(commands, record.__name__) is record for record in RECORDS)
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.client.address import DEFAULT_PORT, parse_url, shown_at, split_url
+from fjord.client.address import DEFAULT_PORT, parse_url, split_url
 from fjord.errors import FjordError
-
-
-def test_the_default_port_is_fj() -> None:
-    assert DEFAULT_PORT.to_bytes(2, "big") == b"FJ"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +52,3 @@ def test_what_is_no_address_is_refused_with_a_sentence(url: str) -> None:
         parse_url(url)
     assert type(caught.value) is FjordError
     assert url in str(caught.value)
-
-
-def test_a_repr_says_where_something_is_if_that_is_known() -> None:
-    assert shown_at("fjord://host:1") == " at fjord://host:1"
-    assert shown_at("") == ""

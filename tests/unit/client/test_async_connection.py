@@ -76,17 +76,6 @@ def answer_to(place: int) -> bytes:
     return b"JR\0\1" + (place + 1).to_bytes(2, "big") + bytes(11)
 
 
-def test_more_requests_than_a_connection_holds_wait_for_a_place() -> None:
-    async def main() -> None:
-        async with connected(server) as connection:
-            count = 3 * limits.IN_FLIGHT_MAX
-            found = await asyncio.gather(*(connection.execute(SET) for _ in range(count)))
-            assert found == [TOKEN] * count
-
-    with Scripted() as server:
-        run(main())
-
-
 def test_what_was_in_flight_is_sent_again_in_order() -> None:
     async def main() -> None:
         async with connected(server) as connection:

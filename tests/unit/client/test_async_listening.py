@@ -13,7 +13,7 @@ from fjord.client.async_listening import AsyncChanges
 from fjord.client.entries import Change, change_reader
 from fjord.commands import Changed, Refusal
 from fjord.errors import ClosedError, Code, LockedError, UnavailableError
-from tests.unit.client.scripted import CUT, NOW_US, TOKEN, Answer, Scripted, say, say_and_cut
+from tests.unit.client.scripted import CUT, NOW_US, TOKEN, Answer, Scripted, say
 from tests.unit.client.shell_calls import listen_of
 from tests.unit.client.test_async_connection import run
 
@@ -75,17 +75,6 @@ def test_closing_wakes_the_task_that_waits() -> None:
             await task
 
     with always(say(TOKEN)) as server:
-        run(main())
-
-
-def test_a_listener_whose_connection_breaks_is_told_to_listen_again() -> None:
-    async def main() -> None:
-        async with listening(server) as changes:
-            assert await changes.wait(20) is not None
-            with pytest.raises(UnavailableError, match="listen again"):
-                await changes.wait(20)
-
-    with always(say_and_cut(TOKEN, change(b"1"))) as server:
         run(main())
 
 

@@ -11,8 +11,7 @@ import pytest
 from fjord import limits
 from fjord.client.async_connection import Pending
 from fjord.commands import Command, Fail, Next, Reply
-from fjord.errors import UnavailableError
-from tests.unit.client.scripted import CUT, SILENCE, TOKEN, Answer, Scripted, reply_to, say, usual
+from tests.unit.client.scripted import SILENCE, TOKEN, Answer, Scripted, reply_to, say, usual
 from tests.unit.client.test_async_connection import connected, run
 from tests.unit.client.test_socket import SET
 from tests.unit.client.test_socket_waiting import NEXT, TAKEN, silent_to_next
@@ -138,27 +137,3 @@ def test_jobs_for_a_call_that_is_cancelled_with_its_reply_are_given_back() -> No
     with Scripted(script) as server:
         run(main())
     assert server.commands[1] == GIVEN_BACK
-
-
-def test_jobs_that_cannot_be_given_back_come_back_by_themselves() -> None:
-    asked = threading.Event()
-
-    async def main() -> None:
-        async with connected(server, timeout=0.4) as connection:
-            task = asyncio.create_task(connection.execute(Next(table="t", wait_us=1_000_000)))
-            await asyncio.to_thread(asked.wait, 20)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert await connection.execute(SET) == TOKEN
-            undone, _ = await asyncio.wait(connection._undoing)
-            assert [type(task.exception()) for task in undone] == [UnavailableError]
-
-    def script(number: int, command: Command) -> Answer:
-        if isinstance(command, Next):
-            asked.set()
-            return SILENCE
-        return CUT if isinstance(command, Fail) else say(reply_to_first(TAKEN), TOKEN)
-
-    with Scripted(script) as server:
-        run(main())
-    assert any(isinstance(command, Fail) for command in server.commands)

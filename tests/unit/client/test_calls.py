@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from fjord.client.calls import Call, Steps, check_names, done, expect, expect_rows
-from fjord.commands import Command, Done, Nop, Refusal, Replies, Reply
+from fjord.client.calls import Call, Steps, check_names, expect_rows
+from fjord.commands import Command, Done, Nop, Refusal, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 from tests.unit.client.runners import async_runner, runner
 
@@ -24,14 +24,6 @@ def test_a_refusal_is_raised_and_not_read() -> None:
         Call(Nop(), seq_of).result(Refusal(code=Code.EXISTS, text="it is there"))
     with pytest.raises(RefusedError):
         Call(Nop(), seq_of).result(Refusal(code=Code.QUOTA, text="enough"))
-
-
-def test_a_reply_of_another_kind_is_the_peers_mistake() -> None:
-    assert expect(TOKEN, Done) is TOKEN
-    with pytest.raises(RemoteProtocolError, match="kind Done, not Replies"):
-        expect(TOKEN, Replies)
-    with pytest.raises(RemoteProtocolError, match="kind Replies, not Done"):
-        Call(Nop(), done).result(Replies(replies=[TOKEN]))
 
 
 def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:

@@ -14,9 +14,7 @@ from fjord.client.listening import Listening
 from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.errors import Code, NotFoundError
-from tests.unit.client.job_samples import CREATED
-from tests.unit.client.scripted import TOKEN, entries
-from tests.unit.client.shell_calls import FIVE
+from tests.unit.client.scripted import TOKEN
 from tests.unit.tables.world import World
 
 
@@ -91,28 +89,6 @@ def scanned(found: Sequence[int], next_seq: int, end_seq: int) -> commands.Scann
     )
 
 
-def test_tables_of_a_database_keep_apart() -> None:
-    database = Database(Pieces())
-    database.kv("one").set("a", 1)
-    database.kv().set("a", 2)
-    assert database.kv("one").get("a") == 1
-    assert database.kv("default").get("a") == 2
-
-
-def test_later_writes_of_one_database_win_whichever_table_object_made_them() -> None:
-    database = Database(Pieces())
-    for number in range(10):
-        database.kv("t").set("a", number)
-    assert database.kv("t").get("a") == 9
-
-
-def test_a_scan_ends_where_the_journal_ended_when_it_began() -> None:
-    executor = Pieces(last_seq=7, step=3)
-    found = [seq for piece in Database(executor).scan("t") for seq in piece.first_seqs]
-    assert found == [1, 2, 3, 4, 5, 6, 7]
-    assert executor.asked == [(1, 0), (4, 8), (7, 8)]
-
-
 def test_leaving_a_database_closes_it() -> None:
     executor = Pieces()
     with Database(executor) as database:
@@ -122,18 +98,6 @@ def test_leaving_a_database_closes_it() -> None:
 
 
 # -- transactions ---------------------------------------------------------------------------------
-
-
-def test_a_transaction_is_sent_whole_at_its_end() -> None:
-    executor = Scripted(commands.Replies(replies=[TOKEN, entries((3, FIVE))]))
-    with Database(executor).transaction() as tx:
-        tx.kv("settings").set("a", 1)
-        tx.kv("other").add("b", 4)
-        assert executor.asked == []
-    (batch,) = executor.asked
-    assert isinstance(batch, commands.Batch)
-    assert len(batch.commands) == 2
-    assert tx.results == [None, 5]
 
 
 def test_an_exception_inside_a_transaction_leaves_nothing_behind() -> None:
@@ -187,19 +151,3 @@ def test_listening_goes_to_the_executor() -> None:
     with Database(executor).kv("t").listen("k") as changes:
         assert changes.wait(0) is None
     assert executor.listened == [commands.Listen(table="t", keys=Strings.of([b"k"]))]
-
-
-# -- jobs -----------------------------------------------------------------------------------------
-
-
-def test_settings_of_a_jobs_table_are_declared_at_once_or_with_the_first_job() -> None:
-    executor = Scripted(TOKEN, TOKEN, TOKEN, TOKEN)
-    database = Database(executor)
-    database.create_jobs("t", lease=60).push("k")
-    assert executor.asked[0] == CREATED
-    assert [type(one) for one in executor.asked] == [type(CREATED), commands.Push]
-    jobs = database.jobs("t", lease=60)
-    assert len(executor.asked) == 2
-    jobs.push("k")
-    assert executor.asked[2] == CREATED
-    assert [type(one) for one in executor.asked[2:]] == [type(CREATED), commands.Push]

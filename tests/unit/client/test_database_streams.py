@@ -18,9 +18,7 @@ from tests.unit.client.shell_calls import FIVE
 from tests.unit.client.snapshot_samples import GET, OPENED, as_of, replies
 from tests.unit.client.stream_samples import (
     BLOCKS,
-    CREATED,
     POSITION,
-    append_of,
     block_info,
     block_list,
     messages,
@@ -108,17 +106,6 @@ def test_blocks_are_replaced_by_one() -> None:
     asyncio.run(main())
 
 
-def test_settings_of_a_stream_are_declared_at_once_or_with_the_first_message() -> None:
-    db, asked = blocking(TOKEN, TOKEN, TOKEN, TOKEN)
-    db.create_stream("t", mode="latest").append(b"v")
-    assert asked == [CREATED, append_of(b"v")]
-    stream = db.stream("t", mode="latest")
-    assert len(asked) == 2
-    stream.append(b"v")
-    assert asked[2:] == [CREATED, append_of(b"v")]
-    assert repr(stream) == "<Stream 't' at data>"
-
-
 def test_blocks_are_listed_and_written() -> None:
     db, asked = blocking(block_list(b"a"), TOKEN, TOKEN)
     assert db.blocks("t") == [block_info("a")]
@@ -149,21 +136,6 @@ def test_a_subscriber_of_a_failed_transaction_reads_from_its_mark(
         tx.ack(subscriber, subscriber.read())
     assert len(subscriber.read()) == 1
     assert asked[3:] == [LOOKS, read_of(5)]
-
-
-def test_an_exception_in_the_block_takes_an_acknowledgement_back() -> None:
-    async def main() -> None:
-        subscriber = await db.stream("t").subscriber("s")
-        with pytest.raises(KeyError):
-            async with db.transaction() as tx:
-                tx.ack(subscriber, await subscriber.read())
-                raise KeyError
-        await subscriber.read()
-
-    answers = (POSITION, messages(b"a"), subscribers((b"s", 5, 2, False)), messages(b"a"))
-    db, asked = awaited(*answers)
-    asyncio.run(main())
-    assert asked[2:] == [LOOKS, read_of(5)]
 
 
 # -- snapshots ------------------------------------------------------------------------------------
@@ -227,14 +199,4 @@ def test_a_server_is_asked_for_arrow(
     assert asked == [
         commands.Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=("value",)),
         commands.Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=("value",)),
-    ]
-
-
-def test_a_directory_is_asked_for_ops() -> None:
-    db, asked = blocking(piece(b"a", b"b", next_seq=7, end_seq=9), piece())
-    (table,) = db.scan_arrow("t", 5, columns=["seq"], key_prefix="k")
-    assert table.to_pylist() == [{"seq": 5}, {"seq": 6}]
-    assert asked == [
-        commands.Scan(table="t", start_seq=5, end_seq=0, key_prefix=b"k"),
-        commands.Scan(table="t", start_seq=7, end_seq=9, key_prefix=b"k"),
     ]

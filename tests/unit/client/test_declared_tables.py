@@ -21,8 +21,8 @@ from fjord.client.declared_tables import (
     TableInfo,
     declaration_of,
 )
-from fjord.declared.declaration import MODELS, Declaration, Index, Location
-from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, Column
+from fjord.declared.declaration import MODELS, Declaration, Index
+from fjord.declared.schema import Column
 from fjord.errors import DeclarationError, ExistsError, FjordError
 
 PAGES = """<context>
@@ -228,22 +228,6 @@ def test_a_file_that_declares_nothing_is_refused(
         declared_tables.read_file(path)
     (only,) = raised.value.problems
     assert only.startswith(f"{path}: {said}")
-
-
-def test_the_largest_schema_fits_the_settings_of_a_table() -> None:
-    columns = [Column(f"{'x' * 61}{at:03}", "time_microseconds", True) for at in range(COLUMNS_MAX)]
-    key = tuple(column.name for column in columns[:KEY_COLUMNS_MAX])
-    _, settings = creation(columns=tuple(columns), key=key)
-    assert len(settings) < limits.SETTINGS_BYTES_MAX - limits.KIB
-
-
-def test_settings_that_are_right_together_only() -> None:
-    kind, settings = creation(model="stream", settings={"history": False, "mode": "latest"})
-    assert (kind, settings) == (3, b'{"history":false,"mode":"latest"}')
-    at = {"history": Location("f", 3, 1), "mode": Location("f", 2, 1)}
-    wrong = {"history": False, "mode": "log"}
-    (only,) = problems(model="stream", settings=wrong, setting_places=at)
-    assert only.startswith("f:3:1: a stream of mode log has history")
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:

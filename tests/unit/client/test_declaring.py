@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fjord
 from fjord.client.declared_tables import ExpectedTable
 from fjord.client.jobs.calls import JobCalls
 from fjord.client.streams import StreamCalls
@@ -18,7 +15,7 @@ from fjord.commands import Command, ListTables, Refusal, Reply, TableList
 from fjord.errors import Code, ExistsError, NotFoundError, RefusedError
 from fjord.testing import SimClock
 from tests.unit.client.runners import runner
-from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.client.scripted import NOW_US
 from tests.unit.client.shell_calls import Recorder
 
 EXISTS = Refusal(code=Code.EXISTS, text="with other settings")
@@ -48,11 +45,6 @@ def declare(declaration: ExpectedTable, *replies: Reply) -> list[Command]:
     recorder = Recorder(list(replies))
     runner(recorder.answer).follow(declaration.steps())
     return recorder.sent
-
-
-def test_a_table_that_is_made_is_not_asked_for() -> None:
-    wanted = stream(mode="latest")
-    assert declare(wanted, TOKEN) == [wanted.command]
 
 
 @pytest.mark.parametrize(
@@ -112,23 +104,3 @@ def test_other_refusals_stay_what_they_are() -> None:
         declare(stream(mode="log"), Refusal(code=Code.WRONG_KIND, text="of another kind"))
     with pytest.raises(NotFoundError):
         declare(stream(mode="log"), EXISTS, Refusal(code=Code.NOT_FOUND, text="dropped"))
-
-
-# -- tables of a directory ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[fjord.Database]:
-    with fjord.open(tmp_path / "data") as database:
-        database.create_stream("profiles", mode="latest", block_rows=5, retention=60)
-        database.create_jobs("pages", lease=60, merge=False)
-        yield database
-
-
-def test_a_stream_is_used_by_the_settings_that_matter(db: fjord.Database) -> None:
-    assert db.stream("profiles", mode="latest").append("Oslo", key="7") > 0
-    assert db.stream("profiles", retention=60)["7"] == "Oslo"
-    with pytest.raises(ExistsError, match="mode is latest, not log"):
-        db.stream("profiles", mode="log").read()
-    with pytest.raises(ExistsError):
-        db.create_stream("profiles", mode="latest")

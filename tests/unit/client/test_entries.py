@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,19 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.client.entries import (
-    Change,
     Entry,
-    change_reader,
     date,
     decode_key,
     decode_value,
     encode_key,
     encode_keys,
-    microseconds,
     read_entry,
 )
 from fjord.columns import Strings
-from fjord.commands import Changed, Entries
+from fjord.commands import Entries
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.values import Type
 from tests.unit.client.scripted import NOW_US
@@ -43,11 +39,6 @@ def test_keys_are_text_or_bytes() -> None:
     wrong: Any = 5
     with pytest.raises(LocalProtocolError, match="not int"):
         encode_key(wrong)
-
-
-@given(st.datetimes(datetime(2000, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001
-def test_dates_survive_the_way_there_and_back(moment: datetime) -> None:
-    assert date(microseconds(moment)) == moment
 
 
 @pytest.mark.req("FJ-30")
@@ -80,17 +71,6 @@ def test_an_entry_tells_all_that_is_known() -> None:
         None,
         None,
     )
-
-
-def test_a_change_has_the_key_as_it_was_given() -> None:
-    read = change_reader(["k", b"l"])
-    assert read(Changed("t", b"k", 3, FIVE, NOW_US, 0)) == Change(
-        key="k", value=5, deleted=False, written_at=NOW, expires_at=None
-    )
-    assert read(Changed("t", b"l", 0, b"", NOW_US, NOW_US)) == Change(
-        key=b"l", value=None, deleted=False, written_at=NOW, expires_at=NOW
-    )
-    assert read(Changed("t", b"k", Entries.MISSING, b"", NOW_US, 0)).deleted
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,11 @@ from fjord.client.calls import Call, Result
 from fjord.client.jobs.calls import JobCalls, encode_reason
 from fjord.client.jobs.records import JobBatch, TakenJob
 from fjord.clock import Stamps
-from fjord.columns import Strings
-from fjord.commands import Fail, Finish, Numbers
-from fjord.errors import Code, RemoteProtocolError, StaleError
+from fjord.commands import Fail, Finish
+from fjord.errors import RemoteProtocolError
 from fjord.jobs import How
 from fjord.testing import SimClock
-from tests.unit.client.job_samples import (
-    ACTED,
-    NOW,
-    acted,
-    make_calls,
-    numbers_of,
-    taken_batch,
-    taken_of,
-)
+from tests.unit.client.job_samples import ACTED, NOW, acted, make_calls, taken_batch, taken_of
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.engine.world import open_at
 
@@ -61,33 +52,12 @@ def test_at_least_one_job_is_asked_for(count: int) -> None:
         make_calls().peek(count, None)
 
 
-@pytest.mark.parametrize("count", [1.5, "5", None, True])
-def test_a_count_is_a_whole_number(count: Any) -> None:
-    with pytest.raises(TypeError, match="count is a whole number, not"):
-        make_calls().next(TakenJob, count)
-    if count is not None:
-        with pytest.raises(TypeError, match="count is a whole number, not"):
-            make_calls().peek(count, None)
-
-
 def test_more_jobs_than_were_asked_for_are_the_peers_mistake() -> None:
     with pytest.raises(RemoteProtocolError, match="2 jobs, not 1 at most"):
         make_calls().next(TakenJob, 1).result(taken_of(b"k", b"l"))
 
 
 # -- settling -------------------------------------------------------------------------------------
-
-
-def test_jobs_know_what_became_of_them() -> None:
-    jobs = list(taken_batch(b"a", b"b"))
-    assert make_calls().done_many(jobs).result(acted(1)) == [jobs[1]]
-    assert [job.outcome for job in jobs] == [How.DONE, How.TIMEOUT]
-    jobs = list(taken_batch(b"a", b"b"))
-    assert make_calls().fail_many(jobs).result(ACTED) == []
-    assert [job.outcome for job in jobs] == [How.FAIL, How.FAIL]
-    (job,) = taken_batch(b"a")
-    make_calls().fail_many([job], count=False).result(ACTED)
-    assert job.outcome is How.GIVEN_BACK
 
 
 def test_nothing_is_settled_before_the_answer() -> None:
@@ -97,16 +67,6 @@ def test_nothing_is_settled_before_the_answer() -> None:
         with pytest.raises(RemoteProtocolError):
             call.result(TOKEN)
         assert not job.is_settled
-
-
-def test_one_job_that_is_too_late_is_an_error() -> None:
-    calls = make_calls()
-    for say in (calls.done_one, calls.fail_one, lambda job: calls.touch_one(job, 60)):
-        (job,) = taken_batch(b"a")
-        with pytest.raises(StaleError, match=r"job 'a' \(xid 70\) was over") as caught:
-            say(job).result(acted(0))
-        assert caught.value.code is Code.STALE_XID
-        assert job.outcome is How.TIMEOUT
 
 
 @pytest.mark.req("SJ-13")
@@ -243,12 +203,3 @@ def test_a_missing_row_that_was_not_asked_for_is_the_peers_mistake() -> None:
     for call in (make_calls().cancel("k"), make_calls().done_many([70]), make_calls().discard([5])):
         with pytest.raises(RemoteProtocolError, match="row 1 of 1"):
             call.result(acted(1))
-
-
-def test_numbers_that_are_not_there_are_the_peers_mistake() -> None:
-    some = Numbers(names=Strings.of([b"waiting"]), values=[5])
-    with pytest.raises(RemoteProtocolError, match="without taken"):
-        make_calls().count().result(some)
-    with pytest.raises(RemoteProtocolError, match="without next_at_us"):
-        make_calls().next_at(None).result(some)
-    assert make_calls().count().result(numbers_of()) == (5, 2, 1)

@@ -112,14 +112,6 @@ def test_those_are_meant_that_fit_all_that_is_given(options: Any, rows: list[int
     assert [job.row for job in call.result(MIXED)] == rows
 
 
-def test_at_most_a_thousand_are_revived_at_a_time() -> None:
-    found = redriven(*pages_of(2500))
-    assert found.chunks == [1000, 1000, 500]
-    assert found.result.revived == 2500
-    assert list(found.result.rows) == list(range(1, 2501))
-    assert found.pauses == []
-
-
 @pytest.mark.parametrize(
     ("rate", "chunks", "pauses"),
     [
@@ -132,12 +124,6 @@ def test_a_rate_is_not_passed(rate: float, chunks: list[int], pauses: list[float
     found = redriven(*pages_of(1500), rate=rate)
     assert found.chunks == chunks
     assert found.pauses == pauses
-
-
-def test_a_rate_below_one_a_second_is_one_at_a_time() -> None:
-    found = redriven(*pages_of(3), rate=0.5)
-    assert found.chunks == [1, 1, 1]
-    assert found.pauses == [2.0, 2.0]
 
 
 def test_a_limit_ends_the_walk() -> None:
@@ -162,16 +148,6 @@ def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
 
 
 # -- rows -----------------------------------------------------------------------------------------
-
-
-def test_rows_are_not_searched() -> None:
-    found = redriven(rows=range(5, 1505), rate=600)
-    assert {type(command) for command in found.sent} == {Revive}
-    assert (found.chunks, found.pauses) == ([600, 600, 300], [1.0, 1.0])
-    assert list(found.result.rows) == list(range(5, 1505))
-    gone = Followed(dead.discard(make_calls(), {"rows": [7, 7, 5]}), missing=(1,))
-    assert gone.sent == [Discard(table="t", rows=[7, 5])]
-    assert (gone.result.matched, gone.result.discarded) == (2, 1)
 
 
 def test_no_rows_are_none_and_not_all() -> None:

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import weakref
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from fjord.client.jobs.records import JobBatch, Moment, TakenJob, read_dead, read_jobs, read_moment
+from fjord.client.jobs.records import JobBatch, Moment, TakenJob, read_moment
 from fjord.columns import Strings
 from fjord.commands import Changed, Taken
 from fjord.errors import RemoteProtocolError
-from fjord.jobs import How, State
-from tests.unit.client.job_samples import (
-    MINUTE,
-    NOW,
-    SCHEMAS,
-    URI,
-    dead_of,
-    info_of,
-    page_of,
-    taken_batch,
-    taken_of,
-)
+from fjord.jobs import How
+from tests.unit.client.job_samples import MINUTE, NOW, SCHEMAS, URI, taken_batch, taken_of
 from tests.unit.client.scripted import NOW_US
 
 
@@ -86,13 +75,6 @@ def test_an_empty_batch_says_when_to_ask_again() -> None:
     assert repr(batch) == f"<JobBatch of 0, next at {NOW}>"
 
 
-def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
-    batch = JobBatch(
-        "t", taken_of(b"k"), TakenJob, NOW_US + 5, lease_us=60_000_000, schemas=SCHEMAS
-    )
-    assert batch[0].lease_us == 60_000_000
-
-
 def test_a_batch_goes_as_soon_as_nobody_looks_at_it() -> None:
     """A worker would else hold the values of many batches until they are collected."""
     batch = taken_batch(b"a", b"b")
@@ -121,13 +103,6 @@ def test_jobs_are_the_same_by_table_and_xid() -> None:
     assert at_once[0] != at_once[1]
 
 
-def test_what_became_of_a_batch_is_kept_without_objects() -> None:
-    batch = taken_batch(b"a", b"b", b"c")
-    batch[1].outcome = How.FAIL
-    batch.note_all(How.DONE, [1, 2], NOW_US)
-    assert [job.outcome for job in batch] == [How.DONE, How.FAIL, How.TIMEOUT]
-
-
 def test_leases_of_a_batch_are_longer_but_for_those_that_were_lost() -> None:
     batch = taken_batch(b"a", b"b", b"c")
     batch[1].note(7, NOW_US)
@@ -145,17 +120,6 @@ def test_a_value_of_an_unknown_type_is_the_peers_mistake() -> None:
     (job,) = batch_of(replace(taken_of(b"k"), types=b"\x63"))
     with pytest.raises(RemoteProtocolError, match="type 99"):
         job.value  # noqa: B018 - it is read when it is looked at
-
-
-def test_jobs_that_are_looked_at() -> None:
-    assert read_jobs(page_of(b"k"), State.WAITING, SCHEMAS) == [info_of("k")]
-    assert read_jobs(page_of(b"k", state=State.TAKEN), State.TAKEN, SCHEMAS) == [
-        info_of("k", State.TAKEN)
-    ]
-    page = page_of(b"k", b"l", state=State.DEAD)
-    assert read_dead(page, range(2), SCHEMAS) == [dead_of("k"), dead_of("l", 11)]
-    assert read_dead(page, [1], SCHEMAS) == [dead_of("l", 11)]
-    assert pickle.loads(pickle.dumps(dead_of("k"))) == dead_of("k")
 
 
 def test_a_moment_is_an_arrival_or_a_date() -> None:

@@ -52,9 +52,3 @@ def test_generations_are_read_in_the_order_of_their_numbers() -> None:
 def test_numbers_that_make_no_generation_are_the_peers_mistake(reply: Numbers, text: str) -> None:
     with pytest.raises(RemoteProtocolError, match=text):
         records.generations("t").result(reply)
-
-
-def test_what_a_later_server_says_besides_is_left_alone() -> None:
-    names = (b"began_us", b"first_row", b"schema", b"jobs", b"more")
-    (one,) = records.generations("t").result(numbers(*(b"generation.7." + name for name in names)))
-    assert (one.number, one.jobs, one.is_current) == (7, 1, True)

@@ -11,7 +11,7 @@ from fjord.client.jobs.push import PushColumns, push_columns, push_rows
 from fjord.client.schemas import NoSchemas
 from fjord.columns import Strings
 from fjord.commands import Push
-from fjord.jobs import Priority, decode_settings
+from fjord.jobs import decode_settings
 from tests.unit.client.job_samples import MINUTE, MINUTE_US, NOW, make_calls, push_of
 from tests.unit.client.scripted import NOW_US
 
@@ -85,26 +85,7 @@ def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
             refused()
 
 
-def test_unknown_options_are_named() -> None:
-    unknown: Any = {"prioritty": 5}
-    refusals: list[Callable[[], object]] = [
-        lambda: one_job(unknown),
-        lambda: pushed(keys=["k"], **unknown),
-        lambda: rows({"key": "k"}, {"key": "l", **unknown}),
-    ]
-    for refused in refusals:
-        with pytest.raises(TypeError, match="has no prioritty; there are"):
-            refused()
-
-
 # -- columns --------------------------------------------------------------------------------------
-
-
-def test_keys_are_text_bytes_or_both() -> None:
-    for keys in (["a", "é"], [b"a", "é".encode()], ["a", "é".encode()]):
-        assert pushed(keys=keys).keys.rows() == [b"a", b"\xc3\xa9"]
-    escaped = b"\xff".decode(errors="surrogateescape")
-    assert pushed(keys=["a", escaped]).keys.rows() == [b"a", b"\xff"]
 
 
 @pytest.mark.parametrize("name", ["keys", "values"])
@@ -182,29 +163,7 @@ def test_delays_go_by_the_servers_clock_unless_a_job_has_a_date() -> None:
     assert list(none.process_at_us) == [MINUTE_US]
 
 
-def test_one_delay_for_all_does_not_go_with_a_date() -> None:
-    with pytest.raises(ValueError, match="either"):
-        pushed(keys=["a", "b"], delay=5, process_at=[NOW, None])
-    found = pushed(keys=["a", "b"], delay=5, process_at=[None, None])
-    assert (found.relative, list(found.process_at_us)) == (True, [5_000_000] * 2)
-
-
 # -- dicts ----------------------------------------------------------------------------------------
-
-
-def test_dicts_and_columns_are_the_same() -> None:
-    given = [
-        {"key": "a", "value": b"1", "priority": 1, "domain": "d"},
-        {"key": b"b", "value": "2", "expires_at": NOW},
-        {},
-    ]
-    assert rows(*given) == pushed(
-        keys=["a", b"b", ""],
-        values=[b"1", "2", None],
-        priority=[1, Priority.DEFAULT, Priority.DEFAULT],
-        domain=["d", None, None],
-        expires_at=[None, NOW, None],
-    )
 
 
 def test_dicts_come_from_any_iterable_but_are_dicts() -> None:

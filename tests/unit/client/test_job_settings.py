@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fjord import jobs
-from fjord.client.declared_tables import JobSettings, encode_job_settings
+from fjord.client.declared_tables import encode_job_settings
 
 
 def test_settings_arrive_as_they_were_given() -> None:
@@ -28,14 +28,6 @@ def test_settings_arrive_as_they_were_given() -> None:
         timeouts_max=0,
         debounce_us=0,
     )
-
-
-def test_usual_settings_are_those_of_a_table_that_nobody_declared() -> None:
-    usual: list[JobSettings] = [
-        {},
-        {"merge": True, "fairness": jobs.Fairness.NONE, "lease": 3600, "timeouts_max": 5},
-    ]
-    assert [encode_job_settings(one) for one in usual] == [b"", b""]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +52,3 @@ def test_the_bounds_themselves_are_taken() -> None:
     for lease, debounce in ((0.001, 0), (2_592_000, 31_622_400)):
         found = jobs.decode_settings(encode_job_settings({"lease": lease, "debounce": debounce}))
         assert (found.lease_us, found.debounce_us) == (lease * 1_000_000, debounce * 1_000_000)
-
-
-def test_an_unknown_setting_is_named() -> None:
-    unknown: Any = {"leese": 5}
-    with pytest.raises(TypeError, match="no leese; there are columns, debounce, drained, fair"):
-        encode_job_settings(unknown)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from typing import Any
@@ -37,12 +36,6 @@ def test_a_worker_takes_one_job_at_a_time_and_waits_on_the_server() -> None:
     )
 
 
-@pytest.mark.parametrize("wait", [0, None, -1, 3601])
-def test_a_worker_does_not_poll(wait: Any) -> None:
-    with pytest.raises(ValueError, match="wait"):
-        shift_of(wait=wait)
-
-
 def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
     shift = shift_of(wake=17997, poll=0.5)
     assert shift.next_call.command == Next(table="t", count=1)
@@ -66,39 +59,6 @@ def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
 def test_how_to_be_woken_is_checked(options: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         shift_of(**options)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        ({"stop": True}, "stop is an event, or a function that says whether to end, not bool"),
-        ({"batch": 1.5}, "batch is a whole number, not float"),
-        ({"lease": "60"}, "lease is a number of seconds"),
-    ],
-    ids=str,
-)
-def test_what_is_of_another_type_is_named(wrong: Any, text: str) -> None:
-    with pytest.raises(TypeError, match=text):
-        shift_of(**wrong)
-
-
-@pytest.mark.parametrize("kind", [threading.Event, asyncio.Event])
-def test_a_worker_stops_when_it_is_told_to(kind: Any) -> None:
-    event = kind()
-    by_event, by_function = shift_of(stop=event), shift_of(stop=event.is_set)
-    assert not shift_of().is_over()
-    assert not by_event.is_over()
-    assert not by_function.is_over()
-    event.set()
-    assert by_event.is_over()
-    assert by_function.is_over()
-
-
-def test_a_job_that_is_settled_is_not_failed_on_leaving() -> None:
-    shift = shift_of(batch=2)
-    job = next(shift.hand_out(taken_batch(b"a", b"b")))
-    job.outcome = How.FAIL
-    assert left_by(shift) == [Fail(table="t", xids=[71], counts=False)]
 
 
 def test_a_worker_that_is_told_to_stop_gives_back_what_it_has_not_begun() -> None:

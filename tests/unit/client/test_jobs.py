@@ -11,29 +11,24 @@ from fjord import commands
 from fjord.client.blocking import runner as runner_module
 from fjord.client.blocking.jobs import Job, Jobs
 from fjord.client.declared_tables import JobSettings
-from fjord.client.jobs.records import Moment
-from fjord.client.listening import Listening
-from fjord.commands import CountJobs, Fail, Finish, Next, Push, Refusal, Reply, Welcome
+from fjord.commands import Fail, Finish, Next, Push, Refusal, Reply, Welcome
 from fjord.errors import Code, DiskFullError, RemoteProtocolError, UnavailableError
 from fjord.jobs import How
 from fjord.testing import SimClock
 from tests.unit.client.job_samples import (
     ACTED,
     CREATED,
-    NOW,
     SAMPLES,
     Backend,
     Dead,
     dead_page,
     make_calls,
-    numbers_of,
     shown,
     taken_of,
 )
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import NOW_US, TOKEN
 from tests.unit.client.shell_calls import Recorder, Sample
-from tests.unit.client.test_listening import Prepared
 
 LEFT = b"the worker left its loop"
 
@@ -80,15 +75,6 @@ def test_settings_are_declared_before_jobs_are_pushed_or_taken() -> None:
         use(jobs)
         assert recorder.sent[0] == CREATED
         assert len(recorder.sent) == 2
-
-
-def test_a_declared_table_is_not_declared_again() -> None:
-    recorder = Recorder([numbers_of(), TOKEN, TOKEN, TOKEN])
-    jobs = over(recorder, {"lease": 60})
-    jobs.count()
-    jobs.push("k")
-    jobs.push("l")
-    assert [type(one) for one in recorder.sent] == [CountJobs, type(CREATED), Push, Push]
 
 
 def test_a_declaration_that_is_refused_is_made_again_by_the_next_call() -> None:
@@ -157,14 +143,6 @@ def test_a_daemon_that_is_gone_ends_the_loop_at_once() -> None:
     with pytest.raises(UnavailableError):
         list(over(backend).work(batch=2))
     assert backend.sent == [Finish(table="t", xids=[70])]
-
-
-def test_a_stop_ends_the_loop_after_the_job() -> None:
-    backend = Backend(taken_of(b"a", b"b"))
-    for _ in over(backend).work(batch=2, stop=backend.stop):
-        backend.stop.set()
-    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], counts=False)]
-    assert list(over(backend).work(stop=backend.stop)) == []
 
 
 # -- handlers -------------------------------------------------------------------------------------
@@ -241,17 +219,3 @@ def test_a_rate_is_kept_by_pausing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = over(recorder).redrive(rate=0.5)
     assert found.revived == 3
     assert clock.monotonic_us() == 4_000_000
-
-
-def test_listening_names_the_table_and_tells_of_moments() -> None:
-    asked: list[commands.Listen | commands.ListenJobs] = []
-
-    def listen(command: commands.Listen | commands.ListenJobs) -> Listening:
-        asked.append(command)
-        return Prepared(b"arrived", b"due")
-
-    listening = runner(Recorder([]).answer, listen=listen)
-    with Jobs(listening, make_calls()).listen() as moments:
-        assert list(moments) == [Moment("arrived", NOW), Moment("due", NOW)]
-        assert moments.wait(0) is None
-    assert asked == [commands.ListenJobs(table="t")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,23 +10,14 @@ import pytest
 from fjord import commands
 from fjord.client.blocking.kv import Kv
 from fjord.commands import Entries, Get, Set, Welcome
-from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
+from fjord.errors import RemoteProtocolError
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, NOW, SAMPLES, K, Recorder, Sample, make_calls
-from tests.unit.tables.world import World
+from tests.unit.client.shell_calls import FIVE, SAMPLES, K, Recorder, Sample, make_calls
 
 
 def recorded(recorder: Recorder) -> Kv:
     return Kv(runner(recorder.answer), make_calls())
-
-
-@pytest.fixture
-def table() -> Kv:
-    """A table over a world in memory."""
-    world = World()
-
-    return Kv(runner(world.run), make_calls())
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
@@ -75,19 +65,3 @@ def test_a_table_is_used_like_a_dict() -> None:
         kv["k"]
     assert isinstance(recorder.sent[0], Set)
     assert recorder.sent[1] == Get(table="t", keys=K)
-
-
-# -- over a real table ----------------------------------------------------------------------------
-
-
-def test_refusals_are_raised(table: Kv) -> None:
-    table.set("a", 1)
-    with pytest.raises(ExistsError):
-        table.set("a", 2, overwrite=False)
-    with pytest.raises(RefusedError) as caught:
-        table.set("", 2)
-    assert caught.value.code is Code.EMPTY_KEY
-    with pytest.raises(RefusedError) as caught:
-        table.set("a", 1, expires_at=NOW - timedelta(days=1))
-    assert caught.value.code is Code.BAD_TIMEOUT
-    assert table.get("a") == 1

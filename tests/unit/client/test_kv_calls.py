@@ -7,26 +7,10 @@ from typing import Any
 
 import pytest
 
-from fjord.client.entries import Key
 from fjord.commands import Delete, Set
 from fjord.errors import Code, FjordError, LocalProtocolError
-from fjord.values import Type, Value
-from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.client.scripted import NOW_US
 from tests.unit.client.shell_calls import make_calls
-
-
-def test_set_many_is_one_command_with_one_timestamp() -> None:
-    items: dict[Key, Value] = {"a": 1, b"b": "two"}
-    call = make_calls().set_many(items)
-    command = call.command
-    assert isinstance(command, Set)
-    assert command.keys.rows() == [b"a", b"b"]
-    assert command.types == bytes([Type.INTEGER, Type.STRING])
-    assert command.values.rows() == [b"\1" + bytes(7), b"two"]
-    assert list(command.timestamps_us) == [NOW_US] * 2
-    assert (command.expires_at_us, command.overwrite, command.persist) == (0, True, True)
-    assert command.also is None
-    call.result(TOKEN)
 
 
 def test_each_write_is_later_than_the_one_before() -> None:

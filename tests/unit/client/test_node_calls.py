@@ -9,7 +9,6 @@ from fjord.client.declared_tables import TableInfo
 from fjord.columns import Strings
 from fjord.commands import ListTables, TableList
 from fjord.errors import RemoteProtocolError
-from fjord.kinds import Kind
 
 
 def tables(*names: bytes) -> TableList:
@@ -46,13 +45,3 @@ def test_one_table_is_asked_for_by_its_name() -> None:
     for wrong in (tables(), tables(b"a", b"b")):
         with pytest.raises(RemoteProtocolError, match="rows, not 1"):
             call.result(wrong)
-
-
-def test_a_kind_is_told_by_its_name_or_by_its_number_if_it_is_a_later_one() -> None:
-    numbers = bytes([*(kind.number for kind in Kind), 200])
-    found = TableList(
-        ids=[1] * 4, kinds=numbers, names=Strings.of([b"t"] * 4), settings=Strings.of([b""] * 4)
-    )
-    infos = declared_tables.tables_call().result(found)
-    assert [info.kind for info in infos] == ["kv", "jobs", "stream", "200"]
-    assert {type(info.kind) for info in infos} == {str}

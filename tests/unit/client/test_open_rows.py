@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.client.calls import Call
-from fjord.client.subscribers import Cursor, read_on
-from fjord.commands import ListTables
 from fjord.errors import FjordError, LocalProtocolError, RefusedError, StaleSchemaError
-from fjord.values import RowType
 
 COLUMNS: Any = {"uri": ("string", True), "depth": "uint8", "seen": "time_seconds"}
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -109,31 +105,6 @@ def test_what_is_no_job_of_the_table_is_refused(
     assert pages.count().waiting == 1
 
 
-def test_a_misspelled_column_is_the_same_error_everywhere(db: fjord.Database) -> None:
-    pages: Any = db.create_jobs("pages", columns=COLUMNS, key="uri")
-    events: Any = db.create_stream("events", columns=COLUMNS)
-    wrong = {"uri": "a", "deepth": 1}
-    columns = {"uri": ["a"], "deepth": [1]}
-    writes: list[Callable[[], object]] = [
-        lambda: pages.push(wrong),
-        lambda: pages.push_many([wrong]),
-        lambda: pages.push_many([{"uri": "b", "depth": 1}, wrong]),
-        lambda: pages.push_many([{**wrong, "priority": 1}]),
-        lambda: pages.push_many(values=[wrong]),
-        lambda: pages.push_many(values=columns),
-        lambda: pages.push_many(**columns),
-        lambda: events.append(wrong),
-        lambda: events.append_many([wrong]),
-        lambda: events.append_many(columns),
-    ]
-    there = ", ".join(COLUMNS)
-    for write in writes:
-        with pytest.raises(LocalProtocolError) as refused:
-            write()
-        assert refused.value.text == f"there is no column 'deepth'; there are {there}"
-    assert pages.count().waiting == 0
-
-
 @pytest.mark.req("SJ-04")
 def test_a_handle_follows_when_the_columns_change(db: fjord.Database) -> None:
     pages = db.create_jobs("pages", columns=COLUMNS, key="uri", period="day")
@@ -171,22 +142,6 @@ def test_messages_are_rows(db: fjord.Database) -> None:
     assert events.append_many([]) == events.append_many({}) == 0
 
 
-def test_a_reader_that_cannot_ask_for_columns_stays_where_it_is(db: fjord.Database) -> None:
-    db.create_stream("events", columns=COLUMNS).append({"uri": "a"})
-    cursor = Cursor("events", 0)
-    steps = read_on(cursor, 10, None)
-    with pytest.raises(FjordError, match="the line is cut"):
-        _follow_until_asked(db, steps)
-    assert (cursor.after, cursor.until) == (0, 0)
-
-
-def _follow_until_asked(db: fjord.Database, steps: Any) -> None:
-    call: Call[Any] = next(steps)
-    while not isinstance(call.command, ListTables):
-        call = steps.send(db.runner.run(call))
-    steps.throw(FjordError("the line is cut"))
-
-
 def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Database) -> None:
     events = db.create_stream("events", columns=COLUMNS)
     events.append({"uri": "a"})
@@ -203,27 +158,6 @@ def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Dat
     db.stream("events").append(b"plain")
     assert events.read().values == [b"plain"]
     assert events.read().values == [b"plain"]
-
-
-def test_the_latest_rows_are_a_map(db: fjord.Database) -> None:
-    made = db.stream("pages", columns=COLUMNS, key="uri", mode="latest")
-    made.append_many([{"uri": "a"}, {"uri": "b"}, {"uri": "a", "depth": 9}])
-    made.delete("b")
-    pages = db.stream("pages")
-    assert pages.get("a") == pages["a"] == full("a", 9)
-    assert pages.get_many(["a", "b"]) == dict(pages.items()) == {"a": full("a", 9)}
-    assert list(pages.values()) == [full("a", 9)]
-    entry = pages.entry("a")
-    assert entry is not None
-    assert (entry.value, entry.type) == (full("a", 9), RowType.ROW)
-    assert [(one.key, one.value) for one in pages.read()] == [("a", full("a", 9)), ("b", None)]
-    with db.snapshot() as snapshot:
-        made.append({"uri": "a", "depth": 10})
-        then = snapshot.stream("pages")
-        assert then.get("a") == then["a"] == full("a", 9)
-        assert then.read().values == [full("a", 9), None]
-        assert dict(then.items()) == {"a": full("a", 9)}
-    assert pages["a"]["depth"] == 10
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -61,47 +59,7 @@ def test_a_peek_leaves_reads_where_they_are_and_knows_what_others_have_popped(
     assert subscriber.lag == 1
 
 
-def test_readers_begin_anywhere(db: fjord.Database) -> None:
-    events = db.stream("events")
-    events.append(b"a")
-    moment = datetime.now(UTC)
-    seq = events.append_many([b"b", b"c"])
-    starts: list[tuple[str | int | datetime, list[object]]] = [
-        ("beginning", [b"a", b"b", b"c"]),
-        (moment, [b"b", b"c"]),
-        (seq, [b"c"]),
-        ("end", []),
-    ]
-    for number, (start, found) in enumerate(starts):
-        assert values_of(events.reader(start=start).read()) == found
-        subscriber = events.subscriber(f"s{number}")
-        subscriber.seek(start)
-        assert values_of(subscriber.read()) == found
-        assert values_of(events.subscriber(f"new{number}", start=start).read()) == found
-    names = [one.name for one in events.subscribers()]
-    assert names == ["new0", "new1", "new2", "new3", "s0", "s1", "s2", "s3"]
-
-
 # -- popping --------------------------------------------------------------------------------------
-
-
-def test_each_message_is_popped_once(db: fjord.Database) -> None:
-    events = db.stream("events")
-    events.append_many([b"%d" % number for number in range(40)])
-    popped: list[list[bytes]] = [[], []]
-
-    def take(place: int) -> None:
-        subscriber = events.subscriber("workers")
-        while (message := subscriber.pop()) is not None:
-            assert isinstance(message.value, bytes)
-            popped[place].append(message.value)
-
-    threads = [threading.Thread(target=take, args=(place,)) for place in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(popped[0] + popped[1]) == sorted(b"%d" % number for number in range(40))
 
 
 @pytest.mark.parametrize("mode", ["log", "latest"])
@@ -128,26 +86,6 @@ def test_a_pop_acknowledges_nothing_that_was_only_read(
     assert last is not None
     assert last.value == b"c"
     assert subscriber.pop() is None
-
-
-# -- the latest of each key -----------------------------------------------------------------------
-
-
-def test_a_peek_in_the_midst_of_a_pass_stays_in_it(db: fjord.Database) -> None:
-    profiles = db.create_stream("profiles", mode="latest")
-    keys = [f"{number:02}" for number in range(20)]
-    profiles.append_many(list(range(20)), keys=keys)
-    subscriber = profiles.subscriber("s")
-    seen = [subscriber.read(7)]
-    profiles.append_many([0] * 20, keys=keys)
-    peeked = subscriber.peek()
-    assert peeked is not None
-    assert peeked.value == 0
-    assert peeked == seen[0].messages[0], "not the one that has replaced it since"
-    while not seen[-1].end_of_snapshot:
-        seen.append(subscriber.read(7))
-    assert [one.value for batch in seen for one in batch] == list(range(20))
-    assert db.stats()["snapshots"] == 0
 
 
 # -- one moment -----------------------------------------------------------------------------------

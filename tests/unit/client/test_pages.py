@@ -12,7 +12,6 @@ from fjord import limits
 from fjord.client.pages import Span, Walk, successor
 from fjord.commands import Range
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import page
 
 
@@ -54,21 +53,6 @@ def test_bounds_and_prefix_are_taken_together(
     assert span.bounds() == expected
 
 
-@pytest.mark.parametrize(
-    ("span", "key"),
-    [
-        (Span[str](), "k"),
-        (Span(start="a"), "k"),
-        (Span(start=b"a"), b"k"),
-        (Span(stop=b"z"), b"k"),
-        (Span(prefix=b""), b"k"),
-        (Span(match=b"k"), b"k"),
-    ],
-)
-def test_keys_come_back_as_the_kind_that_was_given(span: Span[Any], key: object) -> None:
-    assert span.decode_keys([b"k"]) == [key]
-
-
 def test_a_walk_goes_on_where_a_page_ends() -> None:
     one = walk(Span(start="a"))
     call = one.next_call()
@@ -108,12 +92,3 @@ def test_a_server_that_does_not_go_on_is_an_error() -> None:
     assert call is not None
     with pytest.raises(RemoteProtocolError, match="same page"):
         call.result(page(next_key=b"b"))
-
-
-def test_more_than_was_asked_for_or_something_else_is_the_peers_mistake() -> None:
-    call = walk(Span[str](limit=1)).next_call()
-    assert call is not None
-    with pytest.raises(RemoteProtocolError, match="2 rows, not 1 at most"):
-        call.result(page(b"a", b"b"))
-    with pytest.raises(RemoteProtocolError, match="kind Done"):
-        call.result(TOKEN)

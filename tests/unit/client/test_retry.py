@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 
 from fjord import commands, limits
@@ -158,13 +156,6 @@ def test_after_a_busy_server_a_call_gets_a_new_number_unless_it_may_have_been_ap
     assert other.number == 0
 
 
-def test_pauses_double_up_to_a_bound() -> None:
-    found = list(islice(calls.pauses(), 8))
-    assert found[:3] == [0.05, 0.1, 0.2]
-    assert found[-1] == limits.RECONNECT_SECONDS_MAX
-    assert max(found) == limits.RECONNECT_SECONDS_MAX
-
-
 def test_only_the_second_try_comes_at_once() -> None:
     request = InFlight(Client(IDENTITY), ADD)
     assert [request.pause_seconds(at_once=True) for _ in range(3)] == [0.0, 0.05, 0.1]
@@ -221,23 +212,7 @@ def test_a_deadline_comes_nearer() -> None:
     assert deadline.left_seconds() == -0.5
 
 
-def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
-    assert "may or may not" in str(calls.broken("fjord://x", "cut"))
-    assert "locks that it held are lost" in str(calls.broken("x", "cut", locks_lost=True))
-    assert "within 1.5 s" in str(calls.too_late("fjord://x", 1.5, "cut"))
-    assert "fjord serve" in str(calls.nobody("fjord://x", "cut"))
-    assert "listen again" in str(calls.deaf("fjord://x", "cut"))
-
-
 # -- commands that let the server wait ------------------------------------------------------------
-
-
-def test_a_wait_comes_on_top_of_the_time_of_a_call() -> None:
-    assert NEXT.wait_us == READ.wait_us == 30_000_000
-    assert commands.Read(table="t", after=5).wait_us == 0
-    assert commands.SealNow().wait_us == 3_600_000_000
-    assert commands.Next(table="t").wait_us == 0
-    assert ADD.wait_us == 0
 
 
 def test_what_is_sent_again_waits_no_longer_than_its_caller() -> None:

@@ -11,7 +11,6 @@ from fjord.client import history
 from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
 from fjord.commands import Reply, Scan, Scanned, ScannedArrow
-from fjord.errors import RemoteProtocolError
 from fjord.ops import Opcode
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.stream_samples import appended, encoded
@@ -93,21 +92,3 @@ def test_a_server_makes_the_tables() -> None:
     ]
     assert table.to_pylist() == [{"seq": 5, "value": b"a"}]
     assert nothing.num_rows == 0
-
-
-def test_those_of_a_directory_are_made_here() -> None:
-    command = scan_of("t", 6, 0, ops=None, key_prefix="k")
-    walk = history.as_arrow(command, ["value", "seq"], is_remote=False)
-    sent, (table,) = walked(walk, piece(b"a", b"b", b"c"))
-    assert sent == [command]
-    assert table.to_pylist() == [{"value": b"b", "seq": 6}, {"value": b"c", "seq": 7}]
-    assert table.column_names == ["value", "seq"]
-
-
-@pytest.mark.parametrize("is_remote", [True, False])
-def test_a_reply_of_another_kind_is_the_peers_mistake(is_remote: bool) -> None:
-    call = history.as_arrow(FIRST, (), is_remote=is_remote).next_call()
-    assert call is not None
-    wrong = piece() if is_remote else ScannedArrow(stream=b"", next_seq=9, end_seq=9)
-    with pytest.raises(RemoteProtocolError, match="of the kind Scanned"):
-        call.result(wrong)

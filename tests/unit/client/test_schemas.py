@@ -11,10 +11,10 @@ from fjord import jobs, values
 from fjord.client.calls import Call, done
 from fjord.client.declared_tables import TableInfo, encode_job_settings
 from fjord.client.entries import Encoded, decode_value
-from fjord.client.schemas import NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.schemas import Schemas, UnknownSchemaError
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
-from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError, StaleSchemaError
+from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError
 
 PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
 ROW = {"uri": "a", "depth": 3}
@@ -64,7 +64,6 @@ def builder(schemas: Schemas, row: Any) -> Callable[[], Call[Any]]:
 
 ASK, SEND = ListTables(name="t"), Nop()
 NOT_FOUND = NotFoundError(Code.NOT_FOUND, "no such table")
-STALE = StaleSchemaError(Code.STALE_SCHEMA, "other columns")
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -80,14 +79,6 @@ def test_columns_are_asked_for_once() -> None:
     assert schemas.names == ["uri", "depth"]
 
 
-def test_other_columns_are_learned_when_the_server_says_so() -> None:
-    schemas = of(table(PAGES))
-    wider = table({**PAGES, "who": "string"}, number=2)
-    sent, _ = run(schemas.writing(builder(schemas, ROW)), STALE, wider, None)
-    assert sent == [SEND, ASK, SEND]
-    assert schemas.names == ["uri", "depth", "who"]
-
-
 def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
     schemas = of(table(PAGES))
     row = {**ROW, "who": "me"}
@@ -100,14 +91,6 @@ def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
             schemas.writing(builder(schemas, {**ROW, "what": 1})),
             table({**PAGES, "who": "string"}, number=2),
         )
-
-
-def test_a_wrong_value_is_refused_without_a_question_where_no_columns_are_known() -> None:
-    def build() -> Call[None]:
-        raise LocalProtocolError(Code.BAD_TYPE, "a key is str or bytes")
-
-    with pytest.raises(LocalProtocolError, match="a key is str"):
-        run(of().writing(build))
 
 
 def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
@@ -129,22 +112,6 @@ def test_what_is_read_is_asked_for_again() -> None:
     assert steps.throw(UnknownSchemaError()).command == ASK
     assert steps.send(table(PAGES)) is call
     assert call.read(None) == ROW  # type: ignore[arg-type]
-
-
-def test_handles_of_one_table_share_its_columns() -> None:
-    schemas_of = shared()
-    assert schemas_of("t", jobs.decode_settings) is schemas_of("t", jobs.decode_settings)
-    assert schemas_of("t", jobs.decode_settings) is not schemas_of("u", jobs.decode_settings)
-    assert shared()("t", jobs.decode_settings) is not schemas_of("t", jobs.decode_settings)
-
-
-def test_a_spool_takes_no_rows() -> None:
-    none = NoSchemas("t", jobs.decode_settings)
-    assert none.names == []
-    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
-        none.encode([ROW])
-    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
-        none.encode_columns({"uri": ["a"]})
 
 
 # -- writing --------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from fjord.commands import Replies
 from fjord.errors import RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.runners import runner
-from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample
-from tests.unit.client.snapshot_samples import OPENED, SAMPLES, replies
+from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.client.shell_calls import Recorder, Sample
+from tests.unit.client.snapshot_samples import OPENED, SAMPLES
 from tests.unit.client.stream_samples import NOW, shown
 
 
@@ -48,15 +48,6 @@ def test_a_snapshot_says_what_it_is() -> None:
     assert (snapshot.at, snapshot.expires_at) == (NOW, NOW + timedelta(minutes=15))
     assert repr(snapshot.kv()) == "<SnapshotKv 'default'>"
     assert repr(snapshot.stream("t")) == "<SnapshotStream 't'>"
-
-
-def test_tables_are_like_dicts() -> None:
-    found = replies(entries((3, FIVE)), entries(MISSING), entries((3, b"")))
-    table = over(Recorder(found)).stream("t")
-    assert table["k"] == 5
-    with pytest.raises(KeyError):
-        table["k"]
-    assert "k" in table
 
 
 @pytest.mark.parametrize("answer", [TOKEN, Replies(replies=[]), Replies(replies=[TOKEN, TOKEN])])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -131,22 +130,6 @@ def test_nobody_there_is_said_at_once() -> None:
         pass
     with pytest.raises(UnavailableError, match="fjord serve"):
         fjord.connect(server.url)
-
-
-def test_a_peer_that_is_no_server_is_said_at_once() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=answer_http, args=(listener,))
-        thread.start()
-        with pytest.raises(RemoteProtocolError, match="no Fjord server"):
-            fjord.connect(f"fjord://127.0.0.1:{listener.getsockname()[1]}")
-        thread.join(timeout=20)
-
-
-def answer_http(listener: socket.socket) -> None:
-    stream, _ = listener.accept()
-    with stream:
-        stream.recv(1000)
-        stream.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 @both
@@ -323,18 +306,6 @@ def test_a_block_with_locks_gives_them_free_also_after_an_error() -> None:
     assert server.commands == [LOCK, UNLOCK, LOCK, UNLOCK]
 
 
-def test_a_block_whose_locks_are_lost_raises_why() -> None:
-    with (
-        Scripted() as server,
-        fjord.connect(server.url) as db,
-        pytest.raises(UnavailableError, match="locks"),
-        db.kv("t").locked("k"),
-    ):
-        server.cut_all()
-        db.kv("t").get("k")
-    assert server.commands == [LOCK]
-
-
 # -- threads --------------------------------------------------------------------------------------
 
 
@@ -425,23 +396,9 @@ def test_a_listener_waits_in_time_and_is_told_to_listen_again_after_a_break() ->
             listening.wait(0.01)
 
 
-def test_a_listener_that_is_too_slow_is_told_so() -> None:
-    words = last_words(Code.SLOW_CONSUMER, "too slow")
-    with (
-        Scripted(lambda number, command: say_and_cut(TOKEN, words)) as server,
-        closing(Connection(server.url, timeout=20)) as connection,
-        closing(connection.listen(LISTEN)) as listening,
-        pytest.raises(FjordError, match="SLOW_CONSUMER"),
-    ):
-        listening.wait(20)
-
-
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [
-        (say(commands.Refusal(code=Code.LOCKED, text="no")), LockedError),
-        (CUT, UnavailableError),
-    ],
+    [(say(commands.Refusal(code=Code.LOCKED, text="no")), LockedError), (CUT, UnavailableError)],
 )
 def test_listening_can_be_refused_or_cut(answer: Answer, error: type[Exception]) -> None:
     with (

@@ -7,23 +7,12 @@ import time
 
 import pytest
 
-import fjord
 from fjord.client.connection import Connection
-from fjord.commands import Changed, Command, ListenJobs, Next, Read, Reply, Taken
+from fjord.commands import Command, Next, Read, Reply, Taken
 from fjord.errors import ClosedError, UnavailableError
 from tests.unit.client.job_samples import taken_of
 from tests.unit.client.runners import Kind, connected
-from tests.unit.client.scripted import (
-    BUSY,
-    CUT,
-    NOW_US,
-    SILENCE,
-    TOKEN,
-    Answer,
-    Scripted,
-    say,
-    usual,
-)
+from tests.unit.client.scripted import BUSY, CUT, SILENCE, TOKEN, Answer, Scripted, say, usual
 from tests.unit.client.test_socket import SET, both, error_of
 
 NEXT = Next(table="t", count=1, wait_us=20_000_000)
@@ -104,14 +93,3 @@ def test_what_waited_already_waits_the_rest_only(kind: Kind, answer: Answer) -> 
     assert isinstance(first, Next)
     assert isinstance(second, Next)
     assert 0 < second.wait_us < first.wait_us <= 20_000_000
-
-
-def test_jobs_are_listened_to_on_a_connection_of_their_own() -> None:
-    moment = Changed("t", b"", 2, b"arrived", NOW_US, 0)
-    with (
-        Scripted(lambda number, command: say(TOKEN, moment)) as server,
-        fjord.connect(server.url) as db,
-        db.jobs("t").listen() as moments,
-    ):
-        assert next(moments).kind == "arrived"
-    assert server.asked == [(2, ListenJobs(table="t"))]

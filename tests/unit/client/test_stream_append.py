@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.streams import StreamCalls, append_one, append_parts
+from fjord.client.streams import StreamCalls, append_parts
 from fjord.columns import Strings
 from fjord.commands import Command
 from fjord.errors import Code, LocalProtocolError
-from tests.unit.client.stream_samples import append_of
 
 
 def parts(values: Any, keys: Any = None) -> list[Any]:
@@ -39,18 +38,6 @@ def test_values_are_encoded_by_their_types(values: Any, types: bytes, data: list
     assert together(values) == found
 
 
-def test_one_message_is_a_batch_of_one() -> None:
-    assert append_one("t", b"v", "") == append_of(b"v") == parts([b"v"])[0]
-    assert append_one("t", b"v", b"k") == append_of(b"v", keys=[b"k"])
-    assert append_one("t", "v", "k") == append_of(b"v", keys=[b"k"], types=b"\2")
-
-
-@pytest.mark.parametrize("values", [b"abc", "abc", bytearray(b"a"), 5])
-def test_one_value_is_no_list(values: Any) -> None:
-    with pytest.raises(TypeError, match="values are a list"):
-        parts(values)
-
-
 @pytest.mark.parametrize(
     ("values", "keys", "code"),
     [([{}], None, Code.BAD_TYPE), (["\ud800"], None, Code.BAD_VALUE), ([b"a"], [5], Code.BAD_TYPE)],
@@ -71,13 +58,6 @@ def test_more_messages_are_several_commits() -> None:
     assert [len(one.types) for one in found] == [limits.BATCH_ROWS_MAX] * 2 + [1]
     rows = [row for one in found for row in one.values.rows()]
     assert rows == [b"%d" % number for number in range(2 * limits.BATCH_ROWS_MAX + 1)]
-
-
-def test_more_bytes_are_several_commits() -> None:
-    values = [bytes([number]) * (3 * limits.MIB) for number in range(5)]
-    found = parts(values)
-    assert [len(one.types) for one in found] == [2, 2, 1]
-    assert [row for one in found for row in one.values.rows()] == values
 
 
 def test_keys_count_too() -> None:

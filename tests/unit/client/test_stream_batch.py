@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -53,20 +52,6 @@ def test_a_batch_says_what_it_is() -> None:
         "<MessageBatch of 1 up to seq 6, end of snapshot>"
     )
     assert MessageBatch("t", messages(b"a"), ReadBy("s", 2)).read_by == ("s", 2)
-
-
-def test_appends_have_consecutive_seqs_and_one_moment_each() -> None:
-    batch = batch_of(
-        appended(b"a", b"b"),
-        appended(b"c", key=b""),
-        firsts=(3, 8),
-        walls=(NOW_US, NOW_US + 1_000_000),
-    )
-    assert batch.seqs == [3, 4, 8]
-    assert batch.keys == ["k", "k", ""]
-    assert batch.values == [b"a", b"b", b"c"]
-    assert batch.times == [NOW, NOW, NOW + SECOND]
-    assert list(batch) == [message(3, b"a"), message(4, b"b"), Message(8, "", b"c", NOW + SECOND)]
 
 
 def test_moves_have_their_own_seqs_and_moments() -> None:
@@ -192,13 +177,3 @@ def test_what_are_no_messages_is_the_peers_mistake(found: Messages) -> None:
     with pytest.raises(RemoteProtocolError) as error:
         MessageBatch("t", found).columns  # noqa: B018
     assert error.value.code is Code.BAD_BATCH
-
-
-@pytest.mark.parametrize(
-    ("type_", "data"), [(2, [b"\xff", b"\xff"]), (4, [b"1", b"2"]), (9, [b"", b""])]
-)
-def test_a_value_that_is_none_is_the_peers_mistake(type_: int, data: list[bytes]) -> None:
-    columns: Any = (bytes([type_] * 2), Strings.of([b"", b""]), Strings.of(data))
-    batch = batch_of(Op(Opcode.STREAM_APPEND, 7, 2, columns))
-    with pytest.raises(RemoteProtocolError):
-        batch.values  # noqa: B018

@@ -9,21 +9,12 @@ import pytest
 
 from fjord.client import history
 from fjord.client.calls import Steps
-from fjord.client.messages import MessageBatch
 from fjord.client.streams import StreamCalls
 from fjord.commands import ListTables, Reply, Stats, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.stream_samples import (
-    LAST,
-    NOW,
-    block_list,
-    messages,
-    position,
-    read_of,
-    subscribers,
-)
+from tests.unit.client.stream_samples import LAST, NOW, block_list, position, read_of, subscribers
 
 CALLS = StreamCalls("t")
 
@@ -40,13 +31,6 @@ def follow(steps: Steps[Any], *replies: Reply) -> tuple[list[Any], Any]:
     except StopIteration as end:
         return sent, end.value
     raise AssertionError("there are more steps")
-
-
-def test_what_was_read_is_read_on() -> None:
-    begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
-    assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
-    ended = MessageBatch("t", messages(b"a", after=9))
-    assert next(CALLS.read(10, ended)).command == read_of(9, count=10, subscriber="")
 
 
 def test_what_was_read_is_not_asked_for_again() -> None:

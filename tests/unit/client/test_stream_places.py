@@ -49,30 +49,6 @@ def read(cursor: Cursor, answer: Messages, **options: Any) -> Any:
     return call.command
 
 
-def test_a_snapshot_is_read_to_its_end_then_the_next_one_begins() -> None:
-    cursor = Cursor("t", 5, subscriber="s")
-    answers = [
-        messages(b"a", b"b", until=20, ended=False),
-        messages(b"c", first=9, after=20),
-        messages(after=31),
-    ]
-    assert [read(cursor, answer) for answer in answers] == [
-        read_of(5, count=10),
-        read_of(7, count=10, until=20),
-        read_of(20, count=10),
-    ]
-    assert (cursor.after, cursor.until) == (31, 0)
-
-
-def test_a_single_read_stays_in_the_snapshot_that_there_is() -> None:
-    cursor = Cursor("t", 5, 20, subscriber="s")
-    inside = messages(b"a", until=20, ended=False)
-    assert read(cursor, inside, once=True) == read_of(5, until=20, count=10, once=True)
-    assert (cursor.after, cursor.until) == (6, 20)
-    read(cursor, messages(b"b", first=7, until=30, ended=False), once=True)
-    assert (cursor.after, cursor.until) == (7, 0)
-
-
 def test_a_read_goes_on_until_there_is_something() -> None:
     cursor = Cursor("t", 5)
     steps = read_on(cursor, 10, 2)

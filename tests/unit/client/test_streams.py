@@ -11,10 +11,10 @@ from fjord import limits
 from fjord.client.blocking.streams import Stream
 from fjord.client.declared_tables import StreamSettings
 from fjord.commands import Refusal, Reply, Stats, Welcome
-from fjord.errors import Code, DiskFullError, RemoteProtocolError
+from fjord.errors import Code, RemoteProtocolError
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample, page, range_of
+from tests.unit.client.shell_calls import FIVE, Recorder, Sample, page, range_of
 from tests.unit.client.stream_samples import (
     CREATED,
     LAST,
@@ -22,7 +22,6 @@ from tests.unit.client.stream_samples import (
     STREAM_SAMPLES,
     TWO,
     acted,
-    append_of,
     entry_calls,
     erase_of,
     messages,
@@ -83,16 +82,6 @@ def test_settings_are_declared_before_the_first_use(
     assert recorder.sent[1] == recorder.sent[2] != CREATED
 
 
-def test_a_declaration_that_is_refused_is_made_again_by_the_next_call() -> None:
-    refusal = Refusal(code=Code.DISK_FULL, text="full")
-    recorder = Recorder([refusal, TOKEN, TOKEN])
-    stream = over(recorder, {"mode": "latest"})
-    with pytest.raises(DiskFullError):
-        stream.append(b"v")
-    stream.append(b"v")
-    assert recorder.sent == [CREATED, CREATED, append_of(b"v")]
-
-
 # -- many -----------------------------------------------------------------------------------------
 
 
@@ -121,16 +110,6 @@ def test_a_reader_keeps_its_place() -> None:
         read_of(9, **asked),
         read_of(10, **asked),
     ]
-
-
-def test_a_stream_is_like_a_dict() -> None:
-    recorder = Recorder([entries((3, FIVE)), entries(MISSING), entries((3, b"")), entries(MISSING)])
-    stream = over(recorder)
-    assert stream["k"] == 5
-    with pytest.raises(KeyError):
-        stream["k"]
-    assert "k" in stream
-    assert "k" not in stream
 
 
 def test_a_stream_is_iterated_and_emptied_like_a_dict() -> None:

@@ -10,7 +10,7 @@ from fjord.client.calls import Call, Result
 from fjord.client.messages import MessageBatch, ReadBy
 from fjord.client.subscribers import SubscriberCalls
 from fjord.commands import Refusal, Reply, Rest
-from fjord.errors import Code, NotFoundError, StaleError
+from fjord.errors import Code, StaleError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
@@ -53,13 +53,6 @@ class Told:
         return self._runner.follow(self.calls.pop(None))
 
 
-def test_what_others_have_processed_is_not_read() -> None:
-    told = Told(messages(b"a", after=9, until=40, ended=False), position(30), messages(after=40))
-    told.ack(told.read())
-    told.read()
-    assert told.sent[2] == read_of(30, until=40)
-
-
 def test_a_batch_carries_the_epoch_in_which_it_was_read() -> None:
     told = Told(messages(b"a"), position(0, epoch=3), STALE)
     batch = told.read()
@@ -67,15 +60,6 @@ def test_a_batch_carries_the_epoch_in_which_it_was_read() -> None:
     with pytest.raises(StaleError):
         told.ack(batch)
     assert told.sent[2] == ack_of(6, epoch=2)
-
-
-def test_after_a_seek_reading_begins_there() -> None:
-    told = Told(messages(b"a", until=20, ended=False), position(0, epoch=3), messages(after=0))
-    told.read()
-    told.run(told.calls.seek("beginning"))
-    batch = told.read()
-    assert told.sent[2] == read_of(0)
-    assert batch.read_by == ReadBy("s", 3)
 
 
 def test_who_was_moved_by_others_reads_from_the_mark() -> None:
@@ -90,14 +74,6 @@ def test_who_was_moved_by_others_reads_from_the_mark() -> None:
         told.ack(told.read())
     told.ack(told.read())
     assert told.sent[2:] == [WHERE, read_of(2), ack_of(3, epoch=7)]
-
-
-def test_of_a_deleted_subscriber_nothing_is_read() -> None:
-    for answer in (subscribers(), subscribers((b"t", 2, 7, False))):
-        told = Told(answer)
-        told.calls.lose()
-        with pytest.raises(NotFoundError, match="no subscriber s any more"):
-            told.read()
 
 
 def test_one_that_sleeps_is_woken_by_a_read() -> None:
@@ -151,21 +127,6 @@ def test_each_pop_expects_the_mark_of_the_one_before() -> None:
     ]
 
 
-def test_a_pop_begins_at_the_mark_whatever_was_read() -> None:
-    told = Told(
-        messages(b"a", b"b", until=9, ended=False),
-        messages(b"a", until=9, ended=False),
-        position(6),
-    )
-    told.read(2)
-    assert told.pop() == message(6, b"a")
-    assert told.sent == [
-        read_of(count=2),
-        read_of(5, until=9, count=1, once=True),
-        ack_of(6, expected=5),
-    ]
-
-
 def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
     told = Told(
         messages(b"a", until=9, ended=False),
@@ -176,26 +137,6 @@ def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
     )
     assert told.pop() == message(7, b"b")
     assert told.sent[2:] == [WHERE, read_of(6, count=1, once=True), ack_of(9, expected=6)]
-
-
-# -- transactions ---------------------------------------------------------------------------------
-
-
-def test_pledges_of_one_transaction_build_on_each_other() -> None:
-    told = Told(messages(b"a", until=9, ended=False), messages(b"b", first=7, after=9))
-    batches = [told.read(1), told.read(1)]
-    commands = [told.calls.pledge(batch).command for batch in batches]
-    assert commands == [ack_of(6, expected=5), ack_of(9, expected=6)]
-    assert told.calls.pledge(5).command == ack_of(5, expected=9)
-
-
-def test_after_a_failed_transaction_reading_begins_at_the_mark() -> None:
-    told = Told(messages(b"a"), subscribers((b"s", 5, 2, False)), messages(b"a"))
-    told.calls.pledge(told.read())
-    told.calls.lose()
-    batch = told.read()
-    assert told.sent[1:] == [WHERE, read_of(5)]
-    assert told.calls.pledge(batch).command == ack_of(6, expected=5)
 
 
 # -- what cannot be meant -------------------------------------------------------------------------

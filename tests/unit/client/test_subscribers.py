@@ -76,16 +76,6 @@ def test_a_message_comes_again_when_its_block_raises() -> None:
     assert recorder.sent == [read_of(count=1, once=True), read_of(count=1, once=True), ack_of(8)]
 
 
-def test_where_there_is_no_message_nothing_is_acknowledged() -> None:
-    recorder = Recorder([messages(after=5), messages(after=5)])
-    subscriber = over(recorder)
-    with subscriber.taking() as found:
-        assert found is None
-    with pytest.raises(OSError, match="no route"), subscriber.taking():
-        raise OSError("no route")
-    assert recorder.sent == [read_of(count=1, once=True), read_of(count=1, once=True)]
-
-
 # -- its end --------------------------------------------------------------------------------------
 
 
@@ -94,10 +84,3 @@ def test_a_subscriber_sleeps_at_the_end_of_a_block() -> None:
     with over(recorder):
         assert recorder.sent == []
     assert recorder.sent == [Rest(table="t", name="s", asleep=True)]
-
-
-def test_a_block_that_raises_lets_nobody_sleep() -> None:
-    recorder = Recorder([])
-    with pytest.raises(OSError, match="no route"), over(recorder):
-        raise OSError("no route")
-    assert recorder.sent == []

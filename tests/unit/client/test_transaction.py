@@ -15,13 +15,11 @@ from fjord.commands import (
     Bury,
     Cancel,
     Delete,
-    Done,
     Erase,
     Extend,
     Fail,
     Finish,
     Modify,
-    Nop,
     Push,
     Rename,
     Replies,
@@ -64,14 +62,6 @@ def test_all_writes_are_one_batch_in_order(transaction: Transaction) -> None:
     assert last.table == "other"
 
 
-def test_nothing_is_sent_for_nothing(transaction: Transaction) -> None:
-    transaction.kv().set_many({})
-    transaction.kv().delete_many([])
-    call = transaction.call()
-    assert call.command == Nop()
-    assert call.result(Done(master=b"", seq=0)) == []
-
-
 def test_a_transaction_is_bounded(transaction: Transaction) -> None:
     kv = transaction.kv()
     for _ in range(limits.BATCH_COMMANDS_MAX):
@@ -89,13 +79,6 @@ def test_other_replies_than_were_asked_for_are_the_peers_mistake(transaction: Tr
             transaction.call().result(wrong)
     with pytest.raises(RemoteProtocolError, match="kind Entries"):
         transaction.call().result(Replies(replies=[entries((3, FIVE))]))
-
-
-@pytest.mark.parametrize("name", ["get", "get_many", "entry", "take", "range", "lock", "listen"])
-def test_reading_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
-    with pytest.raises(AttributeError, match="only writes: read, lock and listen outside"):
-        getattr(transaction.kv(), name)
-    assert not hasattr(transaction.kv(), name)
 
 
 # -- jobs -----------------------------------------------------------------------------------------
@@ -119,12 +102,6 @@ def test_jobs_are_pushed_and_settled_in_one_batch(transaction: Transaction) -> N
     assert isinstance(batch, Batch)
     kinds = [Push, Push, Finish, Extend, Fail, Cancel, Cancel, Reschedule, Reschedule, Bury, Set]
     assert [type(command) for command in batch.commands] == kinds
-
-
-@pytest.mark.parametrize("name", ["done", "touch", "fail"])
-def test_one_job_is_settled_as_many_are(transaction: Transaction, name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"has no {name}: use {name}_many\(\[job\]\)"):
-        getattr(transaction.jobs("t"), name)(70)
 
 
 @pytest.mark.parametrize("name", ["next", "work", "run", "get", "count", "dead", "redrive"])
@@ -167,11 +144,3 @@ def test_what_was_read_is_acknowledged_with_what_follows_from_it(transaction: Tr
     assert call.command.commands[1] == ack_of(9, expected=5)
     assert call.result(Replies(replies=[TOKEN, position(9)])) == [5, None]
     assert next(reader.calls.read(5, None)).command == read_of(9, count=5)
-
-
-@pytest.mark.parametrize("name", ["read", "subscriber", "get", "items", "blocks"])
-def test_reading_a_stream_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
-    with pytest.raises(AttributeError, match=r"only writes: .* tx.ack\(subscriber, batch\)"):
-        getattr(transaction.stream("t"), name)
-    with pytest.raises(AttributeError, match="a transaction has no apend"):
-        transaction.stream("t").apend(b"v")  # type: ignore[attr-defined]

@@ -71,12 +71,6 @@ def test_one_that_comes_meanwhile_ends_it_too(sender: Sender) -> None:
         assert woken == [True]
 
 
-def test_without_one_the_wait_is_over_in_time(sender: Sender) -> None:
-    with hearing(sender) as found:
-        assert not found.wait(SHORT)
-        assert not found.wait(0)
-
-
 def test_only_what_matters_and_is_new_wakes(sender: Sender) -> None:
     with hearing(sender, "pages", "mails") as found:
         sender.send(1, "others")
@@ -183,16 +177,3 @@ def test_it_works_with_asyncio(sender: Sender) -> None:
         return woken
 
     assert asyncio.run(main()) == [False, True, True, False]
-
-
-def test_a_wait_that_is_cancelled_leaves_nothing(sender: Sender) -> None:
-    async def main() -> bool:
-        with AsyncWaker("{}:{}".format(*sender.address)) as found:
-            waiting = asyncio.create_task(found.wait(LONG))
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            sender.send()
-            return await found.wait(LONG)
-
-    assert asyncio.run(main())

@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 from array import array
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,15 @@ from fjord.columns import Strings
 from fjord.commands import (
     FUNCTIONS,
     KINDS,
-    REVISION,
-    Acknowledge,
-    Append,
     AsOf,
     Batch,
     Change,
     Command,
-    Delete,
     Fail,
     Finish,
     Flag,
-    Hello,
     InBatch,
-    Lag,
     Modify,
-    Next,
     Nop,
     Push,
     Read,
@@ -41,23 +33,18 @@ from fjord.commands import (
     Replies,
     Reply,
     Reschedule,
-    Rest,
     Row,
     Scan,
-    Set,
     Stage,
-    Taken,
     Touch,
     codec,
 )
-from fjord.commands.layout import NAME
 from fjord.errors import Code
 from fjord.wire.explain import explain
-from tests.unit.wire.job_samples import ACTED_ON_SOME, LATER, NOTHING, REVIVED_SOME, push
+from tests.unit.wire.job_samples import ACTED_ON_SOME, REVIVED_SOME, push
 from tests.unit.wire.samples import (
     COMMANDS,
     INNER,
-    LONG,
     ONE_ENTRY,
     REPLIES,
     SHORT,
@@ -65,7 +52,7 @@ from tests.unit.wire.samples import (
     modify,
     names_of,
 )
-from tests.unit.wire.stream_samples import LARGEST, append, messages
+from tests.unit.wire.stream_samples import LARGEST, append
 from tests.unit.wire.streams import (
     MASTER,
     NOW_US,
@@ -177,14 +164,6 @@ def test_an_argument_that_means_nothing_is_refused(command: Command) -> None:
         assert "argument" in text_of(decoded(command, body[:8] + b"\xff" * 8 + body[16:]))
 
 
-@each_single
-def test_a_table_where_none_belongs_is_refused(command: Command) -> None:
-    if not any(one.kind is NAME for one in type(command).row.fields):
-        _, _, rows, argument = struct.unpack_from(">HHIQ", body_of(command))
-        body = head(b"t", rows, argument) + body_of(command)[16:]
-        assert text_of(decoded(command, body)) == codec.NO_TABLE
-
-
 @each_command
 def test_each_flag_that_a_command_does_not_know_is_refused_by_its_name(command: Command) -> None:
     row = type(command).row
@@ -217,18 +196,6 @@ def test_a_broken_reply_is_refused(reply: Reply) -> None:
             codec.decode_reply(data)
 
 
-def test_names_are_for_people() -> None:
-    rows = [*FUNCTIONS.values(), *KINDS.values()]
-    shown = [one.shown for row in rows for one in row.fields]
-    assert all(name and name == name.lower() and "_" not in name for name in shown)
-
-
-def test_a_record_says_how_many_bytes_its_strings_have() -> None:
-    assert codec.data_bytes(set_many("t", [(b"key", 1, b"value"), (b"k", 1, b"")])) == 9
-    assert codec.data_bytes(ONE_ENTRY) == 8
-    assert codec.data_bytes(Finish(table="t", xids=(7, 8))) == 16
-
-
 # -- the layout, byte by byte ---------------------------------------------------------------------
 
 
@@ -246,15 +213,6 @@ def test_columns_stand_behind_the_head() -> None:
         + b"\0\0\0\0\1\0\0\0\1\0\0\0" + bytes(4) + b"v" + bytes(7)
     )  # fmt: skip
     assert row_of(command) == (32, Flag.OVERWRITE, NOW_US, body)
-
-
-def test_fields_stand_before_columns_and_a_blob_says_its_size() -> None:
-    fail = Fail(table="t", xids=(7, 9), delay_us=5, reason=b"it broke!")
-    body = head(b"t", 2, 5) + b"\0\0\0\x09" + bytes(4) + b"it broke!" + bytes(7)
-    assert row_of(fail) == (52, Flag.COUNT, 0, body + struct.pack("<QQ", 7, 9))
-    following = Next(table="t", count=9, domain=b"x.com", lease_us=5, wait_us=6, done=True)
-    body = head(b"t", 0, 9) + struct.pack(">QQ", 5, 6) + blob(b"x.com")
-    assert row_of(following) == (49, Flag.OVERWRITE, 0, body)
 
 
 @pytest.mark.req("FJ-30", "FJ-31")
@@ -300,47 +258,11 @@ def test_flags_say_the_options(command: Command, flags: int) -> None:
     assert plain(there_and_back(command)) == plain(command)
 
 
-@pytest.mark.parametrize(("expected", "sent"), [(-1, LARGEST), (0, 0), (9, 9)])
-def test_the_largest_seq_is_none(expected: int, sent: int) -> None:
-    command = Acknowledge(table="t", name="b", seq=7, epoch=2, expected=expected)
-    assert body_of(command) == head(b"t", 0, 7) + struct.pack(">QQ", 2, sent) + blob(b"b")
-    assert there_and_back(command) == command
-    assert body_of(Lag(table="t", name="b", after=expected)) == head(b"t", 0, sent) + blob(b"b")
-
-
-def test_what_is_so_or_not_is_0_or_1() -> None:
-    command = Rest(table="t", name="n", asleep=True)
-    assert body_of(command) == head(b"t", 0, 1) + blob(b"n")
-    for argument in (2, LARGEST):
-        text = text_of(decoded(command, head(b"t", 0, argument) + blob(b"n")))
-        assert text == "what is so or not is 0 or 1"
-
-
-def test_a_hello_says_the_revision_and_the_clients_name() -> None:
-    assert row_of(Hello(client=MASTER)) == (17, 0, 0, head(b"", 0, REVISION) + MASTER)
-    assert body_of(Hello(client=b"")) == head(b"", 0, REVISION) + bytes(16)
-    found = decoded(Hello(client=b""), head(b"", 0, 1) + MASTER)
-    assert found == Hello(revision=1, client=MASTER)  # who serves refuses it, and says which it has
-    for wrong in (bytes(15), bytes(17)):
-        with pytest.raises(ValueError, match="16 bytes"):
-            codec.encode(Hello(client=wrong))
-
-
 @pytest.mark.req("FJ-30")
 def test_an_entry_has_all_its_dates() -> None:
     dates = (5, 9, 2**63, 2**63 + 10, 2**63 + 20)
     expected = struct.pack(">HHI", 2, 0, 1) + struct.pack("<B7xB7x5Q", 3, 1, *dates)
     assert body_of(ONE_ENTRY)[: len(expected)] == expected
-
-
-@pytest.mark.req("FJ-28")
-def test_no_job_is_nothing_or_a_date() -> None:
-    for reply, next_at_us in ((NOTHING, 0), (LATER, NOW_US + 5)):
-        body = body_of(reply)
-        assert body == struct.pack(">HHIQQQ", 12, 0, 0, 0, 0, next_at_us) + strings() * 3
-        found = codec.decode_reply(body)
-        assert isinstance(found, Taken)
-        assert (len(found.types), found.next_at_us) == (0, next_at_us)
 
 
 def test_who_was_missing_and_who_was_dropped_are_counted() -> None:
@@ -372,68 +294,7 @@ def test_the_most_rows_are_taken(most: Command) -> None:
     assert plain(there_and_back(most)) == plain(most)
 
 
-@pytest.mark.parametrize("at", [1, 64, 65, 2_048, 2_049, 9_999])
-@pytest.mark.parametrize("offset", [1_000_001, 2**31, 2**32 - 1])
-def test_an_offset_that_goes_back_refuses_the_messages(at: int, offset: int) -> None:
-    """One of values, of which all others are right; no reader may be led astray by it."""
-    values = bytearray(Strings.of([b"v" * 100] * 10_000).encode())
-    struct.pack_into("<I", values, 4 * at, offset)
-    body = head(b"t", 10_000) + bytes(10_000) + strings(*[b""] * 10_000) + values
-    found = decoded(append("t", [b"v"]), bytes(body))
-    assert text_of(found) == "the offsets of a column do not ascend from 0"
-
-
-def test_columns_of_different_lengths_are_not_sent() -> None:
-    for command in (
-        push("t", [b"k", b"l"], types=b"\1"),
-        append("t", [b"v", b"w"], timestamps_us=[5]),
-    ):
-        with pytest.raises(ValueError, match="differ in number"):
-            codec.encode(command)
-    reply = messages([b"a", b"b"])
-    reply.walls_us = [1, 2, 3]
-    with pytest.raises(ValueError, match="differ in number"):
-        codec.encode_reply(reply)
-
-
-# -- columns are views of the message -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [100, 7, 0])
-def test_many_messages_are_handed_on_as_they_came(size: int) -> None:
-    """The engine stores what is encoded already: columns stay views of the message."""
-    command = append("t", [b"v" * size] * 10_000)
-    body = body_of(command)
-    found = decoded(command, body)
-    assert isinstance(found, Append)
-    for column, sent in ((found.keys, command.keys), (found.values, command.values)):
-        stored = column.encode()
-        assert isinstance(stored, memoryview)
-        assert stored.obj is body
-        assert stored == sent.encode()
-
-
 # -- dates of rows --------------------------------------------------------------------------------
-
-
-DIFFERENT: list[Sequence[int]] = [
-    (NOW_US, NOW_US + 1, NOW_US - 1),
-    [NOW_US, NOW_US, NOW_US + 1],
-    array("Q", (NOW_US + 1, NOW_US, NOW_US)),
-    memoryview(array("Q", (1, 2, 3))),
-]
-PUSH = push("t", [b"a", b"b", b"c"])
-SET = set_many("t", [(b"a", 1, b"x"), (b"b", 1, b""), (b"c", 1, b"yz")], ttl_us=5)
-
-
-@pytest.mark.parametrize("command", [PUSH, SET], ids=["push", "set"])
-@pytest.mark.parametrize("dates", DIFFERENT)
-def test_each_row_keeps_its_date(command: Push | Set, dates: Sequence[int]) -> None:
-    dated = replace(command, timestamps_us=dates)
-    _, flags, timestamp_us, _ = codec.encode(dated)
-    assert flags & Flag.TIMEOUT
-    assert timestamp_us == 0
-    assert plain(there_and_back(dated)) == plain(dated)
 
 
 @pytest.mark.req("SJ-05")
@@ -447,21 +308,7 @@ def test_the_timestamp_of_the_message_is_the_insertion_date_of_all_its_jobs(coun
     assert list(found.timestamps_us) == [5] * count
 
 
-@pytest.mark.parametrize("dates", DIFFERENT)
-@pytest.mark.parametrize("is_purge", [False, True])
-def test_each_deletion_keeps_its_date(dates: Sequence[int], *, is_purge: bool) -> None:
-    command = Delete(table="t", keys=PUSH.keys, timestamp_us=0, timestamps_us=dates, purge=is_purge)
-    assert codec.encode(command)[1] == Flag.TIMEOUT | (Flag.OVERWRITE if is_purge else 0)
-    assert plain(there_and_back(command)) == plain(command)
-
-
 # -- what is checked besides the layout -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("change", [0, 4, 8, 255])
-def test_a_change_that_does_not_exist_is_refused(change: int) -> None:
-    body = head(b"t", 0, change) + body_of(modify(Change.ADD))[24:]
-    assert "5 (ADD), 6 (NOT) or 7 (TRUNCATE)" in text_of(decoded(modify(Change.ADD), body))
 
 
 INTEGER, FLOAT = 3, 4
@@ -629,12 +476,6 @@ def test_inner_replies_are_whole_bodies_with_their_sizes() -> None:
         expected += struct.pack(">I4x", len(body_of(one))) + body_of(one)
     assert body_of(Replies(replies=[TOKEN, SHORT])) == expected
     assert body_of(SHORT) == bytes(8) + blob(b"NOT_FOUND") + blob(b"the key does not exist")
-
-
-def test_an_inner_reply_outside_the_body_is_refused() -> None:
-    body = body_of(Replies(replies=[LONG]))
-    with pytest.raises(ValueError, match="cut short"):
-        codec.decode_reply(body[:8] + struct.pack(">I4x", 2**32 - 1) + body[16:])
 
 
 def test_replies_hold_no_replies() -> None:

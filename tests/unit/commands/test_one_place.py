@@ -149,17 +149,3 @@ def test_nothing_is_kept_by_command_function_or_opcode_outside_of_their_rows(wha
 )
 def test_what_is_kept_by_command_is_found(planted: str) -> None:
     assert {(line, len(names)) for line, names in keyed(planted, command_of)} == {(1, 2)}
-
-
-@pytest.mark.parametrize(
-    "innocent",
-    [
-        "def scan(command: Scan | Span) -> Reply: ...",
-        "made = [Push(table='t'), Append(table='t')]",
-        "if isinstance(command, Numbered):\n    pass\nif isinstance(command, Batch):\n    pass",
-        "names = {'Push': 1, 'Append': 2}",
-        "one = {Push: 1}",
-    ],
-)
-def test_what_only_names_commands_is_none_of_it(innocent: str) -> None:
-    assert keyed(innocent, command_of) == []

@@ -99,23 +99,6 @@ def test_what_is_wrong_is_said_with_its_place(parts: dict[str, Any], said: str) 
     assert all(line.startswith("f.xml:3:5: ") for line in check(**parts)[1])
 
 
-def test_all_is_said_at_once_and_in_the_order_of_the_file() -> None:
-    _, problems = check(
-        columns=[
-            (Location("f.xml", 9, 1), "a", "text", False),
-            (Location("f.xml", 4, 1), "1", "int8", False),
-        ],
-        key=["b"],
-        indexes=[(Location("f.xml", 12, 1), "date", [])],
-    )
-    assert [line.split(": ")[0] for line in problems] == [
-        "f.xml:3:5",
-        "f.xml:4:1",
-        "f.xml:9:1",
-        "f.xml:12:1",
-    ]
-
-
 def test_a_table_is_declared_once() -> None:
     problems = Problems()
     drafts = [

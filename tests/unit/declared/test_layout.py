@@ -25,23 +25,6 @@ def heads_of(made: Schema, rows: list[dict[str, Any]]) -> Heads:
     return Heads(Layout(made), Strings.of(Rows(made).encode(rows)[0]))
 
 
-def test_columns_stand_where_the_page_says() -> None:
-    found = Layout(PAGES)
-    assert found.prefix == b"\x02\x01\x00"
-    assert found.prefix_of(0b1010) == b"\x02\x01\x0a"
-    assert (found.fixed, found.loose) == ([1, 2], [0, 3])
-    assert found.places == {1: 3, 2: 4}
-    assert (found.ends_place, found.size) == (20, 28)
-
-
-def test_whatever_is_not_zero_is_true() -> None:
-    flags = schema.read({"a": "boolean"})
-    rows = [b"\x01\x00\x00" + bytes((byte,)) for byte in range(256)]
-    heads = Heads(Layout(flags), Strings.of(rows))
-    assert heads.stored(0) == [False] + [True] * 255
-    assert heads.stored(0) == [row["a"] for row in Rows(flags).decode(rows)]
-
-
 def test_columns_without_a_value_are_told() -> None:
     assert heads_of(PAGES, ROWS).nulls() == {0}
     lacking = [*ROWS, {"uri": "a"}, {"uri": "b", "depth": 1}]

@@ -43,17 +43,6 @@ def test_row_is_what_the_page_says() -> None:
     assert rows.number_of(b"\x01") == 0
 
 
-def test_columns_give_the_same_rows() -> None:
-    listed = [{"uri": f"u{at}", "depth": at} for at in range(3)]
-    columns: dict[str, list[Any]] = {"uri": ["u0", "u1", "u2"], "depth": [0, 1, 2]}
-    assert Rows(PAGES).encode_columns(columns) == Rows(PAGES).encode(listed)
-    assert Rows(PAGES).encode([]) == ([], [])
-    free = Rows(schema.read({"a": "int8", "b": "string"}))
-    assert free.decode(free.encode([{}, {}])[0]) == [{"a": None, "b": None}] * 2
-    with pytest.raises(LocalProtocolError, match="columns have 1 and 2 values"):
-        Rows(PAGES).encode_columns({"uri": ["a"], "depth": [1, 2]})
-
-
 def test_dicts_are_columns_whatever_they_are() -> None:
     whole: list[Any] = [{"a": 1, "b": 2}, {"b": 4, "a": 3}]
     assert rows.as_columns(whole) == {"a": [1, 3], "b": [2, 4]}
@@ -121,15 +110,6 @@ def test_columns_are_read_one_by_one() -> None:
 def test_row_that_is_none_is_refused_with_its_place(row: dict[str, Any], said: str) -> None:
     with pytest.raises(LocalProtocolError, match=said):
         Rows(PAGES).encode([{"uri": "fine"}, row])
-
-
-@pytest.mark.parametrize(("type_", "largest"), [("uint128", 2**128 - 1), ("int256", 2**255 - 1)])
-def test_large_numbers_have_bounds(type_: str, largest: int) -> None:
-    made = Rows(schema.read({"n": type_}))
-    encoded, _ = made.encode([{"n": largest}])
-    assert made.decode(encoded) == [{"n": largest}]
-    with pytest.raises(LocalProtocolError, match="a whole number of"):
-        made.encode([{"n": largest + 1}])
 
 
 def test_keys_tell_values_apart() -> None:

@@ -82,12 +82,6 @@ def test_a_file_declares_tables() -> None:
     assert str(pages.setting_places["lease"]) == "f.xml:8:5"
 
 
-def test_a_file_may_be_one_table() -> None:
-    (found,) = xml.read(b'<table name="t" model="kv"/>', "f.xml")
-    assert found == Declaration(name="t", model="kv")
-    assert xml.read(b"<context/>", "f.xml") == []
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_encodings_are_told_apart(encoding: str) -> None:
     text = PAGES.partition("\n")[2].replace("fetched", "ge\u00f6ffnet \U0001f600")
@@ -141,12 +135,6 @@ def test_what_is_wrong_is_said_with_line_and_column(
     assert said in first
 
 
-def test_much_that_is_wrong_is_counted() -> None:
-    lines = problems("<context>" + "<x/>" * 1000 + "</context>")
-    assert len(lines) == 21
-    assert lines[-1] == " and 980 more"
-
-
 # -- harm -----------------------------------------------------------------------------------------
 
 LAUGHS = "".join(
@@ -190,12 +178,6 @@ def test_a_large_file_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyP
     for size in (FILE_BYTES_MAX + 1, 10_000_000):
         (only,) = problems(b"<context>" + b" " * (size - 9))
         assert only == " a file of declarations has at most 1 MiB"
-
-
-def test_a_file_of_the_largest_size_is_read() -> None:
-    text = b"<context>" + b" " * (FILE_BYTES_MAX - 19) + b"</context>"
-    assert len(text) == FILE_BYTES_MAX
-    assert xml.read(text, "f.xml") == []
 
 
 @pytest.mark.parametrize(

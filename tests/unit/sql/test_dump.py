@@ -126,14 +126,6 @@ def test_what_is_no_plain_value_is_odd_and_the_rest_is_read(value: bytes) -> Non
     assert second == Found(text.count(b"\n") + 1, CELLS)
 
 
-def test_what_is_no_row_ends_its_statement_only() -> None:
-    text = LISTED + b" VALUES (1,2;\n" + LISTED + b" VALUES x;\n" + LISTED + b" VALUES" + ROW + b";"
-    first, second, third = read(text)
-    assert first == Bad(1, "it has no end; the rest of its statement is left out")
-    assert second == Bad(2, "this is no row; the rest of its statement is left out")
-    assert third == Found(3, CELLS)
-
-
 def test_what_follows_the_rows_is_passed_over() -> None:
     text = LISTED + b" VALUES " + ROW + b" ON DUPLICATE KEY UPDATE uri = ';';\n"
     text += LISTED + b" SELECT 1;\n" + LISTED + b" VALUES " + ROW + b";"
@@ -170,16 +162,6 @@ LOCK TABLES `journal` WRITE;
     found = Dump(whole(text))
     assert list(found.rows()) == [Found(20, CELLS)]
     assert found.table == "snaplist.journal"
-
-
-def test_the_first_table_with_the_columns_is_read_and_others_are_told() -> None:
-    other = LISTED.replace(b"journal", b"old")
-    text = LISTED + b" VALUES " + ROW + b";" + other + b" VALUES " + ROW + b";"
-    found = Dump(whole(text))
-    assert list(found.rows()) == [Found(1, CELLS)]
-    assert (found.table, found.others) == ("journal", {"old"})
-    named = Dump(whole(text), table="old")
-    assert (list(named.rows()), named.table) == ([Found(1, CELLS)], "old")
 
 
 def test_a_schema_tells_tables_of_one_name_apart() -> None:
@@ -248,15 +230,6 @@ def test_a_value_that_is_too_long_is_told_and_not_kept(monkeypatch: pytest.Monke
     assert isinstance(first, Found)
     assert first.cells[0] == shape.Odd("too long")
     assert second == Found(1, CELLS)
-
-
-def test_a_row_with_very_many_values_is_bad_and_not_kept() -> None:
-    many = itertools.repeat(b"1," * 1000, 100)
-    pieces = itertools.chain([LISTED + b" VALUES ("], many, [b"1)," + ROW + b";"])
-    assert list(Dump(endless(pieces)).rows()) == [
-        Bad(1, "it has 100001 values for 6 columns"),
-        Found(1, CELLS),
-    ]
 
 
 def test_very_many_tables_with_the_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

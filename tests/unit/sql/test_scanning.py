@@ -59,12 +59,6 @@ def test_text_is_taken_apart(
     assert tokens(Scanner(reader(text))) == wanted
 
 
-def test_a_backslash_is_a_letter_where_it_does_not_escape() -> None:
-    scanner = Scanner(whole(rb"'a\' 'b\n''' " + rb'"c\"'))
-    scanner.escapes = False
-    assert [token.text for token in tokens(scanner)] == [b"a\\", b"b\\n'", b"c\\"]
-
-
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -106,14 +100,6 @@ def test_a_statement_is_skipped(
     statement: bytes, reader: Callable[[bytes], Callable[[int], bytes]]
 ) -> None:
     scanner = Scanner(reader(statement + b"next"))
-    scanner.skip()
-    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
-
-
-def test_a_delimiter_is_what_it_is_said_to_be() -> None:
-    scanner = Scanner(whole(b" ;;  \nBEGIN; a; END ;; next"))
-    scanner.delimiter = scanner.rest_of_line()
-    assert scanner.delimiter == b";;"
     scanner.skip()
     assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
@@ -162,15 +148,6 @@ def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last
     scanner = Scanner(long_text(first, unit, last + b" next"))
     assert scanner.token().kind is TokenKind.TOO_LONG
     assert len(scanner.text) <= 3 * TOKEN_BYTES_MAX
-    assert tokens(scanner) == [(TokenKind.WORD, b"next")]
-
-
-@pytest.mark.parametrize("first", [b"'", b'"', b"`", b"a", b"/*", b"-- "])
-def test_a_long_statement_is_skipped_without_being_kept(first: bytes) -> None:
-    last = {b"a": b"", b"/*": b"*/", b"-- ": b"\n"}.get(first, first)
-    scanner = Scanner(long_text(first, b"ab", last + b"; next"))
-    scanner.skip()
-    assert len(scanner.text) <= 2 * PIECE
     assert tokens(scanner) == [(TokenKind.WORD, b"next")]
 
 

@@ -113,14 +113,6 @@ def test_jobs_are_pushed_with_dates_of_their_own() -> None:
     assert (list(push.expires_at_us), push.relative) == ([0, 0], False)
 
 
-def test_columns_are_told_apart() -> None:
-    assert shape.missing(["id", "uri"]) == ["domain", "priority", "key_start_date", "status"]
-    names = [*shape.ORDER, "next_processing", "extra", "value"]
-    assert shape.missing(names) == []
-    assert shape.left_out(names, shape.COLUMNS) == ["extra", "value"]
-    assert shape.left_out(names, (*shape.COLUMNS, "value")) == ["extra"]
-
-
 # -- values ---------------------------------------------------------------------------------------
 
 WITH_VALUES: Final = Rules(now_us=NOW_US, read_value=lines.value)
@@ -201,14 +193,6 @@ def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
     assert isinstance(shape.rows(rows, [0], None)[0], JournalRow)
     with pytest.raises(UsageError, match="without --with-value"):
         shape.rows(rows, [0], json.dumps)
-
-
-def test_a_taken_job_counts_as_failed_when_its_lease_is_over() -> None:
-    (row,) = shape.rows(page([b"k"], [b"d"], is_taken=True), [0], None)
-    assert isinstance(row, JournalRow)
-    assert row.status == NOW_US + HOUR_US - FAILED_US
-    back = RULES.job(cells(uri=row.uri, status=row.status, key_start_date=row.key_start_date))
-    assert back.process_at_us == NOW_US + HOUR_US
 
 
 @pytest.mark.parametrize(

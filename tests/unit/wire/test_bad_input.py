@@ -280,14 +280,6 @@ def test_a_bad_request_is_refused_and_the_next_one_is_understood(data: bytes, co
         assert decoder.table == "default"
 
 
-@pytest.mark.parametrize(("data", "code"), KEPT.values(), ids=KEPT.keys())
-def test_nothing_is_understood_of_a_request_before_its_last_byte(data: bytes, code: Code) -> None:
-    decoder = new_decoder()
-    decoder.feed(data[:-1])
-    assert decoder.next() is None
-    assert decoder.pending_bytes == len(data) - 1
-
-
 @pytest.mark.parametrize(
     "name", ["set-4-gib", "add-4-gib", "body-4-gib", "set-one-byte-too-many", "magic", "bit-15"]
 )

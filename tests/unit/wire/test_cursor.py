@@ -68,17 +68,6 @@ def test_every_changed_bit_is_found_out() -> None:
             assert code_of(CURSORS.decode(bytes(changed))) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
 
 
-def test_every_truncation_and_extension_is_found_out() -> None:
-    cursor = CURSORS.encode(PAGE, b"k")
-    for changed in (*(cursor[:size] for size in range(len(cursor))), cursor + b"\0"):
-        assert code_of(CURSORS.decode(changed)) is Code.BAD_CURSOR
-
-
-@given(st.binary(max_size=200))
-def test_random_bytes_are_no_cursor(data: bytes) -> None:
-    assert code_of(CURSORS.decode(data)) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
-
-
 def test_a_table_that_is_no_text_is_no_cursor() -> None:
     page = Range(table="t")
     cursor = bytearray(CURSORS.encode(page, b"k"))

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fjord import ops
-from fjord.columns import Strings
-from fjord.commands import Acknowledge, Advance, Batch, Command, Flag, Lag, Refusal, Reply
-from fjord.commands.layout import OPS, STRINGS, Field, Kind
+from fjord.commands import Acknowledge, Advance, Command, Flag, Lag, Refusal, Reply
 from fjord.errors import RemoteProtocolError
 from fjord.wire import Function
-from fjord.wire.explain import Line, Walk, explain, flag_names, shown_time, shown_value
+from fjord.wire.explain import Line, explain, shown_value
 from fjord.wire.explain import shown as shown_bytes
-from tests.unit.wire.job_samples import ONE_JOB
 from tests.unit.wire.samples import COMMANDS, REPLIES, names_of
 from tests.unit.wire.seed_samples import CHANGES, PAGES, SAMPLES, VECTOR
 from tests.unit.wire.streams import answered, new_decoder, reply_bytes, request_bytes, sent
@@ -86,18 +82,6 @@ def test_every_reply_is_explained(reply: Reply) -> None:
         assert meaning_of(lines, "kind") == f"{row.number}, {row.name}"
 
 
-def test_a_reply_says_what_it_answers_if_that_is_known() -> None:
-    data = answered(REPLIES[2], 32)
-    assert meaning_of(explain(data), "identifier") == "7"
-    lines = explain(data, 32)
-    assert meaning_of(lines, "identifier") == "7, a reply to SET_MANY"
-    lines = explain(sent(COMMANDS[0]) + data)
-    assert [line.meaning for line in lines if line.field == "identifier"] == [
-        "7",
-        "7, a reply to SET_MANY",
-    ]
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_are_explained(name: str) -> None:
     data = PAGES[name][0]
@@ -112,22 +96,6 @@ def shown(data: bytes, function: Function | None = None) -> list[tuple[str, str]
     assert problems(lines) == []
     names = [line.field for line in lines]
     return [(line.field, line.meaning) for line in lines[names.index("timestamp") + 1 :]]
-
-
-def test_jobs_of_functions_0_to_16_are_named_by_xid_and_key() -> None:
-    key = [("size of xid and key", "11"), ("xid", "7"), ("key", "key")]
-    assert shown(SAMPLES["done-by-the-whole-key"][0]) == key
-    assert shown(SAMPLES["touch-by-the-whole-key"][0])[1:] == key
-    assert shown(SAMPLES["done"][0]) == [("size of xid and key", "8"), ("xid", "7")]
-    assert shown(SAMPLES["next-of-a-domain"][0]) == [
-        ("size of the domain", "5"),
-        ("domain", "x.com"),
-    ]
-    assert shown(SAMPLES["ping"][0]) == []
-    reply = answered(ONE_JOB, Function.NEXT)
-    assert ("xid", "7") in shown(reply, Function.NEXT)
-    assert ("key", "http://x.com/a") in shown(reply, Function.NEXT)
-    assert ("xid", "7") not in shown(reply)  # it might be a page
 
 
 def test_a_seq_that_is_none_is_said_to_be_none() -> None:
@@ -164,14 +132,6 @@ def test_a_request_that_is_refused_is_explained_and_so_is_the_next(name: str) ->
     lines = explain(data + VECTOR)
     check_lines(data + VECTOR, lines)
     assert lines[-1].field == "value"
-
-
-def test_every_truncation_is_explained_up_to_where_it_stops() -> None:
-    for data in (VECTOR, sent(Batch(commands=[COMMANDS[1]])), PAGES["more"][0]):
-        for size in range(len(data)):
-            lines = explain(data[:size])
-            check_lines(data[:size], lines)
-            assert bool(problems(lines)) is (size > 0)
 
 
 def test_what_the_decoder_takes_is_explained_without_a_problem_outside_of_bodies() -> None:
@@ -219,72 +179,7 @@ def test_a_broken_body_is_a_problem_inside_of_it() -> None:
     assert problems(explain(longer)) == ["the body is longer than its fields"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (0, []),
-        (0x0002, ["VALUE_8"]),
-        (0x0006, ["VALUE_32"]),
-        (0x0080, ["QUERY_RANGE"]),
-        (0x0180, ["QUERY_CURSOR"]),
-        (0x838F, ["KEY_16", "VALUE_32", "TIMEOUT", "QUERY_CURSOR", "PERSIST", "NUMBER"]),
-    ],
-)
-def test_two_bits_that_are_one_number_have_one_name(flags: int, expected: list[str]) -> None:
-    assert flag_names(flags) == expected
-    in_replies = ["BODY" if name == "NUMBER" else name for name in expected]
-    assert flag_names(flags, is_reply=True) == in_replies
-
-
 # -- a walk along bytes ---------------------------------------------------------------------------
-
-
-def field_of(kind: Kind, name: str) -> Field:
-    return Field(name, kind, name, 0, None, argument=False, counted=False, of=None)
-
-
-def walk_of(data: bytes) -> tuple[Walk, list[Line]]:
-    lines: list[Line] = []
-    return Walk(data, 0, len(data), lines), lines
-
-
-def test_a_long_column_is_counted_and_not_listed() -> None:
-    data = bytes(Strings.of([b"x"] * 100).encode())
-    walk, lines = walk_of(data)
-    walk.field(field_of(STRINGS, "key"), 100)
-    assert b"".join(line.data for line in lines) == data
-    assert len(lines) < 25
-    assert lines[-2].meaning == "84 more rows"
-
-
-def test_an_op_of_the_journal_is_taken_apart() -> None:
-    columns = (b"\2\1", Strings.of([b"k", b""]), Strings.of([b"v", b"w"]))
-    data, _ = ops.encode(ops.Op(ops.Opcode.STREAM_APPEND, 7, 2, columns))
-    column = bytes(Strings.of([data, b"no op", data]).encode())
-    walk, lines = walk_of(column)
-    walk.field(field_of(OPS, "op"), 3)
-    assert b"".join(line.data for line in lines) == column
-    found = [(line.field, line.meaning) for line in lines if line.field != "padding"]
-    one = [
-        ("reserved", "0"),
-        ("table id", "7"),
-        ("rows of the op", "2"),
-        ("op length", str(len(data))),
-        ("type column", "2 (string), 1 (buffer)"),
-        ("key offsets", "2 rows"),
-        ("key 1", "k"),
-        ("value offsets", "2 rows"),
-        ("value 1", "v"),
-        ("value 2", "w"),
-    ]
-    assert found == [
-        ("op offsets", "3 rows"),
-        ("op 1: opcode", "48, STREAM_APPEND"),
-        *one,
-        ("op 2", "no op"),
-        ("op 3: opcode", "48, STREAM_APPEND"),
-        *one,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -298,18 +193,6 @@ def test_an_op_of_the_journal_is_taken_apart() -> None:
 def test_bytes_are_shown_as_text_that_is_safe_to_print(data: bytes, text: str) -> None:
     assert shown_bytes(data) == text
     assert shown_bytes(data).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0, none"),
-        (1_700_000_000_000_000, "1700000000000000, 2023-11-14T22:13:20+00:00"),
-        (2**64 - 1, f"{2**64 - 1}, beyond the year 9999"),
-    ],
-)
-def test_times_are_shown_as_dates(number: int, text: str) -> None:
-    assert shown_time(number) == text
 
 
 @pytest.mark.parametrize(

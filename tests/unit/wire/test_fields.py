@@ -18,7 +18,6 @@ from fjord.wire.fields import (
     VALUE_BITS,
     VERSION,
     Fields,
-    IncompleteError,
     ReceiveBuffer,
     decode_error,
     encode_error,
@@ -110,16 +109,6 @@ def test_values_are_as_wide_as_they_must_be(size: int, bits: int) -> None:
     assert fields_of(data, flags).value("SET") == (b"\2", value)
 
 
-def test_a_missing_byte_says_how_many_are_needed() -> None:
-    for data, flags, needed in ((b"\0", 0, 2), (b"\0\0", Flag.KEY_16, 2)):
-        fields = fields_of(data[:1], flags)
-        with pytest.raises(IncompleteError):
-            fields.u16()
-        assert fields.buffer.pending_bytes < fields.buffer.needed
-        fields.buffer.feed(bytes(needed - 1))
-        assert fields.buffer.pending_bytes >= fields.buffer.needed
-
-
 @pytest.mark.parametrize(
     ("flags", "size", "code"),
     [
@@ -151,10 +140,6 @@ def test_every_code_comes_back(code: Code) -> None:
 def test_an_unknown_code_is_a_failure_with_its_text(text: bytes) -> None:
     expected = Refusal(code=Code.FAILED, text=text.decode(errors="replace"))
     assert decode_error(text) == expected
-
-
-def test_an_endless_text_is_cut_to_64_kib() -> None:
-    assert len(encode_error(Refusal(code=Code.BUSY, text="x" * 100_000))) == 0xFFFF
 
 
 def test_a_text_that_is_no_unicode_is_sent_all_the_same() -> None:
@@ -190,29 +175,6 @@ def test_consumed_bytes_are_given_back_to_memory() -> None:
         buffer.feed(b"x" * 1000)
         buffer.consume(1000)
     assert len(buffer.data) <= 1000
-
-
-def test_nothing_is_tried_before_the_missing_bytes_are_there() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"abc")
-    assert buffer.has(3)
-    assert not buffer.has(5)
-    assert buffer.pending_bytes < buffer.needed
-    buffer.feed(b"d")
-    assert buffer.pending_bytes < buffer.needed
-    buffer.feed(b"e")
-    assert buffer.pending_bytes >= buffer.needed
-    assert buffer.has(5)
-
-
-def test_a_message_that_has_begun_says_what_it_lacks() -> None:
-    buffer = ReceiveBuffer()
-    assert buffer.missing == 0
-    buffer.feed(b"..abc")
-    buffer.consume(2)
-    assert buffer.missing == 0
-    assert not buffer.has(10)
-    assert buffer.missing == 7
 
 
 def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fjord import commands, limits
 from fjord.columns import Strings, repeat
@@ -105,14 +101,6 @@ def test_identifiers_come_round_and_leave_out_what_is_in_flight() -> None:
     assert received(link, answer(slow)) == [(slow, TOKEN)]
 
 
-@pytest.mark.parametrize("identifier", [0, 2, 0xFFFF])
-def test_a_reply_to_no_request_is_an_error(identifier: int) -> None:
-    link = Link()
-    assert link.send(DELETE)[0] == 1
-    with pytest.raises(RemoteProtocolError, match="a reply to no request"):
-        received(link, answer(identifier))
-
-
 def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
     link = Link()
     with pytest.raises(LocalProtocolError, match="smaller batches") as caught:
@@ -120,36 +108,6 @@ def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
     assert caught.value.code is Code.TOO_LARGE
     for _ in range(limits.IN_FLIGHT_MAX):
         link.send(commands.Nop())
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        replace(set_of(b"v"), expires_at_us=-1),
-        replace(set_of(b"v"), expires_at_us=2**64),
-        replace(GET, table="n" * 70_000),
-        replace(GET, table="\ud800"),
-    ],
-    ids=["expiry-before-1970", "expiry-beyond-64-bits", "endless-name", "name-not-utf8"],
-)
-def test_what_the_protocol_cannot_carry_is_refused_as_such(command: commands.Command) -> None:
-    with pytest.raises(LocalProtocolError):
-        Link().send(command)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(0, 9), max_size=60))
-def test_whatever_the_order_every_reply_finds_its_request(choices: list[int]) -> None:
-    """A step answers the n-th request in flight, or sends another one if there is none."""
-    link = Link()
-    waiting: list[int] = []
-    for choice in choices:
-        if choice < len(waiting):
-            identifier = waiting.pop(choice)
-            assert received(link, answer(identifier)) == [(identifier, TOKEN)]
-        else:
-            waiting.append(link.send(DELETE)[0])
-    assert len(set(waiting)) == len(waiting)
 
 
 # -- changes --------------------------------------------------------------------------------------
@@ -176,18 +134,6 @@ def test_changes_come_beside_replies(first: str) -> None:
         change(b"2"),
     ]
     assert len(found) == 4
-
-
-def test_a_change_is_whole_whatever_the_pieces() -> None:
-    link = Link()
-    listening, _ = link.send(LISTEN)
-    received(link, answer(listening, TOKEN, commands.Listen))
-    gone = commands.Changed("t", b"k", commands.Entries.MISSING, b"", NOW_US, 0)
-    data = encode_change(listening, change(b"value")) + encode_change(listening, gone)
-    found = [
-        event for place in range(len(data)) for event in received(link, data[place : place + 1])
-    ]
-    assert found == [(listening, change(b"value")), (listening, gone)]
 
 
 def test_a_change_belongs_to_the_table_that_was_listened_to() -> None:

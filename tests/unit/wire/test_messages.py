@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import commands, limits
@@ -19,7 +19,6 @@ from fjord.wire import (
     ReplyDecoder,
     Request,
     RequestDecoder,
-    encode_fatal,
     encode_request,
     read_reply,
     seed,
@@ -27,13 +26,11 @@ from fjord.wire import (
 from fjord.wire.explain import function_name
 from fjord.wire.fields import REQUEST
 from tests.unit.wire.job_samples import push
-from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, TOKEN, names_of
-from tests.unit.wire.stream_samples import append, messages
+from tests.unit.wire.samples import COMMANDS, REPLIES, TOKEN, names_of
+from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import (
-    NOW_US,
     answered,
     batch_bytes,
-    check_arrivals,
     check_request,
     get_many,
     plain,
@@ -79,15 +76,6 @@ def test_another_magic_is_refused_with_a_hint(data: bytes, hint: str) -> None:
     assert error.code is Code.BAD_MAGIC
     assert "begins with FJ" in error.text
     assert (f"looks like {hint}" in error.text) if hint else ("looks like" not in error.text)
-
-
-def test_a_wrong_magic_is_refused_at_its_first_byte_and_a_right_one_is_waited_for() -> None:
-    assert refusal_of(b"G").code is Code.BAD_MAGIC
-    decoder = RequestDecoder()
-    decoder.feed(b"F")
-    assert decoder.next() is None
-    decoder.feed(b"J")
-    assert decoder.next() is None
 
 
 def test_every_function_without_a_meaning_is_refused() -> None:
@@ -265,12 +253,6 @@ def feed_all(data: bytes, pieces: list[int]) -> list[Request]:
     return found
 
 
-@example(b"FJ\0\1")
-@given(st.binary(max_size=100))
-def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
-    feed_all(data, [1, 2, 3])
-
-
 @settings(max_examples=300)
 @given(
     st.sampled_from(sorted(KNOWN)),
@@ -307,19 +289,6 @@ def test_a_changed_byte_in_a_body_never_costs_the_connection(
     assert found[1].command == commands.Nop()
 
 
-@pytest.mark.parametrize(
-    "name", ["", "-t", "a/b", "..", "x.pack", "a b", "n" * 129, "\xe9", "a\n", "%2e%2e"]
-)
-def test_use_refuses_what_is_no_name(name: str) -> None:
-    decoder = RequestDecoder()
-    decoder.feed(sent(commands.Use(table=name)))
-    request = decoder.next()
-    assert request is not None
-    assert isinstance(request.command, commands.Refusal)
-    assert request.command.code is Code.BAD_NAME
-    assert decoder.table == "default"
-
-
 # -- replies --------------------------------------------------------------------------------------
 
 
@@ -343,43 +312,11 @@ def test_each_answer_reaches_the_client_under_its_identifier(reply: commands.Rep
         assert plain(read_reply(GET_MANY, raw)) == plain(reply)
 
 
-@pytest.mark.parametrize("reply", REPLIES)
-def test_each_answer_decodes_however_it_arrives(reply: commands.Reply) -> None:
-    data = answered(reply)
-    if len(data) < 4_000:
-        check_arrivals(ReplyDecoder, data, decode(data), following=reply_bytes(b"\0"))
-
-
-def test_the_last_words_of_a_server_have_identifier_0() -> None:
-    error = RemoteProtocolError(Code.BAD_VERSION, "supported versions: 1")
-    raw = decode(encode_fatal(error, now_us=NOW_US))
-    assert raw.identifier == 0
-    expected = commands.Refusal(code=Code.BAD_VERSION, text="supported versions: 1")
-    assert read_reply(commands.Nop.row, raw) == expected
-
-
 def test_a_nop_is_answered_without_a_body_and_nothing_else_is() -> None:
     raw = decode(answered(TOKEN, Function.NOP))
     assert read_reply(commands.Nop.row, raw) == commands.Done(master=b"", seq=0)
     with pytest.raises(RemoteProtocolError, match="without a body"):
         read_reply(GET_MANY, raw)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        reply_bytes(b"\0" * 8, magic=b"FJ"),
-        reply_bytes(b"\0", version=0),
-        reply_bytes(b"\0", version=2),
-        b"HTTP/1.1 400 Bad Request\r\n",
-        b"-ERR unknown command\r\n",
-    ],
-)
-def test_a_peer_that_is_no_fjord_server_is_found_out(data: bytes) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(data)
-    with pytest.raises(RemoteProtocolError, match="no Fjord server of version 1"):
-        decoder.next()
 
 
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x80\0\0\0"])
@@ -403,19 +340,6 @@ def test_the_largest_answer_is_awaited() -> None:
     size = limits.ANSWER_BYTES_MAX + limits.BATCH_ROWS_MAX * (1 + 1 + 5 * 8 + 4)
     decoder.feed(reply_bytes(b"\0" + struct.pack(">I", size), flags=commands.Flag.BODY))
     assert decoder.next() is None
-
-
-def test_large_replies_one_behind_the_other_do_not_disturb_each_other() -> None:
-    replies: list[commands.Reply] = [messages([bytes([number]) * 300_000]) for number in range(5)]
-    replies.append(commands.Replies(replies=[messages([b"m" * 300_000]), LONG, messages([])]))
-    data = b"".join(map(answered, replies))
-    decoder, found = ReplyDecoder(), []
-    for at in range(0, len(data), 100_001):
-        decoder.feed(data[at : at + 100_001])
-        while (raw := decoder.next()) is not None:
-            assert isinstance(raw, RawReply)
-            found.append(read_reply(GET_MANY, raw))
-    assert plain(found) == plain(replies)
 
 
 @settings(max_examples=200)

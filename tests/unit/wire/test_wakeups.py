@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.wire import wakeups
 from fjord.wire.wakeups import (
     EVERYBODY,
     HEADER,
@@ -55,12 +54,6 @@ def test_a_datagram_is_one_whole_wakeup_or_nothing(wakeup: Wakeup, data: st.Data
     cut = data.draw(st.integers(0, len(datagram) - 1))
     assert decode(datagram[:cut]) is None
     assert decode(datagram + data.draw(st.binary(min_size=1, max_size=200))) is None
-
-
-@given(st.one_of(st.binary(max_size=600), st.binary(max_size=200).map(lambda end: b"FW\1" + end)))
-def test_whatever_comes_is_a_wakeup_or_nothing(datagram: bytes) -> None:
-    found = decode(datagram)
-    assert found is None or encode(found) == datagram
 
 
 @pytest.mark.parametrize(
@@ -109,15 +102,6 @@ def test_each_is_news_once_in_whatever_order_they_come(seen: list[tuple[int, int
     assert news == list(dict.fromkeys(seen))
 
 
-def test_what_is_known_of_the_past_has_a_bound() -> None:
-    heard = Heard()
-    for number in range(1, 10_000):
-        assert heard.is_new(Wakeup(What.DUE, "t", 1, number))
-    assert len(heard._known) == wakeups._HEARD_MAX
-    assert not heard.is_new(Wakeup(What.DUE, "t", 1, 9_999))
-    assert heard.is_new(Wakeup(What.DUE, "t", 1, 1))  # one poll more, some seconds later
-
-
 # -- addresses ------------------------------------------------------------------------------------
 
 
@@ -147,10 +131,4 @@ def test_an_address_is_of_this_machine(given: str | int, host: str, port: int) -
 )
 def test_what_is_no_address_is_refused(wrong: str | int) -> None:
     with pytest.raises(ValueError, match="no address for wake-ups"):
-        parse_address(wrong)
-
-
-@pytest.mark.parametrize("wrong", ["0.0.0.0:5", "192.0.2.1:5", "239.1.2.3:5", "[::]:5"])
-def test_others_are_not_told_of_tables(wrong: str) -> None:
-    with pytest.raises(ValueError, match="loopback addresses only"):
         parse_address(wrong)

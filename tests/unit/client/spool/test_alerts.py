@@ -33,11 +33,6 @@ def rules(*files: WatchedFile) -> list[tuple[int, str, str]]:
     return [(alert.severity, alert.rule, alert.name) for alert in found]
 
 
-def test_a_spool_that_is_well_says_nothing() -> None:
-    assert rules() == []
-    assert rules(FINE, replace(FINE, name="08.spool")) == []
-
-
 @pytest.mark.req("FJ-26")
 def test_more_than_two_files_that_wait_are_too_many() -> None:
     files = [replace(FINE, name=f"0{n}.spool") for n in (9, 7, 8)]
@@ -79,9 +74,3 @@ def test_the_most_severe_come_first() -> None:
     assert severities == sorted(severities, reverse=True)
     assert len(found) == 1 + 3 * 5
     assert {rule for _, rule, _ in found} == set(survey.RULES)
-
-
-def test_an_alert_is_the_same_as_long_as_nothing_changes() -> None:
-    file = replace(FINE, set_aside=1)
-    first, second = (find([replace(file, set_aside=n)]) for n in (1, 2))
-    assert first == second == [Alert(80, "aside", "07.spool", first[0].text)]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.client.spool import records as batching
 from fjord.client.spool.records import BYTES_MAX, ROWS_MAX, Gathering, of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
@@ -90,43 +89,6 @@ def test_jobs_become_one_push() -> None:
     assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
 
 
-def test_a_key_is_set_once_and_the_newest_value_is_it() -> None:
-    (command,) = commands_of(
-        set_to(b"a", b"old", stamp=NOW - 9),
-        set_to(b"b", b"1", stamp=NOW - 8),
-        set_to(b"a", b"new", stamp=NOW - 7),
-        set_to(b"a", b"late", stamp=NOW - 20),  # of another process, whose clock is behind
-        set_to(b"a", b"same moment, later", stamp=NOW - 7),
-    )
-    assert isinstance(command, Set)
-    found = dict(zip(command.keys, command.values, strict=True))
-    assert found == {b"a": b"same moment, later", b"b": b"1"}
-    assert list(command.timestamps_us) == [NOW - 7, NOW - 8]
-
-
-def test_deletions_become_one_command_with_their_dates() -> None:
-    (command,) = commands_of(
-        deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 4), deleted(b"a", stamp=NOW - 6)
-    )
-    assert isinstance(command, Delete)
-    assert (list(command.keys), dates_of(command)) == ([b"a", b"b"], [NOW - 5, NOW - 4])
-    assert list(batching.stamps_of(command)) == [NOW - 5, NOW - 4]
-
-
-def test_what_was_set_and_deleted_in_turns_is_two_commands() -> None:
-    gone, kept = commands_of(
-        set_to(b"a", b"1", stamp=NOW - 9), deleted(b"a", stamp=NOW - 8),
-        set_to(b"b", b"2", stamp=NOW - 7), deleted(b"b", stamp=NOW - 6),
-        set_to(b"b", b"3", stamp=NOW - 5), set_to(b"c", b"4", stamp=NOW - 4),
-        deleted(b"c", stamp=NOW - 9),  # of another process, whose clock is behind
-    )  # fmt: skip
-    assert isinstance(gone, Delete)
-    assert isinstance(kept, Set)
-    # Of b both: its value is a new one, and what belonged to the old one is gone.
-    assert (list(gone.keys), dates_of(gone)) == ([b"a", b"b"], [NOW - 8, NOW - 6])
-    assert (list(kept.keys), list(kept.values)) == ([b"b", b"c"], [b"3", b"4"])
-
-
 def test_values_that_expire_together_are_one_command() -> None:
     found = commands_of(
         set_to(b"a", b"1"),
@@ -189,11 +151,6 @@ def test_what_is_not_known_ends_a_batch() -> None:
 
 
 # -- limits ---------------------------------------------------------------------------------------
-
-
-def test_a_batch_has_so_many_rows_at_most() -> None:
-    records = [appended(b"x")] * (ROWS_MAX + 5)
-    assert Gathering(NOW).add_all(records) == ROWS_MAX
 
 
 def test_a_batch_has_so_many_bytes_at_most() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.client.spool import files
-from fjord.client.spool.bell import Flag, socket_address
+from fjord.client.spool.bell import socket_address
 from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile, line_of, parse
 from fjord.client.spool.writer import Appender
 from fjord.errors import DirectoryError, DirectoryInUseError
@@ -62,18 +61,6 @@ def test_the_name_of_a_file_is_the_hour_of_the_day() -> None:
     assert len(set(names)) == files.SLOTS == 24
 
 
-def test_names_are_known_by_their_form(tmp_path: Path) -> None:
-    waiting = ["00.spool", "23.spool", files.old_name(IDENTITY), files.retry_name(IDENTITY)]
-    aside = files.aside_name(IDENTITY)
-    others = ["asleep", "forwarder.lock", "0.spool", "000.spool", "07.spool~", ".new-1", "a.spool"]
-    for name in [*waiting, aside, *others]:
-        (tmp_path / name).touch()
-    assert files.waiting_names(str(tmp_path)) == sorted(waiting)
-    assert files.aside_names(str(tmp_path)) == [aside]
-    assert files.is_aside(aside)
-    assert not any(map(files.is_aside, waiting))
-
-
 def test_a_header_that_was_changed_anywhere_is_damaged() -> None:
     data = files.encode_header(HEADER)
     for at in range(len(data)):
@@ -82,15 +69,6 @@ def test_a_header_that_was_changed_anywhere_is_damaged() -> None:
             broken[at] ^= 1 << bit
             assert files.decode_header(bytes(broken)) is None
         assert files.decode_header(data[:at]) is None
-
-
-def test_every_new_header_is_another_one() -> None:
-    first, second = files.new_header(NOW), files.new_header(NOW)
-    assert first.identity != second.identity
-    assert first.created_us == NOW
-    assert first.is_of_this_boot
-    assert first.boot == second.boot
-    assert not replace(first, boot=bytes(8)).is_of_this_boot
 
 
 # -- the directory --------------------------------------------------------------------------------
@@ -153,22 +131,6 @@ def test_a_path_may_be_too_long_for_a_socket(tmp_path: Path, length: int) -> Non
     assert (directory / "forwarder.sock").exists()
     with socket_address(str(directory), is_new=True) as address:
         assert not Path(address).exists()
-
-
-def test_a_flag_is_seen_by_others(tmp_path: Path) -> None:
-    mine, other = Flag(str(tmp_path)), Flag(str(tmp_path))
-    assert not other.is_set()
-    mine.put(is_set=True)
-    assert other.is_set()
-
-    def lower() -> None:
-        Flag(str(tmp_path)).put(is_set=False)
-
-    check_ended([in_child(lower)])
-    assert not mine.is_set()
-    assert stat.S_IMODE((tmp_path / "asleep").stat().st_mode) == 0o600
-    mine.close()
-    other.close()
 
 
 # -- writers --------------------------------------------------------------------------------------
@@ -277,15 +239,6 @@ def test_a_file_from_the_last_time_round_is_put_away(tmp_path: Path) -> None:
     assert records_in(tmp_path / files.old_name(header.identity)) == [b"yesterday"]
 
 
-def test_a_file_that_somebody_has_open_since_then_gets_another_name_too(tmp_path: Path) -> None:
-    idle = written(tmp_path, b"yesterday")
-    written(tmp_path, b"today", now_us=NOW + 24 * PERIOD).close()
-    assert records_in(tmp_path / NAME) == [b"today"]
-    (old,) = tmp_path.glob("old-*")
-    assert records_in(old) == [b"yesterday"]
-    idle.close()
-
-
 def test_a_file_from_before_the_last_start_of_the_machine_is_put_away(tmp_path: Path) -> None:
     # A power cut may have shortened it, and the daemon knows what was there.
     header = Header(IDENTITY, NOW, bytes(8))
@@ -362,17 +315,6 @@ def test_an_erase_changes_nothing_around_it(
     assert (after[:start], after[end:]) == (before[:start], before[end:])
     assert not after[start:end].strip(b" \n\0")
     assert end == start or after[end - 1 : end] in (b"\n", b"\0")
-    file.close()
-
-
-def test_whole_pages_give_their_space_back(tmp_path: Path) -> None:
-    file = make_file(tmp_path, b"x" * 100 * PAGE)
-    file.sync()
-    before = file.stat().st_blocks
-    file.erase(HEADER_BYTES, file.size())
-    file.sync()
-    assert file.stat().st_blocks < before / 10
-    assert file.size() == HEADER_BYTES + 100 * PAGE
     file.close()
 
 

@@ -61,17 +61,6 @@ def test_half_a_line_is_waited_for(size: int) -> None:
     assert not rest.pieces
 
 
-@pytest.mark.parametrize("size", range(len(FILE) + 1))
-def test_half_a_line_that_nobody_will_end_is_torn(size: int) -> None:
-    found = parse(FILE[:size], OFFSET, is_closed=True)
-    whole = [end for end in ENDS if end <= size]
-    assert found.records == RECORDS[: len(whole)]
-    assert found.stop == OFFSET + size
-    start = OFFSET + max(whole, default=0)
-    torn = [Piece(start, OFFSET + size, Fate.TORN)] if start < OFFSET + size else []
-    assert found.pieces == torn
-
-
 @pytest.mark.parametrize("size", range(1, len(line_of(RECORDS[2]))))
 def test_a_torn_line_does_not_hide_the_next_one(size: int) -> None:
     torn, following = line_of(RECORDS[2])[:size], line_of(b"following")
@@ -130,14 +119,6 @@ def test_what_is_no_base64_is_damage() -> None:
     found = parse(line, 0)
     assert found.pieces == [Piece(0, len(line), Fate.DAMAGED)]
     assert not found.records
-
-
-def test_a_line_that_was_set_aside_stays_so() -> None:
-    aside = files.ASIDE + line_of(b"refused")[1:]
-    found = parse(line_of(b"1") + aside + line_of(b"2"), 0)
-    assert found.records == [b"1", b"2"]
-    start = len(line_of(b"1"))
-    assert found.pieces == [Piece(start, start + len(aside) - 1, Fate.ASIDE)]
 
 
 def test_a_refused_line_behind_a_torn_one_is_a_piece_of_its_own() -> None:
@@ -231,15 +212,6 @@ def stretches(data: bytes, cuts: list[int]) -> Iterator[Lines]:
         assert stop <= found.stop <= max(stop, cut)
         stop = found.stop
     yield parse(data[stop:], stop, is_closed=True)
-
-
-@given(st.lists(parts(), max_size=4))
-def test_a_file_that_grows_byte_by_byte_gives_the_same(
-    sequence: list[tuple[str, bytes, bytes]],
-) -> None:
-    data, records = expected(sequence)
-    found = list(stretches(data, list(range(len(data)))))
-    assert [record for part in found for record in part.records] == records
 
 
 @given(st.binary(max_size=300))

@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.spool import files, reader, records
-from fjord.client.spool.files import ASIDE, HEADER_BYTES, LINE_BYTES_MAX, Fate, SpoolFile, line_of
+from fjord.client.spool import files, reader
+from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from fjord.client.spool.reader import UNKNOWN, FileReader, Load
-from fjord.commands import Append, Push, name_problem
 from tests.unit.client.spool.spool_samples import (
     IDENTITY,
     NOW,
     appended,
     lines_of,
     make_file,
-    pushed,
     rest_of,
 )
 
@@ -58,21 +56,6 @@ def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
     assert source.next_load(NOW) is None
 
 
-def test_a_load_is_commands_and_where_they_come_from(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES)
-    assert source.has_more()
-    load = source.next_load(NOW)
-    assert load is not None
-    assert load.records == RECORDS
-    assert (load.start, load.end) == (HEADER_BYTES, HEADER_BYTES + len(LINES))
-    (command,) = load.commands
-    assert isinstance(command, Append)
-    assert list(command.values) == [b"message %d" % n for n in range(6)]
-    assert source.next_load(NOW) is None
-    assert not source.has_more()
-    assert source.waiting_bytes() == len(LINES)  # until it is confirmed
-
-
 @pytest.mark.req("FJ-21")
 def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
@@ -101,29 +84,12 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
         source.file.close()
 
 
-def test_garbage_longer_than_any_line_is_set_aside(tmp_path: Path) -> None:
-    garbage = b"#" * (LINE_BYTES_MAX + 10)
-    source = make(tmp_path, garbage + lines_of(RECORDS[0]))
-    assert drained(source) == RECORDS[:1]
-    assert source.set_aside[Fate.DAMAGED] >= 1
-    assert set(source.set_aside) == {Fate.DAMAGED}
-
-
 def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
     unknown = b"\x09" + RECORDS[0][1:]
     source = make(tmp_path, lines_of(RECORDS[0], unknown, b"short", b"", RECORDS[1], unknown))
     assert drained(source) == RECORDS[:2]
     assert source.set_aside == {Fate.DAMAGED: 4}
     assert rest_of(source.file).count(ASIDE) == 4
-
-
-def test_a_table_that_is_no_name_is_left_to_the_daemon_to_refuse(tmp_path: Path) -> None:
-    strange = appended(b"x", table=b"\xff\xfe")
-    source = make(tmp_path, lines_of(RECORDS[0], strange))
-    (load,) = loads(source)
-    names = [command.table for command in load.commands if isinstance(command, Append)]
-    assert names[0] == "t"
-    assert name_problem(names[1]) is not None
 
 
 # -- what became of it ----------------------------------------------------------------------------
@@ -179,20 +145,6 @@ def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert source.set_aside == {Fate.ASIDE: 1}
 
 
-def test_all_is_done_only_when_all_was_handed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
-    source = make(tmp_path, LINES + b" " * 10)
-    load = source.next_load(NOW)
-    assert load is not None
-    source.confirm(load)
-    source.rest()
-    assert source.done == load.end
-    assert drained(source) == RECORDS[2:]
-    assert source.done == source.file.size()
-
-
 # -- after a crash --------------------------------------------------------------------------------
 
 
@@ -227,18 +179,6 @@ def test_a_power_cut_in_the_middle_of_an_erase_does_no_harm(
     source.file.close()
 
 
-def test_a_long_file_is_aligned_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in (1, 60, 90, 1000):
-        monkeypatch.setattr(files, "CHUNK_BYTES", size)
-        aside = ASIDE + line_of(RECORDS[0])[1:]
-        source = make(tmp_path, LINES + aside + 5 * LINES)
-        source.align(HEADER_BYTES + len(LINES + aside + 4 * LINES))
-        assert drained(source) == RECORDS
-        assert source.set_aside == {Fate.ASIDE: 1}
-        assert rest_of(source.file).strip() == aside.strip()
-        source.file.close()
-
-
 class SyncedFile(SpoolFile):
     """A file of which a power cut leaves what was synced."""
 
@@ -271,29 +211,3 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     after.align(source.known or 0)
     assert after.set_aside == {Fate.ASIDE: 3}
     assert drained(after) == []
-
-
-# -- parts of loads -------------------------------------------------------------------------------
-
-
-def test_halves_are_all_of_a_load(tmp_path: Path) -> None:
-    (load,) = loads(make(tmp_path, LINES))
-    for _ in range(2):
-        first, second = reader.halves(load, NOW)
-        assert [*first.records, *second.records] == list(load.records)
-        assert (first.start, first.end) == (load.start, second.start)
-        assert second.end == load.end
-        load = second
-
-
-def test_what_has_expired_by_another_clock_is_left_out(tmp_path: Path) -> None:
-    data = lines_of(pushed(b"a", expires=NOW + 1000), pushed(b"b"))
-    (load,) = loads(make(tmp_path, data))
-    (command,) = load.commands
-    assert isinstance(command, Push)
-    assert list(command.keys) == [b"a", b"b"]
-    later = reader.as_of(load, NOW + 1000)
-    (command,) = later.commands
-    assert isinstance(command, Push)
-    assert list(command.keys) == [b"b"]
-    assert (later.start, later.end) == (load.start, load.end)

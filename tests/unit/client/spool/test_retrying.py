@@ -106,19 +106,6 @@ def test_a_disk_that_fails_to_read_is_told_of(
     assert (only.is_readable, only.why) == (False, "it cannot be read: Input/output error")
 
 
-def test_any_number_of_records_is_changed_stretch_by_stretch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", 100)
-    keys = [b"key %d" % number for number in range(200)]
-    data = b"".join(aside(line_of(record(key))) + DAMAGED for key in keys)
-    path = tmp_path / files.aside_name(OLD.identity)
-    path.write_bytes(files.encode_header(OLD) + data)
-    (done,) = retry(str(tmp_path))
-    assert (done.records, done.left) == (200, 200)
-    assert keys_of(str(tmp_path)) == keys
-
-
 def test_a_file_that_somebody_has_is_left_to_them(directory: str) -> None:
     name = files.aside_name(OLD.identity)
     other = SpoolFile(directory, name)

@@ -155,27 +155,6 @@ def run_threads(works: list[Callable[[], None]]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("sync", ["none", "each", "group"])
-def test_threads_share_a_spool(tmp_path: Path, sync: str) -> None:
-    each = 500 if sync == "none" else 20
-    spool = open_spool(tmp_path, sync=sync)
-
-    def writing(thread: int) -> Callable[[], None]:
-        def write() -> None:
-            stream = spool.stream("s")
-            for number in range(each):
-                stream.append(b"%d:%d" % (thread, number))
-
-        return write
-
-    run_threads([writing(thread) for thread in range(6)])
-    found = values_in(tmp_path)
-    assert sorted(found) == sorted(b"%d:%d" % (t, n) for t in range(6) for n in range(each))
-    for thread in range(6):
-        mine = [value for value in found if value.startswith(b"%d:" % thread)]
-        assert mine == [b"%d:%d" % (thread, n) for n in range(each)]
-
-
 @pytest.mark.parametrize("sync", ["none", "group"])
 def test_a_fork_while_threads_write_can_write_too(tmp_path: Path, sync: str) -> None:
     spool = open_spool(tmp_path, sync=sync)

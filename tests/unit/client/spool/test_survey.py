@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from fjord.client.spool import files, survey
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from tests.unit.client.spool.spool_samples import (
@@ -83,27 +81,6 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
     assert survey.outside(str(tmp_path), "08.spool") is None
 
 
-@pytest.mark.parametrize("size", [1, 40, 100, 1000])
-def test_a_long_file_is_looked_at_in_stretches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", size)
-    found = report(tmp_path, 5 * LINES + b"#" + 5 * LINES + line_of(b"half")[:-1])
-    assert found.waiting == 30
-    assert found.fates == {Fate.DAMAGED: 1}
-    assert found.half == len(line_of(b"half")) - 1
-
-
-def test_what_is_longer_than_any_line_does_not_stop_a_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", 50)
-    monkeypatch.setattr(files, "LINE_BYTES_MAX", 100)
-    found = report(tmp_path, b"#" * 130 + LINES)
-    assert found.waiting == 3
-    assert set(found.fates) == {Fate.DAMAGED}
-
-
 def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     torn, damaged = line_of(RECORDS[0])[:30], b"#garbage#"
     data = REFUSED + ASIDE + torn[1:] + LINES + ASIDE + damaged + b"\n" + REFUSED + torn
@@ -111,19 +88,6 @@ def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     pieces = [piece for found in survey.walk(file) for piece in found.pieces]
     shown = [survey.record_of(file, piece) for piece in pieces]
     assert shown == [RECORDS[0], Fate.TORN, Fate.DAMAGED, RECORDS[0], Fate.TORN]
-    file.close()
-
-
-def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:30]
-    file = make_file(tmp_path, LINES + half)
-    start, end = HEADER_BYTES, HEADER_BYTES + len(LINES + half)
-    found = files.stretch(file, start, end, is_closed=False)
-    assert (found.records, found.pieces, found.stop) == (RECORDS, [], end - len(half))
-    found = files.stretch(file, start, end, is_closed=True)
-    assert ([piece.fate for piece in found.pieces], found.stop) == ([Fate.TORN], end)
-    found = files.stretch(file, start, start + len(line_of(RECORDS[0])), is_closed=False)
-    assert found.records == RECORDS[:1]
     file.close()
 
 

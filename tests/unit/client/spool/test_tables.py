@@ -12,7 +12,7 @@ from fjord import limits
 from fjord.client.spool.records import Gathering, stamp_of
 from fjord.client.spool.writer import SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps
-from fjord.commands import Append, Command, Delete, Push, Set
+from fjord.commands import Command, Delete, Push, Set
 from fjord.errors import Code, ProtocolError, RefusedError
 from fjord.jobs import Priority
 from fjord.testing import SimClock
@@ -105,22 +105,6 @@ def test_many_jobs_are_one_record(spool: Written) -> None:
     assert list(first.process_at_us) == [0, NOW + 2 * SECOND]
     assert list(second.priorities) == [7, 7]
     assert len(spool.records) == 2
-
-
-# -- streams --------------------------------------------------------------------------------------
-
-
-def test_many_messages_are_one_record(spool: Written) -> None:
-    spool.stream.append_many([b"1", b"2"], keys=["a", "b"])
-    spool.stream.append_many(b"%d" % n for n in range(3))
-    spool.stream.append_many([])
-    first, second = spool.commands()
-    assert isinstance(first, Append)
-    assert isinstance(second, Append)
-    assert (list(first.keys), list(first.values)) == ([b"a", b"b"], [b"1", b"2"])
-    assert list(second.values) == [b"0", b"1", b"2"]
-    assert list(first.timestamps_us or ()) == [NOW, NOW]
-    assert list(second.timestamps_us or ()) == 3 * [NOW + 1]
 
 
 # -- values ---------------------------------------------------------------------------------------

@@ -115,16 +115,6 @@ def heard(ear: socket.socket) -> Wakeup:
     return found
 
 
-def test_who_cannot_see_the_flag_sends_a_wakeup_each_time(
-    tmp_path: Path, ear: socket.socket
-) -> None:
-    (tmp_path / "asleep").mkdir()
-    bell = Bell(str(tmp_path), ear.getsockname())
-    assert is_wanted(bell)
-    bell.ring()
-    assert heard(ear).number == 1
-
-
 def test_whoever_is_forked_is_another_sender(tmp_path: Path, ear: socket.socket) -> None:
     (tmp_path / "asleep").mkdir()
     with fjord.spool(tmp_path, wake="{}:{}".format(*ear.getsockname())) as spool:
