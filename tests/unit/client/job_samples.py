@@ -29,7 +29,7 @@ from fjord.columns import Strings, repeat
 from fjord.jobs import State, decode_settings
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.shell_calls import Sample
+from tests.unit.client.shell_calls import Sample, on
 
 NOW: Final = datetime.fromtimestamp(NOW_US // 1_000_000, tz=UTC)
 SECOND_US: Final = 1_000_000
@@ -185,16 +185,16 @@ def keys_of(*keys: bytes) -> Strings:
 
 
 PUSHING: Final = [
-    Sample("push", lambda jobs: jobs.push("k", b"v"), [push_of(b"k")], [TOKEN]),
+    Sample("push", lambda t: t.push("k", b"v"), [push_of(b"k")], [TOKEN]),
     Sample(
         "push of a key alone",
-        lambda jobs: jobs.push(b"k"),
+        lambda t: t.push(b"k"),
         [push_of(b"k", types=b"\0", values=Strings.of([b""]))],
         [TOKEN],
     ),
     Sample(
         "push with options",
-        lambda jobs: jobs.push("k", b"v", priority=5, delay=1.5, domain="d", expires_at=NOW),
+        lambda t: t.push("k", b"v", priority=5, delay=1.5, domain="d", expires_at=NOW),
         [
             push_of(
                 b"k",
@@ -208,193 +208,129 @@ PUSHING: Final = [
     ),
     Sample(
         "push_many of dicts",
-        lambda jobs: jobs.push_many([{"key": "k", "value": b"v"}, {"key": b"l", "value": b"v"}]),
+        lambda t: t.push_many([{"key": "k", "value": b"v"}, {"key": b"l", "value": b"v"}]),
         [push_of(b"k", b"l")],
         [TOKEN],
     ),
     Sample(
         "push_many of columns",
-        lambda jobs: jobs.push_many(keys=["k", "l"], values=[b"v", b"v"], priority=7, delay=2),
+        lambda t: t.push_many(keys=["k", "l"], values=[b"v", b"v"], priority=7, delay=2),
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
-    Sample("push_many of no dicts", lambda jobs: jobs.push_many([]), [commands.Nop()], [TOKEN]),
-    Sample("push_many of no keys", lambda jobs: jobs.push_many(keys=[]), [commands.Nop()], [TOKEN]),
+    Sample("push_many of no dicts", lambda t: t.push_many([]), [commands.Nop()], [TOKEN]),
+    Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]
 
 TAKING: Final = [
     Sample(
-        "next",
-        lambda jobs: jobs.next(),
-        [commands.Next(table="t", count=1)],
-        [taken_of(b"k")],
-        ([("k", 70)], None),
+        "next", lambda t: t.next(), [on("Next", count=1)], [taken_of(b"k")], ([("k", 70)], None)
     ),
     Sample(
         "next with options",
-        lambda jobs: jobs.next(3, domain="d", lease=60, wait=MINUTE, done=True),
-        [
-            commands.Next(
-                table="t", count=3, domain=b"d", lease_us=MINUTE_US, wait_us=MINUTE_US, done=True
-            )
-        ],
+        lambda t: t.next(3, domain="d", lease=60, wait=MINUTE, done=True),
+        [on("Next", count=3, domain=b"d", lease_us=MINUTE_US, wait_us=MINUTE_US, done=True)],
         [taken_of(b"k", b"l", first_xid=0)],
         ([("k", 0), ("l", 0)], None),
     ),
     Sample(
         "next of nothing that is due",
-        lambda jobs: jobs.next(),
-        [commands.Next(table="t", count=1)],
+        lambda t: t.next(),
+        [on("Next", count=1)],
         [taken_of(next_at_us=NOW_US)],
         ([], NOW),
     ),
     Sample(
         "done_many of xids",
-        lambda jobs: jobs.done_many([70, 71, 72]),
-        [commands.Finish(table="t", xids=[70, 71, 72])],
+        lambda t: t.done_many([70, 71, 72]),
+        [on("Finish", xids=[70, 71, 72])],
         [acted(0, 2)],
         [70, 72],
     ),
-    Sample("done_many of nothing", lambda jobs: jobs.done_many([]), [commands.Nop()], [TOKEN], []),
+    Sample("done_many of nothing", lambda t: t.done_many([]), [commands.Nop()], [TOKEN], []),
     Sample(
         "touch_many",
-        lambda jobs: jobs.touch_many([70], lease=60),
-        [commands.Extend(table="t", xids=[70], lease_us=MINUTE_US)],
+        lambda t: t.touch_many([70], lease=60),
+        [on("Extend", xids=[70], lease_us=MINUTE_US)],
         [ACTED],
         [],
     ),
     Sample(
         "touch_many for as long as before",
-        lambda jobs: jobs.touch_many([70]),
-        [commands.Extend(table="t", xids=[70])],
+        lambda t: t.touch_many([70]),
+        [on("Extend", xids=[70])],
         [acted(0)],
         [70],
     ),
-    Sample(
-        "fail_many",
-        lambda jobs: jobs.fail_many([70, 71]),
-        [commands.Fail(table="t", xids=[70, 71])],
-        [ACTED],
-        [],
-    ),
+    Sample("fail_many", lambda t: t.fail_many([70, 71]), [on("Fail", xids=[70, 71])], [ACTED], []),
     Sample(
         "fail_many with options",
-        lambda jobs: jobs.fail_many([70], delay=60, reason="é", count=False, bury=True),
-        [
-            commands.Fail(
-                table="t",
-                xids=[70],
-                delay_us=MINUTE_US,
-                reason=b"\xc3\xa9",
-                counts=False,
-                buries=True,
-            )
-        ],
+        lambda t: t.fail_many([70], delay=60, reason="é", count=False, bury=True),
+        [on("Fail", xids=[70], delay_us=MINUTE_US, reason=b"\xc3\xa9", counts=False, buries=True)],
         [ACTED],
         [],
     ),
 ]
 
 BY_KEY: Final = [
-    Sample(
-        "get",
-        lambda jobs: jobs.get("k"),
-        [commands.Find(table="t", keys=keys_of(b"k"))],
-        [page_of(b"k")],
-        info_of("k"),
-    ),
-    Sample(
-        "get of nothing",
-        lambda jobs: jobs.get("k"),
-        [commands.Find(table="t", keys=keys_of(b"k"))],
-        [page_of()],
-    ),
-    Sample(
-        "cancel",
-        lambda jobs: jobs.cancel("k"),
-        [commands.Cancel(table="t", keys=keys_of(b"k"))],
-        [ACTED],
-        True,
-    ),
-    Sample(
-        "cancel of nothing",
-        lambda jobs: jobs.cancel(b"k"),
-        [commands.Cancel(table="t", keys=keys_of(b"k"))],
-        [acted(0)],
-        False,
-    ),
+    Sample("get", lambda t: t.get("k"), [on("Find", b"k")], [page_of(b"k")], info_of("k")),
+    Sample("get of nothing", lambda t: t.get("k"), [on("Find", b"k")], [page_of()]),
+    Sample("cancel", lambda t: t.cancel("k"), [on("Cancel", b"k")], [ACTED], True),
+    Sample("cancel of nothing", lambda t: t.cancel(b"k"), [on("Cancel", b"k")], [acted(0)], False),
     Sample(
         "cancel_many",
-        lambda jobs: jobs.cancel_many(["k", b"l", "m"]),
-        [commands.Cancel(table="t", keys=keys_of(b"k", b"l", b"m"))],
+        lambda t: t.cancel_many(["k", b"l", "m"]),
+        [on("Cancel", b"k", b"l", b"m")],
         [acted(1)],
         ["k", "m"],
     ),
-    Sample(
-        "cancel_many of nothing", lambda jobs: jobs.cancel_many([]), [commands.Nop()], [TOKEN], []
-    ),
+    Sample("cancel_many of nothing", lambda t: t.cancel_many([]), [commands.Nop()], [TOKEN], []),
     Sample(
         "reschedule to a priority",
-        lambda jobs: jobs.reschedule("k", priority=5),
-        [commands.Reschedule(table="t", keys=keys_of(b"k"), priority=5)],
+        lambda t: t.reschedule("k", priority=5),
+        [on("Reschedule", b"k", priority=5)],
         [ACTED],
         True,
     ),
     Sample(
         "reschedule by a delay",
-        lambda jobs: jobs.reschedule("k", delay=60),
-        [
-            commands.Reschedule(
-                table="t", keys=keys_of(b"k"), process_at_us=MINUTE_US, relative=True
-            )
-        ],
+        lambda t: t.reschedule("k", delay=60),
+        [on("Reschedule", b"k", process_at_us=MINUTE_US, relative=True)],
         [ACTED],
         True,
     ),
     Sample(
         "reschedule to a date",
-        lambda jobs: jobs.reschedule("k", priority=0, process_at=NOW),
-        [commands.Reschedule(table="t", keys=keys_of(b"k"), priority=0, process_at_us=NOW_US)],
+        lambda t: t.reschedule("k", priority=0, process_at=NOW),
+        [on("Reschedule", b"k", priority=0, process_at_us=NOW_US)],
         [acted(0)],
         False,
     ),
-    Sample(
-        "kick",
-        lambda jobs: jobs.kick("k"),
-        [commands.Reschedule(table="t", keys=keys_of(b"k"), process_at_us=0)],
-        [ACTED],
-        True,
-    ),
-    Sample(
-        "bury",
-        lambda jobs: jobs.bury("k", "why"),
-        [commands.Bury(table="t", keys=keys_of(b"k"), reason=b"why")],
-        [ACTED],
-        True,
-    ),
+    Sample("kick", lambda t: t.kick("k"), [on("Reschedule", b"k", process_at_us=0)], [ACTED], True),
+    Sample("bury", lambda t: t.bury("k", "why"), [on("Bury", b"k", reason=b"why")], [ACTED], True),
 ]
 
-COUNT, COUNT_ALL = commands.CountJobs(table="t"), commands.CountJobs(table="t", generations=True)
+COUNT, COUNT_ALL = on("CountJobs"), on("CountJobs", generations=True)
 LOOKING: Final = [
     Sample(
         "count",
-        lambda jobs: jobs.count(),
-        [commands.CountJobs(table="t")],
+        lambda t: t.count(),
+        [on("CountJobs")],
         [numbers_of()],
         Counts(waiting=5, taken=2, dead=1),
     ),
-    Sample("generations", lambda jobs: jobs.generations(), [COUNT_ALL], [numbers_of()], []),
+    Sample("generations", lambda t: t.generations(), [COUNT_ALL], [numbers_of()], []),
     Sample(
         "next_at",
-        lambda jobs: jobs.next_at("d"),
-        [commands.CountJobs(table="t", domain=b"d")],
+        lambda t: t.next_at("d"),
+        [on("CountJobs", domain=b"d")],
         [numbers_of(next_at_us=NOW_US)],
         NOW,
     ),
-    Sample("next_at of nothing", lambda jobs: jobs.next_at(), [COUNT], [numbers_of()]),
+    Sample("next_at of nothing", lambda t: t.next_at(), [COUNT], [numbers_of()]),
     Sample(
         "peek over pages",
-        lambda jobs: jobs.peek(3, domain="d"),
+        lambda t: t.peek(3, domain="d"),
         [
             peek_of(State.WAITING, count=3, domain=b"d"),
             peek_of(State.WAITING, count=2, domain=b"d", start=b"2"),
@@ -404,43 +340,43 @@ LOOKING: Final = [
     ),
     Sample(
         "taken",
-        lambda jobs: jobs.taken(),
+        lambda t: t.taken(),
         [peek_of(State.TAKEN, count=10)],
         [page_of(b"k", state=State.TAKEN)],
         [info_of("k", State.TAKEN)],
     ),
     Sample(
         "dead over pages",
-        lambda jobs: jobs.dead(),
+        lambda t: t.dead(),
         [peek_of(State.DEAD), peek_of(State.DEAD, start=b"2")],
         [page_of(b"k", state=State.DEAD, next_start=b"2"), page_of(b"l", state=State.DEAD)],
         [dead_of("k"), dead_of("l")],
     ),
     Sample(
         "dead with a filter",
-        lambda jobs: jobs.dead(key="l", limit=1),
+        lambda t: t.dead(key="l", limit=1),
         [peek_of(State.DEAD)],
         [page_of(b"k", b"l", b"l", state=State.DEAD, next_start=b"2")],
         [dead_of("l", row=11)],
     ),
     Sample(
         "redrive",
-        lambda jobs: jobs.redrive(delay=60),
-        [peek_of(State.DEAD), commands.Revive(table="t", rows=[10, 11], delay_us=MINUTE_US)],
+        lambda t: t.redrive(delay=60),
+        [peek_of(State.DEAD), on("Revive", rows=[10, 11], delay_us=MINUTE_US)],
         [page_of(b"k", b"l", state=State.DEAD), acted(1)],
         Redriven(matched=2, revived=1, dropped=0, rows=array("Q", [10, 11])),
     ),
     Sample(
         "redrive of rows",
-        lambda jobs: jobs.redrive(rows=[7, 9, 7]),
-        [commands.Revive(table="t", rows=[7, 9])],
+        lambda t: t.redrive(rows=[7, 9, 7]),
+        [on("Revive", rows=[7, 9])],
         [acted(dropped=[0])],
         Redriven(matched=2, revived=1, dropped=1, rows=array("Q", [7, 9])),
     ),
     Sample(
         "discard",
-        lambda jobs: jobs.discard(key_prefix="l"),
-        [peek_of(State.DEAD), commands.Discard(table="t", rows=[11])],
+        lambda t: t.discard(key_prefix="l"),
+        [peek_of(State.DEAD), on("Discard", rows=[11])],
         [page_of(b"k", b"l", state=State.DEAD), ACTED],
         Discarded(matched=1, discarded=1, rows=array("Q", [11])),
     ),

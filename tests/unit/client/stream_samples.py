@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import ENTRY, FIVE, MISSING, Sample, page, range_of
+from tests.unit.client.shell_calls import ENTRY, FIVE, MISSING, Sample, on, page, range_of
 
 NOW: Final = datetime.fromtimestamp(NOW_US // 1_000_000, tz=UTC)
 CREATED: Final = commands.CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
@@ -218,38 +218,20 @@ STREAM_SAMPLES: Final = [
         [messages(b"a", after=7, until=20, ended=False)],
         ([message(6, b"a")], 7, False),
     ),
-    Sample(
-        "get",
-        lambda t: t.get("k"),
-        [commands.Get(table="t", keys=Strings.of([b"k"]))],
-        [entries((3, FIVE))],
-        5,
-    ),
-    Sample(
-        "get of nothing",
-        lambda t: t.get("k", 7),
-        [commands.Get(table="t", keys=Strings.of([b"k"]))],
-        [entries(MISSING)],
-        7,
-    ),
+    Sample("get", lambda t: t.get("k"), [on("Get", b"k")], [entries((3, FIVE))], 5),
+    Sample("get of nothing", lambda t: t.get("k", 7), [on("Get", b"k")], [entries(MISSING)], 7),
     Sample(
         "get_many",
         lambda t: t.get_many(["k", "l"]),
-        [commands.Get(table="t", keys=Strings.of([b"k", b"l"]))],
+        [on("Get", b"k", b"l")],
         [entries((3, FIVE), MISSING)],
         {"k": 5},
     ),
-    Sample(
-        "entry",
-        lambda t: t.entry("k"),
-        [commands.Get(table="t", keys=Strings.of([b"k"]))],
-        [entries((3, FIVE))],
-        ENTRY,
-    ),
+    Sample("entry", lambda t: t.entry("k"), [on("Get", b"k")], [entries((3, FIVE))], ENTRY),
     Sample(
         "exists",
         lambda t: t.exists("k"),
-        [commands.Get(table="t", keys=Strings.of([b"k"]), with_data=False)],
+        [on("Get", b"k", with_data=False)],
         [entries((3, b""))],
         True,
     ),
@@ -279,20 +261,20 @@ STREAM_SAMPLES: Final = [
     Sample(
         "subscribers",
         lambda t: t.subscribers(),
-        [commands.ListSubscribers(table="t"), commands.ListSubscribers(table="t", start="b")],
+        [on("ListSubscribers"), on("ListSubscribers", start="b")],
         [subscribers((b"a", 5, 2, False), next_name="b"), subscribers((b"b", 7, 0, True))],
         LISTED,
     ),
     Sample(
         "blocks",
         lambda t: t.blocks(),
-        [BLOCKS, commands.ListBlocks(table="t", after=9, count=limits.BLOCKS_LISTED_MAX)],
+        [BLOCKS, on("ListBlocks", after=9, count=limits.BLOCKS_LISTED_MAX)],
         [block_list(b"t-7/a", next_after=9), block_list(b"t-7/b")],
         [block_info("t-7/a"), block_info("t-7/b")],
     ),
 ]
 
-WHERE: Final = commands.ListSubscribers(table="t", start="s", count=1)
+WHERE: Final = on("ListSubscribers", start="s", count=1)
 DONE: Final = commands.Done(master=b"m" * 16, seq=9)
 SUBSCRIBER_SAMPLES: Final = [
     Sample(
@@ -342,19 +324,19 @@ SUBSCRIBER_SAMPLES: Final = [
     Sample(
         "seek to the end",
         lambda s: s.seek("end"),
-        [commands.Seek(table="t", name="s", start=Start.END)],
+        [on("Seek", name="s", start=Start.END)],
         [position(50, 3)],
     ),
     Sample(
         "seek to a seq",
         lambda s: s.seek(7),
-        [commands.Seek(table="t", name="s", start=Start.SEQ, at=7)],
+        [on("Seek", name="s", start=Start.SEQ, at=7)],
         [position(6, 3)],
     ),
     Sample(
         "seek to a moment",
         lambda s: s.seek(NOW),
-        [commands.Seek(table="t", name="s", start=Start.TIME, at=NOW_US)],
+        [on("Seek", name="s", start=Start.TIME, at=NOW_US)],
         [position(6, 3)],
     ),
     Sample("rewind", lambda s: s.rewind(), [WHERE], [subscribers((b"s", 3, 4, False))]),
@@ -365,21 +347,9 @@ SUBSCRIBER_SAMPLES: Final = [
         [subscribers((b"s", 3, 4, False), next_name="t")],
         3,
     ),
-    Sample(
-        "lag",
-        lambda s: s.lag,
-        [commands.Lag(table="t", name="s")],
-        [numbers(seqs=9, messages=4)],
-        4,
-    ),
-    Sample(
-        "sleep", lambda s: s.sleep(), [commands.Rest(table="t", name="s", asleep=True)], [POSITION]
-    ),
-    Sample(
-        "wake", lambda s: s.wake(), [commands.Rest(table="t", name="s", asleep=False)], [POSITION]
-    ),
-    Sample(
-        "close", lambda s: s.close(), [commands.Rest(table="t", name="s", asleep=True)], [POSITION]
-    ),
-    Sample("delete", lambda s: s.delete(), [commands.Unsubscribe(table="t", name="s")], [DONE]),
+    Sample("lag", lambda s: s.lag, [on("Lag", name="s")], [numbers(seqs=9, messages=4)], 4),
+    Sample("sleep", lambda s: s.sleep(), [on("Rest", name="s", asleep=True)], [POSITION]),
+    Sample("wake", lambda s: s.wake(), [on("Rest", name="s", asleep=False)], [POSITION]),
+    Sample("close", lambda s: s.close(), [on("Rest", name="s", asleep=True)], [POSITION]),
+    Sample("delete", lambda s: s.delete(), [on("Unsubscribe", name="s")], [DONE]),
 ]
