@@ -37,12 +37,9 @@ def test_records_are_small_and_built_by_keyword(record: type) -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        (Code.NOT_FOUND, NotFoundError),
-        (Code.EXISTS, ExistsError),
-        (Code.LOCKED, LockedError),
-        (Code.STALE_XID, StaleError),
-        (Code.DISK_FULL, DiskFullError),
-        (Code.QUOTA, RefusedError),
+        *((Code.NOT_FOUND, NotFoundError), (Code.EXISTS, ExistsError)),
+        *((Code.LOCKED, LockedError), (Code.STALE_XID, StaleError)),
+        *((Code.DISK_FULL, DiskFullError), (Code.QUOTA, RefusedError)),
     ],
 )
 def test_a_refusal_turns_into_its_error(code: Code, error: type[RefusedError]) -> None:

@@ -15,10 +15,8 @@ from fjord.errors import FjordError
         ("fjord://localhost:1", ("localhost", 1)),
         ("fjord://localhost:65535/", ("localhost", 65535)),
         ("fjord://db.example.com", ("db.example.com", DEFAULT_PORT)),
-        ("fjord://[::1]:9999", ("::1", 9999)),
-        ("fjord://[::1]", ("::1", DEFAULT_PORT)),
-        ("localhost:9999", ("localhost", 9999)),
-        ("localhost", ("localhost", DEFAULT_PORT)),
+        *(("fjord://[::1]:9999", ("::1", 9999)), ("fjord://[::1]", ("::1", DEFAULT_PORT))),
+        *(("localhost:9999", ("localhost", 9999)), ("localhost", ("localhost", DEFAULT_PORT))),
         ("FJORD://localhost:9", ("localhost", 9)),
     ],
 )
@@ -35,16 +33,9 @@ def test_a_port_that_is_not_named_is_none() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "fjord://",
-        "fjord://:17994",
-        "http://localhost:17994",
-        "redis://localhost",
-        "fjord://localhost:17994/table",
-        "fjord://localhost:port",
-        "fjord://localhost:65536",
-        "fjord://localhost:-1",
-        "fjord://[::1",
+        *("", "fjord://", "fjord://:17994", "http://localhost:17994", "redis://localhost"),
+        *("fjord://localhost:17994/table", "fjord://localhost:port", "fjord://localhost:65536"),
+        *("fjord://localhost:-1", "fjord://[::1"),
     ],
 )
 def test_what_is_no_address_is_refused_with_a_sentence(url: str) -> None:

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 import fjord.aio
-from fjord import limits
+from fjord import errors, limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.commands import Changed, Command, Done, Get, Listen, Nop
-from fjord.errors import (
-    ClosedError,
-    FjordError,
-    LocalProtocolError,
-    RemoteProtocolError,
-    UnavailableError,
-)
 from tests.unit.client.scripted import (
     BUSY,
     CUT,
@@ -96,7 +89,7 @@ def test_what_was_in_flight_is_sent_again_in_order() -> None:
 def test_a_server_that_is_busy_and_then_silent_ends_the_call_in_time() -> None:
     async def main() -> None:
         async with connected(server, timeout=1) as connection:
-            with pytest.raises(UnavailableError, match="within 1 s"):
+            with pytest.raises(errors.UnavailableError, match="within 1 s"):
                 await asyncio.wait_for(connection.execute(SET), 20)
 
     answers = iter([BUSY] * 3)
@@ -112,7 +105,7 @@ def test_a_server_that_is_busy_and_then_silent_ends_the_call_in_time() -> None:
 def test_a_change_where_a_reply_is_due_is_the_peers_mistake() -> None:
     async def main() -> None:
         async with connected(server) as connection:
-            with pytest.raises(RemoteProtocolError, match="a change where a reply is due"):
+            with pytest.raises(errors.RemoteProtocolError, match="a change where a reply is due"):
                 await connection.execute(Listen(table="t", keys=KEYS))
             assert await connection.execute(SET) == TOKEN
 
@@ -124,7 +117,7 @@ def test_what_cannot_be_sent_does_not_cost_the_connection() -> None:
     async def main() -> None:
         async with connected(server) as connection:
             for _ in range(limits.IN_FLIGHT_MAX + 1):  # nor a place
-                with pytest.raises(LocalProtocolError):
+                with pytest.raises(errors.LocalProtocolError):
                     await connection.execute(Get(table="n" * 70_000, keys=KEYS))
             assert await connection.execute(SET) == TOKEN
 
@@ -160,7 +153,7 @@ def test_a_cancelled_call_keeps_its_place_until_its_reply() -> None:
 def test_a_call_that_is_cancelled_between_two_connections_gives_its_place_back() -> None:
     async def main() -> None:
         async with connected(server) as connection:
-            with pytest.raises(UnavailableError):
+            with pytest.raises(errors.UnavailableError):
                 await connection.execute(LOCK)
             task = asyncio.create_task(connection.execute(GET))
             await asyncio.sleep(0)  # it begins, and has to wait for a new connection
@@ -184,9 +177,9 @@ def test_closing_ends_calls_that_are_under_way(answer: Answer) -> None:
             task = asyncio.create_task(connection.execute(GET))
             await asyncio.to_thread(asked.wait, 20)
             connection.close()
-            with pytest.raises(ClosedError):
+            with pytest.raises(errors.ClosedError):
                 await task
-            with pytest.raises(ClosedError):
+            with pytest.raises(errors.ClosedError):
                 await connection.execute(GET)
 
     def script(number: int, command: Command) -> Answer:
@@ -199,9 +192,9 @@ def test_closing_ends_calls_that_are_under_way(answer: Answer) -> None:
 
 def test_nobody_there_is_said_at_once() -> None:
     async def main() -> None:
-        with pytest.raises(UnavailableError, match="fjord serve"):
+        with pytest.raises(errors.UnavailableError, match="fjord serve"):
             await fjord.aio.connect(server.url)
-        with pytest.raises(FjordError, match="more than 0"):
+        with pytest.raises(errors.FjordError, match="more than 0"):
             await fjord.aio.connect(server.url, timeout=0)
 
     with Scripted() as server:

@@ -125,12 +125,8 @@ def test_each_option_is_one_for_all_or_one_each() -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        {"values": [b"v"]},
-        {"priority": [1, 2, 3]},
-        {"delay": [1]},
-        {"process_at": [NOW]},
-        {"expires_at": [NOW] * 3},
-        {"domain": ["d"]},
+        *({"values": [b"v"]}, {"priority": [1, 2, 3]}, {"delay": [1]}, {"process_at": [NOW]}),
+        *({"expires_at": [NOW] * 3}, {"domain": ["d"]}),
         {"process_at": [NOW, None], "delay": [None]},
     ],
     ids=str,

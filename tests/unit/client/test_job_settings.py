@@ -33,13 +33,8 @@ def test_settings_arrive_as_they_were_given() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"merge": "no"},
-        {"fairness": "round"},
-        {"lease": 0},
-        {"lease": -1},
-        {"timeouts_max": 255},
-        {"timeouts_max": 1.5},
-        {"debounce": float("inf")},
+        *({"merge": "no"}, {"fairness": "round"}, {"lease": 0}, {"lease": -1}),
+        *({"timeouts_max": 255}, {"timeouts_max": 1.5}, {"debounce": float("inf")}),
     ],
     ids=str,
 )

@@ -74,12 +74,7 @@ def test_moves_have_their_own_seqs_and_moments() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        [b"a", b"b"],
-        ["a", "ü"],
-        [None, None],
-        [1, -5],
-        [True, 0.5, None, b"x", "y"],
-        ["one"],
+        *([b"a", b"b"], ["a", "ü"], [None, None], [1, -5], [True, 0.5, None, b"x", "y"], ["one"]),
         [bytes([number]) * 3 for number in range(200)],
         [b"%d" % number for number in range(200)],
         [f"{number:03}" for number in range(131)],

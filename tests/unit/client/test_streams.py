@@ -12,34 +12,21 @@ from fjord.client.blocking.streams import Stream
 from fjord.client.declared_tables import StreamSettings
 from fjord.commands import Refusal, Reply, Stats, Welcome
 from fjord.errors import Code, RemoteProtocolError
+from tests.unit.client import stream_samples as samples
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE, Recorder, Sample, page, range_of
-from tests.unit.client.stream_samples import (
-    CREATED,
-    LAST,
-    POSITION,
-    STREAM_SAMPLES,
-    TWO,
-    acted,
-    entry_calls,
-    erase_of,
-    messages,
-    read_of,
-    shown,
-    stream_calls,
-)
 
 
 def over(recorder: Recorder, settings: StreamSettings | None = None) -> Stream:
-    return Stream(runner(recorder.answer), stream_calls(), entry_calls(), settings)
+    return Stream(runner(recorder.answer), samples.stream_calls(), samples.entry_calls(), settings)
 
 
 def read_all(result: Any) -> Any:
-    return list(result) if isinstance(result, Iterator) else shown(result)
+    return list(result) if isinstance(result, Iterator) else samples.shown(result)
 
 
-@pytest.mark.parametrize("sample", STREAM_SAMPLES, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("sample", samples.STREAM_SAMPLES, ids=lambda sample: sample.name)
 def test_a_call_sends_its_command_and_reads_the_answer(sample: Sample) -> None:
     recorder = Recorder(sample.replies)
     result = read_all(sample.call(over(recorder)))
@@ -49,7 +36,7 @@ def test_a_call_sends_its_command_and_reads_the_answer(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", [one for one in STREAM_SAMPLES if one.sent], ids=lambda sample: sample.name
+    "sample", [one for one in samples.STREAM_SAMPLES if one.sent], ids=lambda sample: sample.name
 )
 def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
     wrong = Welcome(client=b"c" * 16, master=b"m" * 16, version="1")
@@ -62,9 +49,9 @@ def test_a_reply_of_another_kind_is_the_peers_mistake(sample: Sample) -> None:
 USES: list[tuple[Callable[[Stream], object], Reply]] = [
     (lambda stream: stream.append(b"v"), TOKEN),
     (lambda stream: stream.append_many([b"v"]), TOKEN),
-    (lambda stream: stream.read(), TWO),
-    (lambda stream: stream.subscriber("s"), POSITION),
-    (lambda stream: stream.reader(start="end"), LAST),
+    (lambda stream: stream.read(), samples.TWO),
+    (lambda stream: stream.subscriber("s"), samples.POSITION),
+    (lambda stream: stream.reader(start="end"), samples.LAST),
     (lambda stream: stream.get("k"), entries((3, FIVE))),
 ]
 
@@ -78,8 +65,8 @@ def test_settings_are_declared_before_the_first_use(
     assert recorder.sent == []
     use(stream)
     use(stream)
-    assert recorder.sent[0] == CREATED
-    assert recorder.sent[1] == recorder.sent[2] != CREATED
+    assert recorder.sent[0] == samples.CREATED
+    assert recorder.sent[1] == recorder.sent[2] != samples.CREATED
 
 
 # -- many -----------------------------------------------------------------------------------------
@@ -97,7 +84,12 @@ def test_the_first_commits_stay_if_a_later_one_is_refused() -> None:
 
 def test_a_reader_keeps_its_place() -> None:
     recorder = Recorder(
-        [LAST, messages(b"a", after=9), messages(b"b", first=10), messages(after=10)]
+        [
+            samples.LAST,
+            samples.messages(b"a", after=9),
+            samples.messages(b"b", first=10),
+            samples.messages(after=10),
+        ]
     )
     reader = over(recorder).reader(start="end")
     assert repr(reader) == "<Reader of 't' after seq 5>"
@@ -106,17 +98,21 @@ def test_a_reader_keeps_its_place() -> None:
     asked = {"count": 10, "wait_us": 1_000_000, "subscriber": ""}
     assert recorder.sent == [
         Stats(),
-        read_of(5, **asked),
-        read_of(9, **asked),
-        read_of(10, **asked),
+        samples.read_of(5, **asked),
+        samples.read_of(9, **asked),
+        samples.read_of(10, **asked),
     ]
 
 
 def test_a_stream_is_iterated_and_emptied_like_a_dict() -> None:
-    recorder = Recorder([page(b"k", b"l"), acted(), acted(0)])
+    recorder = Recorder([page(b"k", b"l"), samples.acted(), samples.acted(0)])
     stream = over(recorder)
     assert list(stream) == ["k", "l"]
     del stream["k"]
     with pytest.raises(KeyError, match="k"):
         del stream["k"]
-    assert recorder.sent == [range_of(with_data=False), erase_of(b"k"), erase_of(b"k")]
+    assert recorder.sent == [
+        range_of(with_data=False),
+        samples.erase_of(b"k"),
+        samples.erase_of(b"k"),
+    ]

@@ -134,12 +134,9 @@ def test_nothing_is_kept_by_command_function_or_opcode_outside_of_their_rows(wha
 @pytest.mark.parametrize(
     "planted",
     [
-        "sizes = {Push: 1, Append: 2}",
-        "waits = {commands.Next, commands.Read}",
-        "waits = frozenset({Next, Read})",
-        "waits = frozenset((Next, Read))",
-        "sizes = dict([(Push, 1), (Append, 2)])",
-        "sizes = dict.fromkeys([Push, Append], 0)",
+        *("sizes = {Push: 1, Append: 2}", "waits = {commands.Next, commands.Read}"),
+        *("waits = frozenset({Next, Read})", "waits = frozenset((Next, Read))"),
+        *("sizes = dict([(Push, 1), (Append, 2)])", "sizes = dict.fromkeys([Push, Append], 0)"),
         "waits = type(command) in (Next, Read)",
         "match command:\n    case Push():\n        pass\n    case Append():\n        pass",
         "match command:\n    case Push() | Append():\n        pass",

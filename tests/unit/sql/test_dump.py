@@ -62,14 +62,10 @@ def test_without_any_columns_the_table_must_be_named() -> None:
 @pytest.mark.parametrize(
     "begin",
     [
-        b"insert into journal",
-        b"INSERT IGNORE INTO `journal`",
-        b"INSERT LOW_PRIORITY INTO journal",
-        b"REPLACE INTO `journal`",
-        b"INSERT INTO `snaplist`.`journal`",
-        b"INSERT INTO snaplist.journal",
-        b'INSERT INTO "journal"',
-        b"INSERT /* now */ INTO journal",
+        *(b"insert into journal", b"INSERT IGNORE INTO `journal`"),
+        *(b"INSERT LOW_PRIORITY INTO journal", b"REPLACE INTO `journal`"),
+        *(b"INSERT INTO `snaplist`.`journal`", b"INSERT INTO snaplist.journal"),
+        *(b'INSERT INTO "journal"', b"INSERT /* now */ INTO journal"),
     ],
 )
 def test_any_insert_is_one(begin: bytes) -> None:
@@ -81,26 +77,11 @@ def test_any_insert_is_one(begin: bytes) -> None:
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
-        (b"NULL", None),
-        (b"null", None),
-        (b"7", 7),
-        (b"-7", -7),
-        (b"- 7", -7),
-        (b"+7", 7),
-        (b"'it''s'", b"it's"),
-        (rb"'a\\b\n'", b"a\\b\n"),
-        (b'"a"', b"a"),
-        (b"0x6162", b"ab"),
-        (b"X'6162'", b"ab"),
-        (b"_binary 'ab'", b"ab"),
-        (b"_utf8mb4'ab'", b"ab"),
-        (b"_binary 0x6162", b"ab"),
-        (b"N'ab'", b"ab"),
-        (b"TRUE", 1),
-        (b"false", 0),
-        (b" /* c */ 7 /* d */ ", 7),
-        (b"-- c\n7\n", 7),
-        (b"''", b""),
+        *((b"NULL", None), (b"null", None), (b"7", 7), (b"-7", -7), (b"- 7", -7), (b"+7", 7)),
+        *((b"'it''s'", b"it's"), (rb"'a\\b\n'", b"a\\b\n"), (b'"a"', b"a"), (b"0x6162", b"ab")),
+        *((b"X'6162'", b"ab"), (b"_binary 'ab'", b"ab"), (b"_utf8mb4'ab'", b"ab")),
+        *((b"_binary 0x6162", b"ab"), (b"N'ab'", b"ab"), (b"TRUE", 1), (b"false", 0)),
+        *((b" /* c */ 7 /* d */ ", 7), (b"-- c\n7\n", 7), (b"''", b"")),
     ],
 )
 def test_values_are_read(value: bytes, cell: shape.Cell) -> None:

@@ -66,15 +66,9 @@ def test_a_password_is_not_shown() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "secret",
-        "oracle://u:secret@h/db",
-        "mysql://u:secret@h",
-        "mysql://u:secret@/db",
-        "mysql://u:secret@h:port/db",
-        "mysql://u:secret@h/db?ssl=1",
-        "mysql://u:secret@h/db?secret",
-        "mysql://[secret/db",
+        *("", "secret", "oracle://u:secret@h/db", "mysql://u:secret@h", "mysql://u:secret@/db"),
+        *("mysql://u:secret@h:port/db", "mysql://u:secret@h/db?ssl=1"),
+        *("mysql://u:secret@h/db?secret", "mysql://[secret/db"),
     ],
 )
 def test_what_is_no_address_is_refused_and_not_shown(url: str) -> None:

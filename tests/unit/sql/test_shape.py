@@ -121,11 +121,7 @@ WITH_VALUES: Final = Rules(now_us=NOW_US, read_value=lines.value)
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
-        (None, None),
-        (b"null", None),
-        (b'"text"', "text"),
-        ("5", 5),
-        (b"true", True),
+        *((None, None), (b"null", None), (b'"text"', "text"), ("5", 5), (b"true", True)),
         (b'{"base64": "/w=="}', b"\xff"),
     ],
 )
@@ -138,12 +134,9 @@ def test_a_value_is_read_from_json(cell: Cell, value: Value) -> None:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        (b"{", "value is no JSON"),
-        (b"\xff", "value is no JSON"),
-        (b"[" * 100_000, "value is no JSON"),
-        (b"[]", "value is null, a string"),
-        (b"1" * (2**23 + 1), "value has more than"),
-        (5, "value is no text"),
+        *((b"{", "value is no JSON"), (b"\xff", "value is no JSON")),
+        *((b"[" * 100_000, "value is no JSON"), (b"[]", "value is null, a string")),
+        *((b"1" * (2**23 + 1), "value has more than"), (5, "value is no text")),
         (Odd("too long"), "value is no text"),
     ],
 )

@@ -198,12 +198,8 @@ def test_bytes_are_shown_as_text_that_is_safe_to_print(data: bytes, text: str) -
 @pytest.mark.parametrize(
     ("type_", "data", "text"),
     [
-        (3, b"\xff", "-1"),
-        (3, b"\5" + bytes(7), "5"),
-        (3, b"abc", "abc"),
-        (4, bytes(6) + b"\xf8\x3f", "1.5"),
-        (4, b"short", "short"),
-        (2, b"text", "text"),
+        *((3, b"\xff", "-1"), (3, b"\5" + bytes(7), "5"), (3, b"abc", "abc")),
+        *((4, bytes(6) + b"\xf8\x3f", "1.5"), (4, b"short", "short"), (2, b"text", "text")),
     ],
 )
 def test_numbers_are_shown_as_numbers(type_: int, data: bytes, text: str) -> None:

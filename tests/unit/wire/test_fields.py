@@ -11,19 +11,7 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Flag, Refusal
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import Function
-from fjord.wire.fields import (
-    MAGIC_REQUEST,
-    REQUEST,
-    VALUE_BITS,
-    VERSION,
-    Fields,
-    ReceiveBuffer,
-    decode_error,
-    encode_error,
-    encode_keys,
-    encode_value,
-)
+from fjord.wire import Function, fields
 
 # -- headers and flags ----------------------------------------------------------------------------
 
@@ -72,29 +60,31 @@ def test_the_flags_have_the_seeds_bits() -> None:
         15: Flag.BODY,
     }
     assert {bit: 1 << bit for bit in expected} == expected
-    assert VALUE_BITS == 0b110
+    assert fields.VALUE_BITS == 0b110
 
 
 @pytest.mark.req("FJ-36")
 def test_a_request_header_has_18_big_endian_bytes() -> None:
-    assert (MAGIC_REQUEST, VERSION) == (b"FJ", 1)
-    header = REQUEST.pack(MAGIC_REQUEST, VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert (fields.MAGIC_REQUEST, fields.VERSION) == (b"FJ", 1)
+    header = fields.REQUEST.pack(
+        fields.MAGIC_REQUEST, fields.VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E
+    )
     assert header == bytes.fromhex("464a 0001 0002 0304 0506 0708090a0b0c0d0e")
 
 
 # -- fields ---------------------------------------------------------------------------------------
 
 
-def fields_of(data: bytes, flags: int = 0) -> Fields:
-    buffer = ReceiveBuffer()
+def fields_of(data: bytes, flags: int = 0) -> fields.Fields:
+    buffer = fields.ReceiveBuffer()
     buffer.feed(data)
-    return Fields(buffer, 0, flags)
+    return fields.Fields(buffer, 0, flags)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65535])
 def test_keys_are_as_wide_as_they_must_be(size: int) -> None:
     key = b"k" * size
-    flags, data = encode_keys(Flag.DATA, key)
+    flags, data = fields.encode_keys(Flag.DATA, key)
     assert flags == Flag.DATA | (Flag.KEY_16 if size > 255 else 0)
     assert fields_of(data, flags).key() == key
 
@@ -104,7 +94,7 @@ def test_keys_are_as_wide_as_they_must_be(size: int) -> None:
 )
 def test_values_are_as_wide_as_they_must_be(size: int, bits: int) -> None:
     value = b"v" * size
-    flags, data = encode_value(2, value)
+    flags, data = fields.encode_value(2, value)
     assert flags == bits
     assert fields_of(data, flags).value("SET") == (b"\2", value)
 
@@ -112,8 +102,8 @@ def test_values_are_as_wide_as_they_must_be(size: int, bits: int) -> None:
 @pytest.mark.parametrize(
     ("flags", "size", "code"),
     [
-        (VALUE_BITS, struct.pack(">I", limits.VALUE_BYTES_MAX + 2), Code.VALUE_TOO_LARGE),
-        (VALUE_BITS, bytes(4), Code.BAD_VALUE_SIZE),
+        (fields.VALUE_BITS, struct.pack(">I", limits.VALUE_BYTES_MAX + 2), Code.VALUE_TOO_LARGE),
+        (fields.VALUE_BITS, bytes(4), Code.BAD_VALUE_SIZE),
         (Flag.VALUE_8, b"\0", Code.BAD_VALUE_SIZE),
         (0, b"", Code.BAD_VALUE_SIZE),
     ],
@@ -133,17 +123,17 @@ def test_a_size_that_cannot_be_is_refused_without_its_value(
 def test_every_code_comes_back(code: Code) -> None:
     for text in ("", "why: because", "\u00e9"):
         refusal = Refusal(code=code, text=text)
-        assert decode_error(encode_error(refusal)) == refusal
+        assert fields.decode_error(fields.encode_error(refusal)) == refusal
 
 
 @pytest.mark.parametrize("text", [b"SOMETHING_NEW: text", b"no code at all", b"\xff\xfe", b""])
 def test_an_unknown_code_is_a_failure_with_its_text(text: bytes) -> None:
     expected = Refusal(code=Code.FAILED, text=text.decode(errors="replace"))
-    assert decode_error(text) == expected
+    assert fields.decode_error(text) == expected
 
 
 def test_a_text_that_is_no_unicode_is_sent_all_the_same() -> None:
-    assert encode_error(Refusal(code=Code.BUSY, text="\ud800")) == b"BUSY: ?"
+    assert fields.encode_error(Refusal(code=Code.BUSY, text="\ud800")) == b"BUSY: ?"
 
 
 # -- the buffer -----------------------------------------------------------------------------------
@@ -155,7 +145,7 @@ def test_a_large_body_is_passed_on_without_a_copy_and_stays(pieces: int, more: b
     body = bytes(range(256)) * 1024
     data = b"head" + body + more
     step = -(-len(data) // pieces)
-    buffer = ReceiveBuffer()
+    buffer = fields.ReceiveBuffer()
     for at in range(0, len(data), step):
         buffer.feed(data[at : at + step])
     found = buffer.body(4, len(body))
@@ -170,7 +160,7 @@ def test_a_large_body_is_passed_on_without_a_copy_and_stays(pieces: int, more: b
 
 
 def test_consumed_bytes_are_given_back_to_memory() -> None:
-    buffer = ReceiveBuffer()
+    buffer = fields.ReceiveBuffer()
     for _ in range(100):
         buffer.feed(b"x" * 1000)
         buffer.consume(1000)
@@ -178,7 +168,7 @@ def test_consumed_bytes_are_given_back_to_memory() -> None:
 
 
 def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:
-    buffer = ReceiveBuffer()
+    buffer = fields.ReceiveBuffer()
     buffer.feed(b"..abc")
     buffer.consume(2)
     assert not buffer.has(10)
@@ -192,7 +182,7 @@ def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:
 
 @given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 9))))
 def test_a_buffer_is_a_queue_of_bytes(steps: list[tuple[bytes, int]]) -> None:
-    buffer, model = ReceiveBuffer(), b""
+    buffer, model = fields.ReceiveBuffer(), b""
     for data, size in steps:
         buffer.feed(data)
         model += data

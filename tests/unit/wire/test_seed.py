@@ -9,39 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fjord import wire
 from fjord.commands import Changed, Command, Entries, Flag, Nop, Range, Reply, Use
 from fjord.errors import Code
-from fjord.wire import (
-    Function,
-    RawChange,
-    ReplyDecoder,
-    Request,
-    RequestDecoder,
-    encode_change,
-    encode_reply,
-    seed,
-)
-from tests.unit.wire import seed_client
+from tests.unit.wire import seed_client, streams
 from tests.unit.wire.job_samples import LATER, NOTHING, seed_taken
 from tests.unit.wire.seed_client import SeedDecoder, SeedReply, entries_without_dates
 from tests.unit.wire.seed_samples import CHANGES, DEFAULT, PAGES, SAMPLES, SEEDS, VECTOR, XID
-from tests.unit.wire.streams import (
-    CURSORS,
-    NOW_US,
-    answered,
-    check_arrivals,
-    check_request,
-    entries,
-    get_many,
-    new_decoder,
-    page,
-    plain,
-    reply_bytes,
-    sent,
-    set_one,
-)
 
-UNTIL = struct.pack(">Q", NOW_US + 9)
+UNTIL = struct.pack(">Q", streams.NOW_US + 9)
 # -- requests -------------------------------------------------------------------------------------
 
 each_sample = pytest.mark.parametrize(
@@ -51,8 +27,10 @@ each_sample = pytest.mark.parametrize(
 
 @pytest.mark.req("FJ-36")
 def test_the_published_vector_decodes_and_encodes_byte_for_byte() -> None:
-    command = set_one(b"k", 2, b"v", timestamp_us=1_700_000_000_000_000)
-    check_request(VECTOR, Request(Function.SET, 0x1234, 0x0222, command, len(VECTOR)))
+    command = streams.set_one(b"k", 2, b"v", timestamp_us=1_700_000_000_000_000)
+    streams.check_request(
+        VECTOR, wire.Request(wire.Function.SET, 0x1234, 0x0222, command, len(VECTOR))
+    )
     assert seed_client.encode_request(command, 0x1234) == VECTOR
 
 
@@ -62,39 +40,39 @@ def test_each_sample_decodes_however_it_arrives(
     data: bytes, command: Command, canonical: bool
 ) -> None:
     number, identifier, flags = struct.unpack_from(">HHH", data, 4)
-    expected = Request(Function(number), identifier, flags, command, len(data))
+    expected = wire.Request(wire.Function(number), identifier, flags, command, len(data))
     if len(data) < 1000:
-        check_request(data, expected)
+        streams.check_request(data, expected)
     else:
-        decoder = RequestDecoder()
+        decoder = wire.RequestDecoder()
         decoder.feed(data)
-        assert plain(decoder.next()) == plain(expected)
+        assert streams.plain(decoder.next()) == streams.plain(expected)
 
 
 @each_sample
 def test_each_command_encodes_to_its_sample(data: bytes, command: Command, canonical: bool) -> None:
-    encoded = seed_client.encode_request(command, 7, NOW_US)
+    encoded = seed_client.encode_request(command, 7, streams.NOW_US)
     assert (encoded == data) is canonical
 
 
 @pytest.mark.req("FJ-44")
 def test_set_and_get_may_ask_to_be_told_of_changes() -> None:
-    for command in (set_one(b"k", 2, b"v"), get_many(DEFAULT, [b"k"])):
+    for command in (streams.set_one(b"k", 2, b"v"), streams.get_many(DEFAULT, [b"k"])):
         data = seed_client.encode_request(command, 7, listens=True)
         flags = struct.unpack_from(">H", data, 8)[0]
         assert flags & Flag.LISTEN
-        function = Function(data[5])
-        check_request(data, Request(function, 7, flags, command, len(data)))
-        assert Request(function, 7, flags, command, len(data)).listens
-        assert not Request(function, 7, 0, command, len(data)).listens
+        function = wire.Function(data[5])
+        streams.check_request(data, wire.Request(function, 7, flags, command, len(data)))
+        assert wire.Request(function, 7, flags, command, len(data)).listens
+        assert not wire.Request(function, 7, 0, command, len(data)).listens
 
 
 @each_sample
 def test_each_sample_speaks_to_the_table_that_was_chosen(
     data: bytes, command: Command, canonical: bool
 ) -> None:
-    decoder = new_decoder()
-    decoder.feed(sent(Use(table="mine"), 8) + data)
+    decoder = streams.new_decoder()
+    decoder.feed(streams.sent(Use(table="mine"), 8) + data)
     decoder.next()
     request = decoder.next()
     assert request is not None
@@ -105,7 +83,7 @@ def test_each_sample_speaks_to_the_table_that_was_chosen(
 
 def test_a_cursor_is_refused_where_none_are_given_out() -> None:
     data = SAMPLES["get-cursor"][0]
-    decoder = RequestDecoder()
+    decoder = wire.RequestDecoder()
     decoder.feed(data)
     request = decoder.next()
     assert request is not None
@@ -120,41 +98,43 @@ def test_messages_are_found_in_any_pieces(data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(small), max_size=5))
     stream = b"".join(sample[0] for sample in chosen)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
-    decoder = new_decoder()
-    found: list[Request] = []
+    decoder = streams.new_decoder()
+    found: list[wire.Request] = []
     for start, end in itertools.pairwise([0, *cuts, len(stream)]):
         decoder.feed(stream[start:end])
         while (request := decoder.next()) is not None:
             found.append(request)
-    assert [plain(request.command) for request in found] == [plain(one[1]) for one in chosen]
+    assert [streams.plain(request.command) for request in found] == [
+        streams.plain(one[1]) for one in chosen
+    ]
 
 
 # -- one job --------------------------------------------------------------------------------------
 
 
-def next_reply(answer: Reply, function: Function = Function.NEXT) -> bytes:
-    return answered(answer, function)
+def next_reply(answer: Reply, function: wire.Function = wire.Function.NEXT) -> bytes:
+    return streams.answered(answer, function)
 
 
 @pytest.mark.req("FJ-28")
 def test_a_job_is_a_pair_and_the_end_of_its_lease() -> None:
-    answer = seed_taken(b"k", 2, b"v", first_xid=7, until_us=NOW_US + 9)
+    answer = seed_taken(b"k", 2, b"v", first_xid=7, until_us=streams.NOW_US + 9)
     rest = UNTIL + b"\0\1" + b"\0" + b"\x09" + XID + b"k" + b"\2\2v"
-    assert next_reply(answer) == reply_bytes(rest, flags=0x200A)
+    assert next_reply(answer) == streams.reply_bytes(rest, flags=0x200A)
 
 
 @pytest.mark.req("FJ-28")
 def test_nothing_to_work_on_is_a_reply_with_nothing_in_it() -> None:
-    assert next_reply(NOTHING) == reply_bytes(b"\0")
+    assert next_reply(NOTHING) == streams.reply_bytes(b"\0")
 
 
 @pytest.mark.req("FJ-28")
 def test_the_next_process_date_is_a_timeout_without_a_job() -> None:
-    date = struct.pack(">Q", NOW_US + 5)
-    assert next_reply(LATER) == reply_bytes(date + b"\0", flags=Flag.TIMEOUT)
+    date = struct.pack(">Q", streams.NOW_US + 5)
+    assert next_reply(LATER) == streams.reply_bytes(date + b"\0", flags=Flag.TIMEOUT)
 
 
-def decode(data: bytes) -> SeedReply | RawChange | None:
+def decode(data: bytes) -> SeedReply | wire.RawChange | None:
     decoder = SeedDecoder()
     decoder.feed(data)
     return decoder.next()
@@ -170,61 +150,63 @@ def decode_reply(data: bytes) -> SeedReply:
 
 
 def reply(
-    answer: Reply, *, flags: int = Flag.DATA, function: int = Function.GET, cursor: bytes = b""
+    answer: Reply, *, flags: int = Flag.DATA, function: int = wire.Function.GET, cursor: bytes = b""
 ) -> bytes:
-    return seed.encode_reply(function, 7, flags, answer, now_us=NOW_US, cursor=cursor)
+    return wire.seed.encode_reply(function, 7, flags, answer, now_us=streams.NOW_US, cursor=cursor)
 
 
 @pytest.mark.req("FJ-39")
 @pytest.mark.parametrize(("function", "flags", "answer", "expected"), SEEDS)
 def test_each_answer_reaches_the_client_under_its_identifier(
-    function: Function, flags: int, answer: Reply, expected: Reply
+    function: wire.Function, flags: int, answer: Reply, expected: Reply
 ) -> None:
     for identifier in (0, 1, 0x1234, 0xFFFF):
-        found = decode_reply(answered(answer, function, identifier=identifier, flags=flags))
+        found = decode_reply(streams.answered(answer, function, identifier=identifier, flags=flags))
         assert found.identifier == identifier
-        assert plain(found.read(function)) == plain(expected)
+        assert streams.plain(found.read(function)) == streams.plain(expected)
 
 
 @pytest.mark.req("FJ-45")
 def test_an_answer_that_goes_on_carries_the_cursor_of_its_query() -> None:
     asked = Range(table="t", stop=b"z", count=2)
-    request = Request(Function.GET, 7, Flag.QUERY_RANGE, asked, 30)
-    answer = page([b"a"], entries((2, b"v", 0, 0)), b"next")
-    (data,) = encode_reply(request, answer, now_us=NOW_US, cursors=CURSORS)
-    expected = page([b"a"], entries_without_dates(b"\2", answer.entries.values))
-    expected.next_key = CURSORS.encode(asked, b"next")
-    assert plain(decode_reply(bytes(data)).read(Function.GET)) == plain(expected)
+    request = wire.Request(wire.Function.GET, 7, Flag.QUERY_RANGE, asked, 30)
+    answer = streams.page([b"a"], streams.entries((2, b"v", 0, 0)), b"next")
+    (data,) = wire.encode_reply(request, answer, now_us=streams.NOW_US, cursors=streams.CURSORS)
+    expected = streams.page([b"a"], entries_without_dates(b"\2", answer.entries.values))
+    expected.next_key = streams.CURSORS.encode(asked, b"next")
+    assert streams.plain(decode_reply(bytes(data)).read(wire.Function.GET)) == streams.plain(
+        expected
+    )
 
 
 @pytest.mark.req("FJ-45")
 def test_a_probe_tells_the_type_and_no_data() -> None:
-    answer = entries((2, b"v" * 1000, 5, 0))
-    assert reply(answer, flags=0) == reply_bytes(b"\0\1\2", flags=0x0002, timestamp_us=5)
+    answer = streams.entries((2, b"v" * 1000, 5, 0))
+    assert reply(answer, flags=0) == streams.reply_bytes(b"\0\1\2", flags=0x0002, timestamp_us=5)
 
 
 @pytest.mark.req("FJ-35")
-@pytest.mark.parametrize("function", [Function.ADD, Function.NOT, Function.TRUNCATE])
-def test_a_changed_value_is_returned_without_being_asked_for(function: Function) -> None:
-    answer = entries((3, bytes(8), 5, 0))
-    expected = reply_bytes(b"\0\x09\3" + bytes(8), flags=0x0002, timestamp_us=5)
+@pytest.mark.parametrize("function", [wire.Function.ADD, wire.Function.NOT, wire.Function.TRUNCATE])
+def test_a_changed_value_is_returned_without_being_asked_for(function: wire.Function) -> None:
+    answer = streams.entries((3, bytes(8), 5, 0))
+    expected = streams.reply_bytes(b"\0\x09\3" + bytes(8), flags=0x0002, timestamp_us=5)
     assert reply(answer, flags=Flag.VALUE_8, function=function) == expected
 
 
 @pytest.mark.req("FJ-35", "FJ-46")
 @pytest.mark.parametrize(("state", "flags"), [(0, 2), (1, 0x22), (2, 0x42), (3, 0x62)])
 def test_a_value_says_that_it_is_locked_or_worked_on(state: int, flags: int) -> None:
-    answer = entries((2, b"v", 5, 0), state=state)
-    assert reply(answer) == reply_bytes(b"\0\2\2v", flags=flags, timestamp_us=5)
+    answer = streams.entries((2, b"v", 5, 0), state=state)
+    assert reply(answer) == streams.reply_bytes(b"\0\2\2v", flags=flags, timestamp_us=5)
 
 
 @pytest.mark.parametrize(
     ("size", "flags", "field"), [(254, 2, ">B"), (255, 4, ">H"), (65534, 4, ">H"), (65535, 6, ">I")]
 )
 def test_the_size_field_is_as_wide_as_it_must_be(size: int, flags: int, field: str) -> None:
-    answer = entries((1, b"v" * size, 5, 0))
+    answer = streams.entries((1, b"v" * size, 5, 0))
     value = struct.pack(field, size + 1) + b"\1" + b"v" * size
-    assert reply(answer) == reply_bytes(b"\0" + value, flags=flags, timestamp_us=5)
+    assert reply(answer) == streams.reply_bytes(b"\0" + value, flags=flags, timestamp_us=5)
 
 
 @pytest.mark.req("FJ-45")
@@ -237,8 +219,8 @@ def test_the_size_field_is_as_wide_as_it_must_be(size: int, flags: int, field: s
     ],
 )
 def test_a_missing_key_is_an_error(flags: int, text: bytes) -> None:
-    answer = entries((Entries.MISSING, b"", 0, 0))
-    assert reply(answer, flags=flags) == reply_bytes(bytes([len(text)]) + text)
+    answer = streams.entries((Entries.MISSING, b"", 0, 0))
+    assert reply(answer, flags=flags) == streams.reply_bytes(bytes([len(text)]) + text)
 
 
 @pytest.mark.req("FJ-40", "FJ-45")
@@ -253,9 +235,9 @@ def test_a_page_is_pairs_and_perhaps_a_cursor(data: bytes, answer: Reply, cursor
 @pytest.mark.req("FJ-44")
 @pytest.mark.parametrize(("data", "changed"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_is_a_request_of_the_server(data: bytes, changed: Changed) -> None:
-    assert encode_change(7, changed) == data
+    assert wire.encode_change(7, changed) == data
     found = decode(data)
-    assert isinstance(found, RawChange)
+    assert isinstance(found, wire.RawChange)
     assert found.identifier == 7
     assert found.of("t") == changed
-    check_arrivals(ReplyDecoder, data, found, following=reply_bytes(b"\0"))
+    streams.check_arrivals(wire.ReplyDecoder, data, found, following=streams.reply_bytes(b"\0"))

@@ -108,12 +108,9 @@ def test_each_is_news_once_in_whatever_order_they_come(seen: list[tuple[int, int
 @pytest.mark.parametrize(
     ("given", "host", "port"),
     [
-        (17995, EVERYBODY, 17995),
-        ("17995", EVERYBODY, 17995),
-        ("127.0.0.1:1", "127.0.0.1", 1),
-        ("127.255.255.255:65535", EVERYBODY, 65535),
-        ("127.0.0.7:5", "127.0.0.7", 5),
-        ("localhost:5", "127.0.0.1", 5),
+        *((17995, EVERYBODY, 17995), ("17995", EVERYBODY, 17995)),
+        *(("127.0.0.1:1", "127.0.0.1", 1), ("127.255.255.255:65535", EVERYBODY, 65535)),
+        *(("127.0.0.7:5", "127.0.0.7", 5), ("localhost:5", "127.0.0.1", 5)),
         ("[::1]:5", "::1", 5),
     ],
 )

@@ -15,25 +15,18 @@ from fjord.client.spool.bell import socket_address
 from fjord.client.spool.files import HEADER_BYTES, Header, SpoolFile, line_of, parse
 from fjord.client.spool.writer import Appender
 from fjord.errors import DirectoryError, DirectoryInUseError
-from tests.unit.client.spool.spool_samples import (
-    IDENTITY,
-    NOW,
-    check_ended,
-    in_child,
-    make_file,
-    rest_of,
-)
+from tests.unit.client.spool import spool_samples as samples
 
 PERIOD = 3600 * 1_000_000
-NAME = files.name_of(files.slot_of(NOW, PERIOD))
-HEADER = Header(IDENTITY, NOW, bytes(8))
+NAME = files.name_of(files.slot_of(samples.NOW, PERIOD))
+HEADER = Header(samples.IDENTITY, samples.NOW, bytes(8))
 
 
-def opened(directory: Path, now_us: int = NOW) -> Appender:
+def opened(directory: Path, now_us: int = samples.NOW) -> Appender:
     return Appender(str(directory), now_us, PERIOD)
 
 
-def written(directory: Path, *records: bytes, now_us: int = NOW) -> Appender:
+def written(directory: Path, *records: bytes, now_us: int = samples.NOW) -> Appender:
     appender = opened(directory, now_us)
     for record in records:
         line = line_of(record)
@@ -109,7 +102,7 @@ def test_there_is_one_forwarder(tmp_path: Path) -> None:
         with pytest.raises(DirectoryInUseError, match=r"forwards from .*; one at a time"):
             files.lock_for_forwarder(str(tmp_path))
 
-    check_ended([in_child(second)])
+    samples.check_ended([samples.in_child(second)])
     lock.release()
     files.lock_for_forwarder(str(tmp_path)).release()
 
@@ -144,10 +137,10 @@ def test_of_many_that_come_first_one_makes_the_file(tmp_path: Path) -> None:
         os.read(start, 1)  # until all are there
         written(tmp_path, b"%d" % os.getpid())
 
-    children = [in_child(write) for _ in range(8)]
+    children = [samples.in_child(write) for _ in range(8)]
     os.close(start)
     os.close(go)
-    check_ended(children)
+    samples.check_ended(children)
     assert os.listdir(tmp_path) == [NAME]  # nothing is left of the others
     assert sorted(records_in(tmp_path / NAME)) == sorted(b"%d" % child for child in children)
 
@@ -160,10 +153,10 @@ def test_no_record_lands_in_a_file_that_is_removed(tmp_path: Path, days: int) ->
 
     def write() -> None:
         for number in range(each):
-            now_us = NOW + number % days * 24 * PERIOD
+            now_us = samples.NOW + number % days * 24 * PERIOD
             written(tmp_path, b"%d:%d" % (os.getpid(), number), now_us=now_us).close()
 
-    children = [in_child(write) for _ in range(3)]
+    children = [samples.in_child(write) for _ in range(3)]
     running, found, removed = set(children), [], 0
     while running:
         for child in list(running):
@@ -195,7 +188,7 @@ def take(directory: Path, name: str) -> list[bytes]:
     try:
         if not file.try_lock() or not file.is_named():
             return []
-        found = parse(rest_of(file), 0, is_closed=True)
+        found = parse(samples.rest_of(file), 0, is_closed=True)
         assert not found.pieces
         file.remove()
         return found.records
@@ -218,12 +211,12 @@ def test_a_file_that_is_open_is_not_removed(tmp_path: Path) -> None:
         os.close(end)
         os.read(done, 1)
 
-    child = in_child(hold)
+    child = samples.in_child(hold)
     appender.close()
     assert not file.try_lock()
     os.close(end)
     os.close(done)
-    check_ended([child])
+    samples.check_ended([child])
     assert file.try_lock()
     file.close()
 
@@ -234,18 +227,18 @@ def test_a_file_from_the_last_time_round_is_put_away(tmp_path: Path) -> None:
     written(tmp_path, b"yesterday").close()
     (header,) = [SpoolFile(str(tmp_path), NAME).header]
     assert header is not None
-    written(tmp_path, b"today", now_us=NOW + 24 * PERIOD).close()
+    written(tmp_path, b"today", now_us=samples.NOW + 24 * PERIOD).close()
     assert records_in(tmp_path / NAME) == [b"today"]
     assert records_in(tmp_path / files.old_name(header.identity)) == [b"yesterday"]
 
 
 def test_a_file_from_before_the_last_start_of_the_machine_is_put_away(tmp_path: Path) -> None:
     # A power cut may have shortened it, and the daemon knows what was there.
-    header = Header(IDENTITY, NOW, bytes(8))
+    header = Header(samples.IDENTITY, samples.NOW, bytes(8))
     (tmp_path / NAME).write_bytes(files.encode_header(header) + line_of(b"before"))
     written(tmp_path, b"after").close()
     assert records_in(tmp_path / NAME) == [b"after"]
-    assert records_in(tmp_path / files.old_name(IDENTITY)) == [b"before"]
+    assert records_in(tmp_path / files.old_name(samples.IDENTITY)) == [b"before"]
 
 
 def test_a_file_whose_header_is_damaged_is_written_to_its_end(tmp_path: Path) -> None:
@@ -264,7 +257,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     else:
         target = tmp_path / "target"
         if kind == "symlink":
-            target.write_bytes(files.encode_header(files.new_header(NOW)))
+            target.write_bytes(files.encode_header(files.new_header(samples.NOW)))
         path.symlink_to(target)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match=r"regular|symbolic|directory|device"):
@@ -305,7 +298,7 @@ def test_an_erase_changes_nothing_around_it(
     tmp_path_factory: pytest.TempPathFactory, one: int, other: int, can_punch: bool
 ) -> None:
     start, end = sorted((HEADER_BYTES + one, HEADER_BYTES + other))
-    file = make_file(tmp_path_factory.mktemp("spool"), b"x" * 5 * PAGE)
+    file = samples.make_file(tmp_path_factory.mktemp("spool"), b"x" * 5 * PAGE)
     if not can_punch:
         file._punch = lambda offset, size: False  # type: ignore[method-assign]
     before = file.read(0, file.size())
@@ -319,13 +312,13 @@ def test_an_erase_changes_nothing_around_it(
 
 
 def test_a_file_knows_whether_its_name_is_still_its_own(tmp_path: Path) -> None:
-    file = make_file(tmp_path, b"")
+    file = samples.make_file(tmp_path, b"")
     assert file.is_named()
     assert not file.is_moved()
     os.rename(file.path, tmp_path / "elsewhere")
     assert not file.is_named()
     assert file.is_moved()
-    make_file(tmp_path, b"").close()  # another one in its place
+    samples.make_file(tmp_path, b"").close()  # another one in its place
     assert not file.is_named()
     (tmp_path / "elsewhere").unlink()
     assert not file.is_moved()  # it is gone

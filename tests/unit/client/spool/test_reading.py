@@ -12,26 +12,19 @@ from hypothesis import strategies as st
 from fjord.client.spool import files, reader
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from fjord.client.spool.reader import UNKNOWN, FileReader, Load
-from tests.unit.client.spool.spool_samples import (
-    IDENTITY,
-    NOW,
-    appended,
-    lines_of,
-    make_file,
-    rest_of,
-)
+from tests.unit.client.spool import spool_samples as samples
 
-RECORDS = [appended(b"message %d" % n, b"key") for n in range(6)]
-LINES = lines_of(*RECORDS)
-ENDS = [HEADER_BYTES + len(lines_of(*RECORDS[: n + 1])) for n in range(len(RECORDS))]
+RECORDS = [samples.appended(b"message %d" % n, b"key") for n in range(6)]
+LINES = samples.lines_of(*RECORDS)
+ENDS = [HEADER_BYTES + len(samples.lines_of(*RECORDS[: n + 1])) for n in range(len(RECORDS))]
 
 
 def make(directory: Path, data: bytes) -> FileReader:
-    return FileReader(make_file(directory, data))
+    return FileReader(samples.make_file(directory, data))
 
 
 def loads(source: FileReader, *, is_closed: bool = False) -> Iterator[Load]:
-    while (load := source.next_load(NOW, is_closed=is_closed)) is not None:
+    while (load := source.next_load(samples.NOW, is_closed=is_closed)) is not None:
         yield load
 
 
@@ -50,10 +43,10 @@ def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
 
 def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
-    assert source.writer == f"spool:{IDENTITY.hex()}"
-    assert source.header.created_us == NOW
+    assert source.writer == f"spool:{samples.IDENTITY.hex()}"
+    assert source.header.created_us == samples.NOW
     assert source.known is None
-    assert source.next_load(NOW) is None
+    assert source.next_load(samples.NOW) is None
 
 
 @pytest.mark.req("FJ-21")
@@ -86,10 +79,12 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
 
 def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
     unknown = b"\x09" + RECORDS[0][1:]
-    source = make(tmp_path, lines_of(RECORDS[0], unknown, b"short", b"", RECORDS[1], unknown))
+    source = make(
+        tmp_path, samples.lines_of(RECORDS[0], unknown, b"short", b"", RECORDS[1], unknown)
+    )
     assert drained(source) == RECORDS[:2]
     assert source.set_aside == {Fate.DAMAGED: 4}
-    assert rest_of(source.file).count(ASIDE) == 4
+    assert samples.rest_of(source.file).count(ASIDE) == 4
 
 
 # -- what became of it ----------------------------------------------------------------------------
@@ -99,7 +94,7 @@ def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
 def test_what_is_confirmed_is_erased(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     assert drained(source) == RECORDS
-    assert not rest_of(source.file).strip(b" \n\0")
+    assert not samples.rest_of(source.file).strip(b" \n\0")
     assert source.file.size() == HEADER_BYTES + len(LINES)
     assert source.known == source.done == HEADER_BYTES + len(LINES)
     assert source.waiting_bytes() == 0
@@ -108,9 +103,9 @@ def test_what_is_confirmed_is_erased(tmp_path: Path) -> None:
 @pytest.mark.req("FJ-25")
 def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
-    load = source.next_load(NOW)
+    load = source.next_load(samples.NOW)
     assert load is not None
-    first, second = reader.halves(load, NOW)
+    first, second = reader.halves(load, samples.NOW)
     source.confirm(first)
     source.file.close()
     again = FileReader(SpoolFile(str(tmp_path), source.file.name))
@@ -125,7 +120,7 @@ def test_what_is_set_aside_is_kept_when_all_around_it_is_erased(tmp_path: Path) 
     source = make(tmp_path, data)
     assert drained(source) == 4 * RECORDS
     kept = [ASIDE + torn[1:], ASIDE + damaged[1:], refused[:-1]]
-    assert rest_of(source.file).replace(b"\0", b" ").split() == kept
+    assert samples.rest_of(source.file).replace(b"\0", b" ").split() == kept
     assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1, Fate.ASIDE: 1}
 
 
@@ -133,15 +128,15 @@ def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     source.align(UNKNOWN)
     (load,) = loads(source)
-    first, second = reader.halves(load, NOW)
+    first, second = reader.halves(load, samples.NOW)
     source.confirm(first)
-    bad, _ = reader.halves(second, NOW)
+    bad, _ = reader.halves(second, samples.NOW)
     assert len(bad.records) == 1
     source.refuse(bad)
     source.rewind()
     assert source.sent == first.end  # the daemon knows nothing of what it refused
     assert drained(source) == RECORDS[4:]
-    assert rest_of(source.file).strip() == ASIDE + line_of(RECORDS[3])[1:-1]
+    assert samples.rest_of(source.file).strip() == ASIDE + line_of(RECORDS[3])[1:-1]
     assert source.set_aside == {Fate.ASIDE: 1}
 
 
@@ -155,7 +150,7 @@ def test_what_the_daemon_has_is_not_sent_again(tmp_path: Path, count: int) -> No
     source.align(known)
     assert source.known == source.sent == known
     assert drained(source) == RECORDS[count:]
-    assert not rest_of(source.file).strip(b" \n\0")
+    assert not samples.rest_of(source.file).strip(b" \n\0")
     assert not source.set_aside
 
 
@@ -171,11 +166,11 @@ def test_a_power_cut_in_the_middle_of_an_erase_does_no_harm(
         for at in range(start, min(start + 64, len(before))):
             if not len(LINES) <= at < len(LINES + aside):
                 found[at] = data.draw(st.sampled_from(b" \n\0")) if at == start else 0x20
-    source = make(tmp_path_factory.mktemp("spool"), bytes(found) + lines_of(RECORDS[5]))
+    source = make(tmp_path_factory.mktemp("spool"), bytes(found) + samples.lines_of(RECORDS[5]))
     source.align(HEADER_BYTES + len(before))
     assert drained(source) == [RECORDS[5]]
     assert source.set_aside == {Fate.ASIDE: 1}
-    assert rest_of(source.file).replace(b"\0", b" ").strip() == aside.strip()
+    assert samples.rest_of(source.file).replace(b"\0", b" ").strip() == aside.strip()
     source.file.close()
 
 
@@ -193,15 +188,15 @@ class SyncedFile(SpoolFile):
 
 def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     # Else it would pass for sent, since the daemon has what is behind it.
-    strange, half = lines_of(b"\x09" * 40), LINES[:30]
-    make_file(tmp_path, half + lines_of(*RECORDS[:2]) + strange + LINES).close()
+    strange, half = samples.lines_of(b"\x09" * 40), LINES[:30]
+    samples.make_file(tmp_path, half + samples.lines_of(*RECORDS[:2]) + strange + LINES).close()
     file = SyncedFile(str(tmp_path), "07.spool")
     source = FileReader(file)
     source.align(UNKNOWN)
-    load = source.next_load(NOW)
+    load = source.next_load(samples.NOW)
     assert load is not None
     assert file.kept[HEADER_BYTES:].startswith(ASIDE + half[1:])
-    bad, good = reader.halves(load, NOW)
+    bad, good = reader.halves(load, samples.NOW)
     source.refuse(bad)
     assert file.kept[bad.start : bad.start + 1] == ASIDE
     source.confirm(good)
