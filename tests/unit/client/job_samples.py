@@ -14,15 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from fjord import commands, limits
 from fjord.client.jobs.calls import JobCalls
-from fjord.client.jobs.records import (
-    Counts,
-    DeadJob,
-    Discarded,
-    JobBatch,
-    JobInfo,
-    Redriven,
-    TakenJob,
-)
+from fjord.client.jobs.records import DeadJob, Discarded, JobBatch, JobInfo, Redriven, TakenJob
 from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
@@ -187,12 +179,6 @@ def keys_of(*keys: bytes) -> Strings:
 PUSHING: Final = [
     Sample("push", lambda t: t.push("k", b"v"), [push_of(b"k")], [TOKEN]),
     Sample(
-        "push of a key alone",
-        lambda t: t.push(b"k"),
-        [push_of(b"k", types=b"\0", values=Strings.of([b""]))],
-        [TOKEN],
-    ),
-    Sample(
         "push with options",
         lambda t: t.push("k", b"v", priority=5, delay=1.5, domain="d", expires_at=NOW),
         [
@@ -218,7 +204,6 @@ PUSHING: Final = [
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
-    Sample("push_many of no dicts", lambda t: t.push_many([]), [commands.Nop()], [TOKEN]),
     Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]
 
@@ -247,14 +232,6 @@ TAKING: Final = [
         [acted(0, 2)],
         [70, 72],
     ),
-    Sample("done_many of nothing", lambda t: t.done_many([]), [commands.Nop()], [TOKEN], []),
-    Sample(
-        "touch_many",
-        lambda t: t.touch_many([70], lease=60),
-        [on("Extend", xids=[70], lease_us=MINUTE_US)],
-        [ACTED],
-        [],
-    ),
     Sample(
         "touch_many for as long as before",
         lambda t: t.touch_many([70]),
@@ -262,7 +239,6 @@ TAKING: Final = [
         [acted(0)],
         [70],
     ),
-    Sample("fail_many", lambda t: t.fail_many([70, 71]), [on("Fail", xids=[70, 71])], [ACTED], []),
     Sample(
         "fail_many with options",
         lambda t: t.fail_many([70], delay=60, reason="é", count=False, bury=True),
@@ -274,23 +250,13 @@ TAKING: Final = [
 
 BY_KEY: Final = [
     Sample("get", lambda t: t.get("k"), [on("Find", b"k")], [page_of(b"k")], info_of("k")),
-    Sample("get of nothing", lambda t: t.get("k"), [on("Find", b"k")], [page_of()]),
     Sample("cancel", lambda t: t.cancel("k"), [on("Cancel", b"k")], [ACTED], True),
-    Sample("cancel of nothing", lambda t: t.cancel(b"k"), [on("Cancel", b"k")], [acted(0)], False),
     Sample(
         "cancel_many",
         lambda t: t.cancel_many(["k", b"l", "m"]),
         [on("Cancel", b"k", b"l", b"m")],
         [acted(1)],
         ["k", "m"],
-    ),
-    Sample("cancel_many of nothing", lambda t: t.cancel_many([]), [commands.Nop()], [TOKEN], []),
-    Sample(
-        "reschedule to a priority",
-        lambda t: t.reschedule("k", priority=5),
-        [on("Reschedule", b"k", priority=5)],
-        [ACTED],
-        True,
     ),
     Sample(
         "reschedule by a delay",
@@ -312,13 +278,6 @@ BY_KEY: Final = [
 
 COUNT, COUNT_ALL = on("CountJobs"), on("CountJobs", generations=True)
 LOOKING: Final = [
-    Sample(
-        "count",
-        lambda t: t.count(),
-        [on("CountJobs")],
-        [numbers_of()],
-        Counts(waiting=5, taken=2, dead=1),
-    ),
     Sample("generations", lambda t: t.generations(), [COUNT_ALL], [numbers_of()], []),
     Sample(
         "next_at",
@@ -327,7 +286,6 @@ LOOKING: Final = [
         [numbers_of(next_at_us=NOW_US)],
         NOW,
     ),
-    Sample("next_at of nothing", lambda t: t.next_at(), [COUNT], [numbers_of()]),
     Sample(
         "peek over pages",
         lambda t: t.peek(3, domain="d"),
@@ -337,13 +295,6 @@ LOOKING: Final = [
         ],
         [page_of(b"k", next_start=b"2"), page_of(b"l", b"m", next_start=b"3")],
         [info_of("k"), info_of("l"), info_of("m", row=11)],
-    ),
-    Sample(
-        "taken",
-        lambda t: t.taken(),
-        [peek_of(State.TAKEN, count=10)],
-        [page_of(b"k", state=State.TAKEN)],
-        [info_of("k", State.TAKEN)],
     ),
     Sample(
         "dead over pages",

@@ -16,7 +16,7 @@ from fjord.client.kv import KvCalls
 from fjord.client.pages import Span
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import Change, Command, Entries, Modify, Nop, Page, Range, Reply, Set
+from fjord.commands import Change, Command, Entries, Modify, Page, Range, Reply, Set
 from fjord.testing import SimClock
 from fjord.values import Type
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
@@ -114,7 +114,6 @@ SAMPLES: Final = [
         [set_of(ttl_us=HOUR_US, overwrite=False)],
         [TOKEN],
     ),
-    Sample("set_many of nothing", lambda kv: kv.set_many({}), [Nop()], [TOKEN]),
     Sample("delete", lambda kv: kv.delete("k"), [on("Delete", b"k", timestamp_us=NOW_US)], [TOKEN]),
     Sample(
         "delete_many",
@@ -122,23 +121,8 @@ SAMPLES: Final = [
         [on("Delete", b"k", timestamp_us=NOW_US, purge=True)],
         [TOKEN],
     ),
-    Sample("delete_many of nothing", lambda kv: kv.delete_many([]), [Nop()], [TOKEN]),
     Sample("add", lambda kv: kv.add("k", 5), [modify(Change.ADD, FIVE)], [entries((3, FIVE))], 5),
-    Sample(
-        "add of a float",
-        lambda kv: kv.add("k", 0.0),
-        [modify(Change.ADD, bytes(8), Type.FLOAT)],
-        [entries((4, bytes(8)))],
-        0.0,
-    ),
     Sample("flip", lambda kv: kv.flip("k"), [modify(Change.NOT, b"")], [entries((5, b"\1"))], True),
-    Sample(
-        "truncate",
-        lambda kv: kv.truncate("k", 5),
-        [modify(Change.TRUNCATE, FIVE)],
-        [entries((2, b"short"))],
-        "short",
-    ),
     Sample(
         "rename",
         lambda kv: kv.rename("k", "l", overwrite=True),
@@ -160,7 +144,6 @@ SAMPLES: Final = [
         [entries(MISSING, (3, FIVE))],
         {b"l": 5},
     ),
-    Sample("get_many of nothing", lambda kv: kv.get_many([]), [Nop()], [TOKEN], {}),
     Sample("entry", lambda kv: kv.entry("k"), [on("Get", b"k")], [entries((3, FIVE))], ENTRY),
     Sample("no entry", lambda kv: kv.entry("k"), [on("Get", b"k")], [entries(MISSING)]),
     Sample(
@@ -187,20 +170,6 @@ SAMPLES: Final = [
         5,
     ),
     Sample(
-        "touch of what is missing",
-        lambda kv: kv.touch("k", "default"),
-        [on("Touch", b"k", extend=True)],
-        [entries(MISSING)],
-        "default",
-    ),
-    Sample(
-        "take of what is missing",
-        lambda kv: kv.take("k", "default", seconds=3600),
-        [on("Touch", b"k", worked_until_us=NOW_US + HOUR_US)],
-        [entries(MISSING)],
-        "default",
-    ),
-    Sample(
         "take of a void",
         lambda kv: kv.take("k", "default", seconds=3600),
         [on("Touch", b"k", worked_until_us=NOW_US + HOUR_US)],
@@ -213,7 +182,6 @@ SAMPLES: Final = [
         [entries(MISSING)],
         {},
     ),
-    Sample("take_many of nothing", lambda kv: kv.take_many([]), [Nop()], [TOKEN], {}),
     Sample(
         "range over pages",
         lambda kv: kv.range("a", "m"),
@@ -238,7 +206,6 @@ SAMPLES: Final = [
         [page(b"a", b"a1")],
         ["a", "a1"],
     ),
-    Sample("all keys", lambda kv: kv.keys(), [range_of(with_data=False)], [page()], []),
     Sample(
         "entries",
         lambda kv: kv.entries(Span(prefix=b"a", start=b"a5")),

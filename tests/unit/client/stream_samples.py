@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import ENTRY, FIVE, MISSING, Sample, on, page, range_of
+from tests.unit.client.shell_calls import FIVE, Sample, on, page, range_of
 
 NOW: Final = datetime.fromtimestamp(NOW_US // 1_000_000, tz=UTC)
 CREATED: Final = commands.CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
@@ -178,13 +178,6 @@ BLOCKS: Final = commands.ListBlocks(table="t", count=limits.BLOCKS_LISTED_MAX)
 STREAM_SAMPLES: Final = [
     Sample("append", lambda t: t.append(b"v"), [append_of(b"v")], [TOKEN], 5),
     Sample(
-        "append with a key",
-        lambda t: t.append("ü", key="k"),
-        [append_of("ü".encode(), keys=[b"k"], types=b"\2")],
-        [TOKEN],
-        5,
-    ),
-    Sample(
         "append_many",
         lambda t: t.append_many([b"v", b"w"], keys=["k", b"l"]),
         [append_of(b"v", b"w", keys=[b"k", b"l"])],
@@ -194,16 +187,12 @@ STREAM_SAMPLES: Final = [
     Sample("append_many of nothing", lambda t: t.append_many([]), [], [], 0),
     Sample("delete", lambda t: t.delete("k"), [erase_of(b"k")], [acted()], True),
     Sample(
-        "delete of what is missing", lambda t: t.delete("k"), [erase_of(b"k")], [acted(0)], False
-    ),
-    Sample(
         "delete_many",
         lambda t: t.delete_many(["k", "l", "m"]),
         [erase_of(b"k", b"l", b"m")],
         [acted(2, 0)],
         ["k", "m"],
     ),
-    Sample("delete_many of nothing", lambda t: t.delete_many([]), [commands.Nop()], [TOKEN], []),
     Sample(
         "read",
         lambda t: t.read(),
@@ -211,30 +200,7 @@ STREAM_SAMPLES: Final = [
         [TWO],
         ([message(1, b"a"), message(2, b"b")], 2, True),
     ),
-    Sample(
-        "read behind a seq",
-        lambda t: t.read(10, after=5, wait=2.5),
-        [read_of(5, subscriber="", count=10, wait_us=2_500_000)],
-        [messages(b"a", after=7, until=20, ended=False)],
-        ([message(6, b"a")], 7, False),
-    ),
     Sample("get", lambda t: t.get("k"), [on("Get", b"k")], [entries((3, FIVE))], 5),
-    Sample("get of nothing", lambda t: t.get("k", 7), [on("Get", b"k")], [entries(MISSING)], 7),
-    Sample(
-        "get_many",
-        lambda t: t.get_many(["k", "l"]),
-        [on("Get", b"k", b"l")],
-        [entries((3, FIVE), MISSING)],
-        {"k": 5},
-    ),
-    Sample("entry", lambda t: t.entry("k"), [on("Get", b"k")], [entries((3, FIVE))], ENTRY),
-    Sample(
-        "exists",
-        lambda t: t.exists("k"),
-        [on("Get", b"k", with_data=False)],
-        [entries((3, b""))],
-        True,
-    ),
     Sample(
         "items",
         lambda t: t.items(),
@@ -242,22 +208,7 @@ STREAM_SAMPLES: Final = [
         [page(b"k", next_key=b"l"), page(b"l")],
         [("k", 5), ("l", 5)],
     ),
-    Sample(
-        "items with a prefix",
-        lambda t: t.items(b"k"),
-        [range_of(start=b"k", stop=b"l")],
-        [page(b"k")],
-        [(b"k", 5)],
-    ),
     Sample("values", lambda t: t.values(), [range_of()], [page(b"k", b"l")], [5, 5]),
-    Sample(
-        "values with a prefix",
-        lambda t: t.values("k"),
-        [range_of(start=b"k", stop=b"l")],
-        [page(b"k")],
-        [5],
-    ),
-    Sample("keys", lambda t: t.keys(), [range_of(with_data=False)], [page(b"k", b"l")], ["k", "l"]),
     Sample(
         "subscribers",
         lambda t: t.subscribers(),

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import fjord.aio
 from fjord import errors, limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.commands import Changed, Command, Done, Get, Listen, Nop
@@ -188,15 +187,3 @@ def test_closing_ends_calls_that_are_under_way(answer: Answer) -> None:
 
     with Scripted(script) as server:
         run(main())
-
-
-def test_nobody_there_is_said_at_once() -> None:
-    async def main() -> None:
-        with pytest.raises(errors.UnavailableError, match="fjord serve"):
-            await fjord.aio.connect(server.url)
-        with pytest.raises(errors.FjordError, match="more than 0"):
-            await fjord.aio.connect(server.url, timeout=0)
-
-    with Scripted() as server:
-        pass
-    run(main())

@@ -98,13 +98,6 @@ def test_blocks_are_replaced_by_one() -> None:
     with pytest.raises(TypeError, match="a list of names"):
         db.replace_blocks("t", "ab", new)
 
-    async def main() -> None:
-        database, sent = awaited(TOKEN)
-        await database.replace_blocks("t", ["a", "b"], new)
-        assert sent == [wanted]
-
-    asyncio.run(main())
-
 
 def test_blocks_are_listed_and_written() -> None:
     db, asked = blocking(block_list(b"a"), TOKEN, TOKEN)

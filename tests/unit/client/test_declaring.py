@@ -72,18 +72,6 @@ def test_what_is_not_given_may_be_anything(wanted: ExpectedTable, found: Expecte
             "block_rows is 6, not 5; block_age is 86400, not 0.5",
         ),
         (stream(retention=None), stream(retention=60), "retention is 60, not 0"),
-        (jobs(lease=60, merge=True), jobs(merge=False), "lease is 3600, not 60; merge is False,"),
-        (jobs(fairness="domain"), jobs(lease=60), "fairness is none, not domain"),
-        (
-            jobs(columns={"a": "int8", "b": "string"}),
-            jobs(columns={"a": "int16", "c": ("string", True)}, key="c"),
-            "column a is int16, not int8; it has a column c; it has no column b",
-        ),
-        (
-            stream(columns={"a": ("int8", True)}, key="a"),
-            stream(columns={"a": ("int8", True)}),
-            "its key is none, not a",
-        ),
         (
             stream(columns={f"c{at:02}": "int8" for at in range(30)}),
             stream(),

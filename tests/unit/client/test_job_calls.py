@@ -11,21 +11,15 @@ import pytest
 from fjord import limits
 from fjord.client.calls import Call, Result
 from fjord.client.jobs.calls import JobCalls, encode_reason
-from fjord.client.jobs.records import JobBatch, TakenJob
+from fjord.client.jobs.records import TakenJob
 from fjord.clock import Stamps
 from fjord.commands import Fail, Finish
 from fjord.errors import RemoteProtocolError
 from fjord.jobs import How
 from fjord.testing import SimClock
-from tests.unit.client.job_samples import ACTED, NOW, acted, make_calls, taken_batch, taken_of
-from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.client.job_samples import NOW, acted, make_calls, taken_batch, taken_of
+from tests.unit.client.scripted import NOW_US
 from tests.unit.engine.world import open_at
-
-
-def test_dicts_and_columns_do_not_go_together() -> None:
-    with pytest.raises(TypeError, match="not both"):
-        make_calls().push_many([{"key": "a"}], priority=5)
-
 
 # -- taking ---------------------------------------------------------------------------------------
 
@@ -60,15 +54,6 @@ def test_more_jobs_than_were_asked_for_are_the_peers_mistake() -> None:
 # -- settling -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_settled_before_the_answer() -> None:
-    (job,) = taken_batch(b"a")
-    calls = make_calls()
-    for call in (calls.done_one(job), calls.touch_one(job, None), calls.fail_one(job)):
-        with pytest.raises(RemoteProtocolError):
-            call.result(TOKEN)
-        assert not job.is_settled
-
-
 @pytest.mark.req("SJ-13")
 def test_client_and_server_agree_on_how_long_a_lease_lasts(tmp_path: Path) -> None:
     clock = SimClock(NOW_US)
@@ -100,22 +85,6 @@ def test_client_and_server_agree_on_how_long_a_lease_lasts(tmp_path: Path) -> No
         now = NOW + timedelta(microseconds=clock.wall_us() - NOW_US, seconds=seconds)
         assert abs(until - now) < timedelta(milliseconds=1)
     engine.close()
-
-
-def test_a_batch_that_is_done_is_settled() -> None:
-    made: list[int] = []
-
-    def make(batch: JobBatch[TakenJob], place: int) -> TakenJob:
-        made.append(place)
-        return TakenJob(batch, place)
-
-    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
-    make_calls().done_many(batch).result(ACTED)
-    assert made == []
-    assert [job.outcome for job in batch] == [How.DONE] * 3
-    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
-    assert make_calls().fail_many(batch, count=False).result(acted(1)) == [batch[1]]
-    assert [job.outcome for job in batch] == [How.GIVEN_BACK, How.TIMEOUT, How.GIVEN_BACK]
 
 
 def test_a_job_that_is_named_twice_is_done_once() -> None:
@@ -197,9 +166,3 @@ def test_rescheduling_needs_something_to_change() -> None:
         make_calls().reschedule("k", delay=1, process_at=NOW)
     with pytest.raises(ValueError, match="from 0 to 255"):
         make_calls().reschedule("k", priority=256)
-
-
-def test_a_missing_row_that_was_not_asked_for_is_the_peers_mistake() -> None:
-    for call in (make_calls().cancel("k"), make_calls().done_many([70]), make_calls().discard([5])):
-        with pytest.raises(RemoteProtocolError, match="row 1 of 1"):
-            call.result(acted(1))

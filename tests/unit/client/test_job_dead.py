@@ -121,12 +121,6 @@ def test_a_rate_is_not_passed(rate: float, chunks: list[int], pauses: list[float
     assert found.pauses == pauses
 
 
-def test_a_limit_ends_the_walk() -> None:
-    found = redriven(*pages_of(5000), limit=1200)
-    assert found.chunks == [1000, 200]
-    assert len([one for one in found.sent if isinstance(one, Peek)]) == 2
-
-
 def test_progress_is_told_of_those_that_are_done() -> None:
     told: list[int] = []
     redriven(*pages_of(2500), progress=told.append)
@@ -143,15 +137,6 @@ def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
 
 
 # -- rows -----------------------------------------------------------------------------------------
-
-
-def test_no_rows_are_none_and_not_all() -> None:
-    for plan in (
-        dead.redrive(make_calls(), {"rows": []}),
-        dead.discard(make_calls(), {"rows": []}),
-    ):
-        found = Followed(plan)
-        assert (found.sent, found.result.matched) == ([], 0)
 
 
 @pytest.mark.parametrize(

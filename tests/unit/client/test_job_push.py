@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -105,23 +106,6 @@ def test_jobs_may_have_no_values_or_no_keys() -> None:
             pushed(**nothing)
 
 
-def test_each_option_is_one_for_all_or_one_each() -> None:
-    one = pushed(keys=["a", "b"], priority=7, delay=MINUTE, expires_at=NOW, domain="d")
-    each = pushed(
-        keys=["a", "b"],
-        priority=[7, 7],
-        delay=[60, MINUTE],
-        expires_at=[NOW, NOW],
-        domain=["d", b"d"],
-    )
-    assert one.priorities == each.priorities == b"\7\7"
-    assert list(one.process_at_us) == list(each.process_at_us) == [MINUTE_US] * 2
-    assert list(one.expires_at_us) == list(each.expires_at_us) == [NOW_US] * 2
-    assert one.domains == each.domains == Strings.of([b"d", b"d"])
-    assert one.relative
-    assert each.relative
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -134,14 +118,6 @@ def test_each_option_is_one_for_all_or_one_each() -> None:
 def test_columns_have_one_row_a_job(column: PushColumns) -> None:
     with pytest.raises(ValueError, match="for 2 jobs"):
         pushed(keys=["a", "b"], **column)
-
-
-def test_nothing_is_no_command() -> None:
-    assert push_columns("t", {"keys": [], "values": []}, NOW_US, PLAIN) is None
-    assert push_columns("t", {"values": []}, NOW_US, PLAIN) is None
-    assert push_rows("t", [], NOW_US, PLAIN) is None
-    with pytest.raises(ValueError, match="values: 1 for 0 jobs"):
-        push_columns("t", {"keys": [], "values": [b"v"]}, NOW_US, PLAIN)
 
 
 # -- dates ----------------------------------------------------------------------------------------
@@ -157,6 +133,11 @@ def test_delays_go_by_the_servers_clock_unless_a_job_has_a_date() -> None:
     none = rows({"key": "a", "delay": 60, "process_at": None})
     assert none.relative
     assert list(none.process_at_us) == [MINUTE_US]
+
+
+def test_dates_without_delays_are_the_users() -> None:
+    found = pushed(keys=["a", "b"], process_at=[NOW + timedelta(microseconds=7), None])
+    assert (found.relative, list(found.process_at_us)) == (False, [NOW_US + 7, 0])
 
 
 # -- dicts ----------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fjord import limits
 from fjord.client.entries import delay_us, lease_us, moment_us, wait_us
 
 
@@ -40,14 +39,6 @@ def test_a_lease_that_is_given_is_more_than_nothing() -> None:
     for nothing in (0, 0.0, 1e-9, timedelta(0)):
         with pytest.raises(ValueError, match="more than 0"):
             lease_us(nothing)
-
-
-def test_a_wait_has_a_bound() -> None:
-    seconds = limits.WAIT_US_MAX // 1_000_000
-    assert wait_us(seconds) == limits.WAIT_US_MAX
-    assert wait_us(None) == wait_us(0) == 0
-    with pytest.raises(ValueError, match=f"wait is at most {seconds} seconds"):
-        wait_us(seconds + 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fjord.client.jobs.records import TakenJob
-from fjord.client.jobs.work import Shift, Tally, WorkOptions
+from fjord.client.jobs.work import Shift, Tally
 from fjord.commands import Fail, Next
 from fjord.jobs import How
 from tests.unit.client.job_samples import acted, make_calls, taken_batch, taken_of
@@ -26,14 +26,6 @@ def left_by(shift: Shift[TakenJob]) -> list[object]:
 
 
 # -- shifts ---------------------------------------------------------------------------------------
-
-
-def test_a_worker_takes_one_job_at_a_time_and_waits_on_the_server() -> None:
-    assert shift_of().next_call.command == Next(table="t", count=1, wait_us=30 * SECOND_US)
-    options: WorkOptions = {"lease": 60, "domain": "d", "batch": 10, "wait": 5}
-    assert Shift(make_calls(), TakenJob, options).next_call.command == Next(
-        table="t", count=10, domain=b"d", lease_us=60 * SECOND_US, wait_us=5 * SECOND_US
-    )
 
 
 def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
@@ -86,18 +78,6 @@ def test_a_failed_job_waits_twice_as_long_each_time(timeouts: int, seconds: int)
     assert call.command == Fail(
         table="t", xids=[70], delay_us=seconds * SECOND_US, reason=b"ValueError('no')"
     )
-
-
-@pytest.mark.parametrize(("delay", "delay_us"), [(0, 0), (7.5, 7_500_000)])
-def test_a_worker_may_say_how_long_a_failed_job_waits(delay: float, delay_us: int) -> None:
-    (job,) = make_calls().next(TakenJob, 1).result(taken_of(b"a", timeouts=5))
-    call = Tally(make_calls(), delay).failed(job, ValueError("x" * 1000))
-    assert call is not None
-    assert isinstance(call.command, Fail)
-    assert call.command.delay_us == delay_us
-    assert len(call.command.reason) == 500
-    with pytest.raises(ValueError, match="retry_delay"):
-        Tally(make_calls(), -1)
 
 
 def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -166,19 +166,6 @@ def test_a_handler_works_on_one_job_after_the_other() -> None:
     ]
 
 
-def test_a_handler_may_settle_its_job_itself() -> None:
-    backend = Backend(taken_of(b"a", b"b"))
-
-    def handler(job: Job) -> None:
-        if job.key == "a":
-            job.done()
-            raise ValueError("after it was done")
-        job.fail(bury=True)
-
-    assert over(backend).run(handler, batch=2, stop=backend.stop) == 1
-    assert backend.sent == [Finish(table="t", xids=[70]), Fail(table="t", xids=[71], buries=True)]
-
-
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])
 def test_what_ends_the_program_gives_jobs_back_uncounted(ending: type[BaseException]) -> None:
     def handler(job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,15 +43,6 @@ def test_locking_and_listening_need_a_key() -> None:
         assert caught.value.code is Code.EMPTY_KEY
 
 
-def test_an_option_that_does_not_exist_is_an_error() -> None:
-    unknown: Any = {"tll": 5}
-    with pytest.raises(TypeError, match="tll"):
-        make_calls().set("a", 1, **unknown)
-    also: Any = {"also": ["b"]}
-    with pytest.raises(TypeError, match="also"):
-        make_calls().set_many({"a": 1}, **also)
-
-
 def test_a_key_that_utf8_cannot_hold_is_refused_as_a_value_is() -> None:
     calls = make_calls()
     for refused in (
@@ -80,8 +71,3 @@ def test_a_duration_is_more_than_nothing(ttl: Any) -> None:
         with pytest.raises(LocalProtocolError) as caught:
             refused()
         assert caught.value.code is Code.BAD_TIMEOUT
-
-
-def test_an_expiry_before_1970_is_refused() -> None:
-    with pytest.raises(LocalProtocolError):
-        make_calls().set("a", 1, expires_at=datetime(1969, 1, 1, tzinfo=UTC))

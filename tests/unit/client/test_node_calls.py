@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fjord.client import declared_tables
 from fjord.client.declared_tables import TableInfo
 from fjord.columns import Strings
 from fjord.commands import ListTables, TableList
-from fjord.errors import RemoteProtocolError
-
-
-def tables(*names: bytes) -> TableList:
-    count = len(names)
-    return TableList(
-        names=Strings.of(list(names)),
-        ids=list(range(count)),
-        kinds=b"\1" * count,
-        settings=Strings.of([b""] * count),
-    )
 
 
 def test_tables_are_named_with_kind_and_number() -> None:
@@ -36,12 +23,3 @@ def test_tables_are_named_with_kind_and_number() -> None:
         TableInfo(name="c", kind="jobs", id=9),
         TableInfo(name="d", kind="stream", id=10),
     ]
-
-
-def test_one_table_is_asked_for_by_its_name() -> None:
-    call = declared_tables.table_call("a")
-    assert call.command == ListTables(name="a")
-    assert call.result(tables(b"a")) == TableInfo(name="a", kind="kv", id=0)
-    for wrong in (tables(), tables(b"a", b"b")):
-        with pytest.raises(RemoteProtocolError, match="rows, not 1"):
-            call.result(wrong)

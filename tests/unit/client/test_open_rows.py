@@ -160,27 +160,6 @@ def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Dat
     assert events.read().values == [b"plain"]
 
 
-@pytest.mark.parametrize(
-    ("act", "said"),
-    [
-        (lambda pages: pages.append(b"v", key="k"), "this table takes rows of its columns"),
-        (lambda pages: pages.append({"uri": "a"}, key="k"), "append the row alone"),
-        (lambda pages: pages.append_many([{"uri": "a"}], keys=["k"]), "append the row alone"),
-        (lambda pages: pages.append_many([{"uri": "a"}, 5]), "where one is a row, is a dict"),
-        (lambda pages: pages.append_many([5, {"uri": "a"}]), "a value is None, bytes, str"),
-        (lambda pages: pages.append_many({"url": ["a"]}), "there is no column 'url'"),
-        (lambda pages: pages.append_many({"uri": "a"}), "column uri is a list of values"),
-    ],
-)
-def test_what_is_no_message_of_the_stream_is_refused(
-    db: fjord.Database, act: Callable[[fjord.Stream], object], said: str
-) -> None:
-    pages = db.create_stream("pages", columns=COLUMNS, key="uri", mode="latest")
-    with pytest.raises((FjordError, TypeError), match=said):
-        act(pages)
-    assert len(pages.read()) == 0
-
-
 # -- transactions ---------------------------------------------------------------------------------
 
 

@@ -88,6 +88,24 @@ def test_a_pop_acknowledges_nothing_that_was_only_read(
     assert subscriber.pop() is None
 
 
+def test_a_message_that_a_block_holds_is_not_given_out_a_second_time(db: fjord.Database) -> None:
+    events = db.stream("events")
+    events.append_many([b"a", b"b", b"c"])
+    subscriber = events.subscriber("s")
+    with subscriber.taking() as message:
+        with pytest.raises(RuntimeError, match="leave that block before you take another"):
+            subscriber.pop()
+        with pytest.raises(RuntimeError, match="leave that block"), subscriber.taking():
+            pass
+        assert subscriber.peek() == message
+        assert subscriber.lag == 3
+    with pytest.raises(RuntimeError, match="leave that block"), subscriber.taking():
+        subscriber.pop()
+    assert [one.value for _ in range(3) if (one := subscriber.pop())] == [b"b", b"c"]
+    with subscriber.taking() as message:
+        assert message is subscriber.pop() is None, "it holds nothing"
+
+
 # -- one moment -----------------------------------------------------------------------------------
 
 

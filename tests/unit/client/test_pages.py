@@ -12,6 +12,7 @@ from fjord import limits
 from fjord.client.pages import Span, Walk, successor
 from fjord.commands import Range
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
+from tests.unit.client.scripted import TOKEN
 from tests.unit.client.shell_calls import page
 
 
@@ -86,9 +87,10 @@ def test_a_prefix_outside_of_the_bounds_needs_no_question() -> None:
     assert walk(Span(prefix="a", start="b")).next_call() is None
 
 
-def test_a_server_that_does_not_go_on_is_an_error() -> None:
-    one = walk(Span(start="b"))
-    call = one.next_call()
+def test_more_than_was_asked_for_or_something_else_is_the_peers_mistake() -> None:
+    call = walk(Span[str](limit=1)).next_call()
     assert call is not None
-    with pytest.raises(RemoteProtocolError, match="same page"):
-        call.result(page(next_key=b"b"))
+    with pytest.raises(RemoteProtocolError, match="2 rows, not 1 at most"):
+        call.result(page(b"a", b"b"))
+    with pytest.raises(RemoteProtocolError, match="kind Done"):
+        call.result(TOKEN)

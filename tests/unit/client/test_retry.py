@@ -116,12 +116,6 @@ def test_after_a_busy_server_a_call_gets_a_new_number_unless_it_may_have_been_ap
     assert other.number == 0
 
 
-def test_only_the_second_try_comes_at_once() -> None:
-    request = InFlight(Client(IDENTITY), ADD)
-    assert [request.pause_seconds(at_once=True) for _ in range(3)] == [0.0, 0.05, 0.1]
-    assert InFlight(Client(IDENTITY), ADD).pause_seconds() == 0.05
-
-
 def test_locks_are_known_until_they_are_given_free_or_lost() -> None:
     locks = Locks()
     locks.note(commands.Lock(table="t", keys=Strings.of([b"a", b"b"])), TOKEN)

@@ -10,7 +10,7 @@ import pytest
 from fjord.client import history
 from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
-from fjord.commands import Reply, Scan, Scanned, ScannedArrow
+from fjord.commands import Reply, Scan, Scanned
 from fjord.ops import Opcode
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.stream_samples import appended, encoded
@@ -71,24 +71,3 @@ def test_a_scan_leaves_out_what_is_not_wanted() -> None:
 def test_there_must_be_such_ops(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"there are no ops .* STREAM_APPEND"):
         scan_of("t", 5, 9, ops=[kind], key_prefix="")
-
-
-# -- Arrow ----------------------------------------------------------------------------------------
-
-
-def test_a_server_makes_the_tables() -> None:
-    walk = history.as_arrow(FIRST, ["seq", "value"], is_remote=True)
-    answers = [
-        ScannedArrow(
-            stream=stream_of(piece(b"a"), columns=["seq", "value"]), next_seq=7, end_seq=9
-        ),
-        ScannedArrow(stream=stream_of(piece()), next_seq=9, end_seq=9),
-    ]
-    sent, (table, nothing) = walked(walk, *answers)
-    columns = ("seq", "value")
-    assert sent == [
-        Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=columns),
-        Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=columns),
-    ]
-    assert table.to_pylist() == [{"seq": 5, "value": b"a"}]
-    assert nothing.num_rows == 0

@@ -14,7 +14,7 @@ from fjord.client.entries import Encoded, decode_value
 from fjord.client.schemas import Schemas, UnknownSchemaError
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
-from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError
+from fjord.errors import LocalProtocolError, RefusedError
 
 PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
 ROW = {"uri": "a", "depth": 3}
@@ -63,7 +63,6 @@ def builder(schemas: Schemas, row: Any) -> Callable[[], Call[Any]]:
 
 
 ASK, SEND = ListTables(name="t"), Nop()
-NOT_FOUND = NotFoundError(Code.NOT_FOUND, "no such table")
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -91,14 +90,6 @@ def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
             schemas.writing(builder(schemas, {**ROW, "what": 1})),
             table({**PAGES, "who": "string"}, number=2),
         )
-
-
-def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
-    schemas = of()
-    for answer in (NOT_FOUND, table()):
-        with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
-            run(schemas.writing(builder(schemas, ROW)), answer)
-    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
 
 
 def test_what_is_read_is_asked_for_again() -> None:

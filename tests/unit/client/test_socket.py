@@ -13,7 +13,6 @@ import fjord
 from fjord import commands
 from fjord.client.connection import Connection
 from fjord.client.listening import Changes
-from fjord.clock import SystemClock
 from fjord.columns import Strings, repeat
 from fjord.commands import Changed, Command
 from fjord.errors import (
@@ -85,25 +84,6 @@ def test_a_client_says_who_it_is_and_gets_answers(kind: Kind) -> None:
     assert [len(identity) for identity in server.clients] == [16, 16]
     assert len(set(server.clients)) == 2
     assert server.commands == [SET, SET]
-
-
-class CountingClock(SystemClock):
-    """Says how often it was read."""
-
-    reads = 0
-
-    def monotonic_us(self) -> int:
-        self.reads += 1
-        return super().monotonic_us()
-
-
-def test_a_call_reads_the_clock_once() -> None:
-    clock = CountingClock()
-    with Scripted() as server, closing(Connection(server.url, timeout=20)) as connection:
-        connection._clock = clock
-        for command in (SET, GET, ADD):
-            connection.execute(command)
-    assert clock.reads == 3
 
 
 def test_a_closed_client_says_so() -> None:
@@ -307,19 +287,6 @@ def test_a_block_with_locks_gives_them_free_also_after_an_error() -> None:
 
 
 # -- threads --------------------------------------------------------------------------------------
-
-
-def test_many_threads_share_one_client() -> None:
-    with Scripted() as server, connected(Connection, server) as connection:
-        threads = [
-            threading.Thread(target=lambda: [connection.execute(ADD) for _ in range(50)])
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=20)
-    assert server.numbers == list(range(1, 201))
 
 
 def test_a_thread_does_not_wait_for_others_beyond_its_time() -> None:

@@ -10,7 +10,6 @@ from fjord import limits
 from fjord.client.streams import StreamCalls, append_parts
 from fjord.columns import Strings
 from fjord.commands import Command
-from fjord.errors import Code, LocalProtocolError
 
 
 def parts(values: Any, keys: Any = None) -> list[Any]:
@@ -36,18 +35,6 @@ def test_values_are_encoded_by_their_types(values: Any, types: bytes, data: list
     assert (found.types, found.values.rows()) == (types, data)
     assert found.keys == Strings.of([b""] * len(data))
     assert together(values) == found
-
-
-@pytest.mark.parametrize(
-    ("values", "keys", "code"),
-    [([{}], None, Code.BAD_TYPE), (["\ud800"], None, Code.BAD_VALUE), ([b"a"], [5], Code.BAD_TYPE)],
-)
-def test_what_cannot_be_sent_is_found_before_anything_is(
-    values: list[Any], keys: Any, code: Code
-) -> None:
-    with pytest.raises(LocalProtocolError) as error:
-        append_parts("t", values, keys)
-    assert error.value.code is code
 
 
 # -- splitting ------------------------------------------------------------------------------------

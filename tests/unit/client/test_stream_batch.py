@@ -88,12 +88,6 @@ def test_values_come_back_as_they_were(found: list[values.Value]) -> None:
     assert [batch.messages[place].value for place in range(len(found))] == found
 
 
-def test_keys_that_are_no_text_are_escaped() -> None:
-    batch = batch_of(appended(b"a", b"b", key=b"\xff"))
-    assert batch.keys == ["\udcff", "\udcff"]
-    assert batch.messages[0].key == "\udcff"
-
-
 def test_a_look_at_the_first_message_tells_that_there_are_no_rows() -> None:
     batch = batch_of(typed(b"a", 5), typed(b"b"))
     broken = MessageBatch("t", replace(batch.found, rows=7))

@@ -10,11 +10,18 @@ import pytest
 from fjord.client import history
 from fjord.client.calls import Steps
 from fjord.client.streams import StreamCalls
-from fjord.commands import ListTables, Reply, Stats, Subscribe, Unsubscribe
+from fjord.commands import ListTables, Nop, Reply, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.stream_samples import LAST, NOW, block_list, position, read_of, subscribers
+from tests.unit.client.stream_samples import (
+    NOW,
+    append_of,
+    block_list,
+    position,
+    read_of,
+    subscribers,
+)
 
 CALLS = StreamCalls("t")
 
@@ -33,6 +40,15 @@ def follow(steps: Steps[Any], *replies: Reply) -> tuple[list[Any], Any]:
     raise AssertionError("there are more steps")
 
 
+def test_an_append_for_a_transaction_is_one_command() -> None:
+    call = CALLS.append_many([b"a", b"b"], None)
+    assert call.command == append_of(b"a", b"b")
+    assert call.result(TOKEN) == 5
+    call = CALLS.append_many([], None)
+    assert call.command == Nop()
+    assert call.result(TOKEN) == 0
+
+
 def test_what_was_read_is_not_asked_for_again() -> None:
     for lacks in (False, True):
         batch = SimpleNamespace(lacks_columns=lacks)
@@ -48,9 +64,6 @@ def test_what_was_read_is_not_asked_for_again() -> None:
             assert end.value.value is batch
 
 
-# -- readers --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("start", "after"), [("beginning", 0), (1, 0), (0, 0), (7, 6)])
 def test_a_reader_begins_at_a_seq(start: Any, after: int) -> None:
     sent, cursor = follow(CALLS.reader(start))
@@ -58,10 +71,7 @@ def test_a_reader_begins_at_a_seq(start: Any, after: int) -> None:
     assert (cursor.table, cursor.after, cursor.until, cursor.subscriber) == ("t", after, 0, "")
 
 
-def test_a_reader_begins_at_the_end() -> None:
-    sent, cursor = follow(CALLS.reader("end"), LAST)
-    assert sent == [Stats()]
-    assert cursor.after == 5
+# -- readers --------------------------------------------------------------------------------------
 
 
 def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:

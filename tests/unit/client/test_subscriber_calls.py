@@ -9,12 +9,11 @@ import pytest
 from fjord.client.calls import Call, Result
 from fjord.client.messages import MessageBatch, ReadBy
 from fjord.client.subscribers import SubscriberCalls
-from fjord.commands import Refusal, Reply, Rest
+from fjord.commands import Refusal, Reply
 from fjord.errors import Code, StaleError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
-    POSITION,
     WHERE,
     ack_of,
     message,
@@ -74,15 +73,6 @@ def test_who_was_moved_by_others_reads_from_the_mark() -> None:
         told.ack(told.read())
     told.ack(told.read())
     assert told.sent[2:] == [WHERE, read_of(2), ack_of(3, epoch=7)]
-
-
-def test_one_that_sleeps_is_woken_by_a_read() -> None:
-    told = Told(POSITION, messages(after=5), POSITION, POSITION, messages(after=5), asleep=True)
-    told.read()
-    told.run(told.calls.rest(asleep=True))
-    told.read()
-    wake, sleep = (Rest(table="t", name="s", asleep=asleep) for asleep in (False, True))
-    assert told.sent == [wake, read_of(5), sleep, wake, read_of(5)]
 
 
 def test_a_peek_looks_at_the_mark_and_leaves_reads_where_they_are() -> None:
@@ -151,12 +141,3 @@ def test_what_somebody_else_has_read_is_not_acknowledged() -> None:
         with pytest.raises(ValueError, match="this is subscriber s of t, but the batch was read"):
             told.ack(batch)
     assert told.sent == []
-
-
-def test_going_back_in_another_epoch_changes_nothing() -> None:
-    told = Told(messages(b"a"), position(3, epoch=3), messages(after=3))
-    batch = told.read()
-    told.run(told.calls.seek(4))
-    told.calls.go_back(batch)
-    told.read()
-    assert told.sent[2] == read_of(3)

@@ -61,16 +61,6 @@ def hearing(sender: Sender, *tables: str) -> Iterator[Waker]:
         yield found
 
 
-def test_one_that_comes_meanwhile_ends_it_too(sender: Sender) -> None:
-    with hearing(sender, "pages") as found:
-        woken: list[bool] = []
-        thread = threading.Thread(target=lambda: woken.append(found.wait(LONG)))
-        thread.start()
-        sender.send()
-        thread.join(LONG)
-        assert woken == [True]
-
-
 def test_only_what_matters_and_is_new_wakes(sender: Sender) -> None:
     with hearing(sender, "pages", "mails") as found:
         sender.send(1, "others")

@@ -16,7 +16,7 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.errors import Code
 from fjord.wire.explain import explain
-from tests.unit.wire.job_samples import ACTED_ON_SOME, REVIVED_SOME, push
+from tests.unit.wire.job_samples import push
 from tests.unit.wire.samples import (
     COMMANDS,
     INNER,
@@ -27,9 +27,8 @@ from tests.unit.wire.samples import (
     modify,
     names_of,
 )
-from tests.unit.wire.stream_samples import LARGEST, append
+from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import (
-    MASTER,
     NOW_US,
     blob,
     body_of,
@@ -183,17 +182,6 @@ def row_of(command: commands.Command) -> tuple[int, int, int, bytes]:
     return row.number, flags, timestamp_us, body_of(command)
 
 
-def test_columns_stand_behind_the_head() -> None:
-    command = set_many("tab", [(b"k", 2, b"v"), (b"key", 1, b"")], expires_at_us=9, persist=False)
-    body = (
-        b"\0\3" + b"\0\0" + b"\0\0\0\2" + b"\0\0\0\0\0\0\0\x09" + b"tab" + bytes(5)
-        + b"\2\1" + bytes(6)
-        + b"\0\0\0\0\1\0\0\0\4\0\0\0" + bytes(4) + b"kkey" + bytes(4)
-        + b"\0\0\0\0\1\0\0\0\1\0\0\0" + bytes(4) + b"v" + bytes(7)
-    )  # fmt: skip
-    assert row_of(command) == (32, commands.Flag.OVERWRITE, NOW_US, body)
-
-
 @pytest.mark.req("FJ-30", "FJ-31")
 def test_a_ttl_stands_before_the_columns_and_further_keys_behind_them() -> None:
     command = set_many("t", [(b"k", 2, b"v")], ttl_us=7, also=KEYS)
@@ -246,20 +234,6 @@ def test_an_entry_has_all_its_dates() -> None:
     assert body_of(ONE_ENTRY)[: len(expected)] == expected
 
 
-def test_who_was_missing_and_who_was_dropped_are_counted() -> None:
-    def counted(*numbers: int) -> bytes:
-        return struct.pack(">I4x", len(numbers)) + struct.pack(f"<{len(numbers)}Q", *numbers)
-
-    start = struct.pack(">HHI", 7, 0, 0) + MASTER
-    expected = start + struct.pack(">Q", LARGEST) + counted(0, 2, 99_999) + counted()
-    assert body_of(ACTED_ON_SOME) == expected
-    expected = start + struct.pack(">Q", 6) + counted(1) + counted(0, 4, 99_999)
-    assert body_of(REVIVED_SOME) == expected
-    for rows in (limits.BATCH_ROWS_MAX + 1, 2**32 - 1):
-        with pytest.raises(ValueError, match=str(limits.BATCH_ROWS_MAX)):
-            commands.codec.decode_reply(start + bytes(8) + struct.pack(">I4x", rows))
-
-
 # -- bounds ---------------------------------------------------------------------------------------
 
 
@@ -306,57 +280,11 @@ def test_an_integer_of_any_width_is_made_8_bytes_wide(change: commands.Change, s
         assert found.operand == struct.pack("<q", number)
 
 
-@pytest.mark.parametrize(
-    ("change", "type_", "size", "code"),
-    [
-        (commands.Change.ADD, INTEGER, 0, Code.BAD_VALUE),
-        (commands.Change.ADD, INTEGER, 3, Code.BAD_VALUE),
-        (commands.Change.ADD, INTEGER, 9, Code.BAD_VALUE),
-        (commands.Change.ADD, INTEGER, 16, Code.BAD_VALUE),
-        (commands.Change.ADD, FLOAT, 0, Code.BAD_VALUE),
-        (commands.Change.ADD, FLOAT, 4, Code.BAD_VALUE),
-        *((commands.Change.ADD, 0, 0, Code.BAD_TYPE), (commands.Change.ADD, 1, 8, Code.BAD_TYPE)),
-        *((commands.Change.ADD, 2, 8, Code.BAD_TYPE), (commands.Change.ADD, 5, 1, Code.BAD_TYPE)),
-        (commands.Change.ADD, 255, 8, Code.BAD_TYPE),
-        (commands.Change.TRUNCATE, FLOAT, 8, Code.BAD_TYPE),
-        (commands.Change.TRUNCATE, INTEGER, 7, Code.BAD_VALUE),
-        (commands.Change.NOT, INTEGER, 8, Code.BAD_VALUE),
-    ],
-)
-def test_any_other_operand_is_refused(
-    change: commands.Change, type_: int, size: int, code: Code
-) -> None:
-    found = there_and_back(modify(change, bytes(size), type_))
-    assert isinstance(found, commands.Refusal)
-    assert found.code is code
-
-
-@pytest.mark.parametrize(
-    ("columns", "arrow", "text"),
-    [(["seq"], False, "set bit 10"), (["seq", "ts", "seq"], True, "more than once")],
-)
-def test_columns_are_chosen_of_an_arrow_stream_and_once(
-    columns: list[str], arrow: bool, text: str
-) -> None:
-    command = commands.Scan(table="t", start_seq=1, end_seq=0, arrow=arrow, columns=columns)
-    assert text in text_of(there_and_back(command))
-
-
 # -- commands that hold others --------------------------------------------------------------------
 
 GOOD = set_many("t", [(b"k", 1, b"v")])
 READ = commands.Read(table="t", after=0)
 BATCH, AS_OF = commands.Batch(commands=[GOOD]), commands.AsOf(snapshot=9, commands=[READ])
-
-
-def test_inner_commands_stand_behind_the_head() -> None:
-    _, flags, timestamp_us, _ = commands.codec.encode(GOOD)
-    first = inner(32, body_of(GOOD), flags=flags, timestamp_us=timestamp_us)
-    body = head(b"", 2) + first + inner(0, head(b"", 0))
-    assert row_of(commands.Batch(commands=[GOOD, commands.Nop()])) == (19, 0, 0, body)
-    assert row_of(commands.Stage(rows=GOOD)) == (81, 0, 0, head(b"", 1) + first)
-    body = head(b"", 1, 9) + inner(67, body_of(READ))
-    assert row_of(AS_OF) == (77, 0, 0, body)
 
 
 def test_each_holder_says_what_it_holds() -> None:

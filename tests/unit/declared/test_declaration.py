@@ -8,15 +8,7 @@ from typing import Any
 import pytest
 
 from fjord.declared import declaration
-from fjord.declared.declaration import (
-    INDEXES_MAX,
-    PROBLEMS_MAX,
-    Declaration,
-    Draft,
-    Index,
-    Location,
-    Problems,
-)
+from fjord.declared.declaration import INDEXES_MAX, Declaration, Draft, Index, Location, Problems
 from fjord.declared.schema import Column
 from fjord.errors import DeclarationError
 
@@ -114,17 +106,6 @@ def test_a_table_is_declared_once() -> None:
         "f.xml: table.u: table u was declared already",
         "f.xml:7:1: table t was declared in line 3 already",
     ]
-
-
-def test_problems_are_counted_and_some_are_shown() -> None:
-    problems = Problems()
-    for at in range(PROBLEMS_MAX + 5):
-        problems.add(Location("f.xml", at + 1, 1), "no")
-    with pytest.raises(DeclarationError) as raised:
-        problems.check()
-    assert len(problems) == PROBLEMS_MAX + 5
-    assert len(raised.value.problems) == PROBLEMS_MAX + 1
-    assert raised.value.problems[-1] == "f.xml: and 5 more"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,7 @@ from fjord.columns import Strings
 from fjord.declared import rows, schema
 from fjord.declared.rows import Rows
 from fjord.declared.schema import TYPES, Column, Schema
-from fjord.errors import LocalProtocolError, RemoteProtocolError
+from fjord.errors import LocalProtocolError
 
 PAGES = schema.read(
     {"uri": ("string", True), "depth": "uint8", "seen": "time_milliseconds", "body": "binary"},
@@ -57,28 +56,6 @@ def test_dicts_are_columns_whatever_they_are() -> None:
     assert rows.as_columns([whole[0], generous]) == {"a": [1, 1], "b": [2, None], "c": [None, 2]}
     assert "b" not in generous
     assert rows.as_columns([]) == {}
-
-
-def test_columns_are_read_one_by_one() -> None:
-    made = Rows(PAGES)
-    listed = [
-        {"uri": f"u{at}", "depth": at, "seen": MOMENT, "body": None if at % 2 else b"x"}
-        for at in range(10)
-    ]
-    encoded, _ = made.encode(listed)
-    heads = made.heads(Strings.of(encoded))
-    for name in PAGES.names:
-        found = made.decode_column(heads, made.place_of(name))
-        assert list(found) == [row[name] for row in listed]
-    with pytest.raises(LocalProtocolError, match="no column 'url'; there are uri, depth, seen"):
-        made.place_of("url")
-    with pytest.raises(RemoteProtocolError, match="too short"):
-        made.heads(Strings.of([*encoded, b""]))
-    with pytest.raises(RemoteProtocolError, match="schema 2"):
-        made.heads(Strings.of([*encoded, b"\x02" + encoded[0][1:]]))
-    late = encoded[0][:4] + struct.pack("<q", 2**62) + encoded[0][12:]
-    with pytest.raises(RemoteProtocolError, match="column seen of a row"):
-        made.decode_column(made.heads(Strings.of([late])), 2)
 
 
 @pytest.mark.parametrize(

@@ -145,13 +145,6 @@ LOCK TABLES `journal` WRITE;
     assert found.table == "snaplist.journal"
 
 
-def test_a_schema_tells_tables_of_one_name_apart() -> None:
-    rows = LISTED + b" VALUES " + ROW + b";"
-    text = b"USE `a`;\n" + rows + b"\nUSE `b`;\n" + rows
-    assert read(text) == [Found(2, CELLS)]
-    assert read(text, "b.journal") == [Found(4, CELLS)]
-
-
 def test_a_named_table_without_the_columns_is_an_error() -> None:
     with pytest.raises(FjordError, match="table pages has no column domain, priority"):
         read(b"INSERT INTO pages (id, uri) VALUES (1, 'a');", "pages")

@@ -59,26 +59,6 @@ def test_text_is_taken_apart(
     assert tokens(Scanner(reader(text))) == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        (b"\n'a", "line 2 in the middle of a string"),
-        (b"'a\\", "line 1 in the middle of a string"),
-        (b'"a', "a string"),
-        (b"`a", "a name"),
-        (b"/* a", "a comment"),
-    ],
-)
-@pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
-def test_text_that_ends_inside_of_a_token_was_cut_short(
-    text: bytes, what: str, reader: Callable[[bytes], Callable[[int], bytes]]
-) -> None:
-    with pytest.raises(CutShortError, match=what):
-        tokens(Scanner(reader(text)))
-    with pytest.raises(CutShortError):
-        Scanner(reader(text)).skip()
-
-
 @pytest.mark.parametrize("reader", [whole, bytewise], ids=["whole", "bytewise"])
 @pytest.mark.parametrize(
     "statement",

@@ -42,11 +42,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         set_one(b"k", 1, b"v" * 256),
         True,
     ),
-    "set-32-bit-value": (
-        request_bytes(2, b"\1k\0\1\0\1\1" + b"v" * 65536, flags=0x0226),
-        set_one(b"k", 1, b"v" * 65536),
-        True,
-    ),
     "set-small-value-in-a-32-bit-size": (
         request_bytes(2, b"\1k\0\0\0\2\2v", flags=0x0226),
         set_one(b"k", 2, b"v"),
@@ -55,21 +50,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
     "set-16-bit-key": (
         request_bytes(2, b"\1\0" + LONG_KEY + b"\1\0", flags=0x0223),
         set_one(LONG_KEY, 0, b""),
-        True,
-    ),
-    "set-short-key-in-a-16-bit-size": (
-        request_bytes(2, b"\0\1k\1\0", flags=0x0223),
-        set_one(b"k", 0, b""),
-        False,
-    ),
-    "set-with-a-timeout": (
-        request_bytes(2, TIMEOUT + b"\1k\1\0", flags=0x022A),
-        set_one(b"k", 0, b"", expires_at_us=LATER_US),
-        True,
-    ),
-    "set-with-a-ttl": (
-        request_bytes(2, DATES[8:] + b"\1k\1\0", flags=0x4222),
-        set_one(b"k", 0, b"", ttl_us=60_000_000),
         True,
     ),
     "set-with-a-timeout-and-a-ttl": (
@@ -94,11 +74,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
     ),
     "set-empty-key": (request_bytes(2, b"\0\1\0", flags=0x0222), set_one(b"", 0, b""), True),
     "get": (request_bytes(3, b"\1k", flags=0x0400), get_many(DEFAULT, [b"k"]), True),
-    "get-16-bit-key": (
-        request_bytes(3, b"\1\0" + LONG_KEY, flags=0x0401),
-        get_many(DEFAULT, [LONG_KEY]),
-        True,
-    ),
     "probe": (request_bytes(3, b"\1k"), get_many(DEFAULT, [b"k"], with_data=False), True),
     "get-what-nobody-works-on": (
         request_bytes(3, b"\1k", flags=0x0440),
@@ -108,16 +83,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
     "get-for-work": (
         request_bytes(3, TIMEOUT + b"\1k", flags=0x0448),
         commands.Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
-        True,
-    ),
-    "get-with-a-timeout-alone": (
-        request_bytes(3, TIMEOUT + b"\1k", flags=0x0408),
-        commands.Touch(table=DEFAULT, keys=ONE, worked_until_us=LATER_US),
-        False,
-    ),
-    "get-and-let-live": (
-        request_bytes(3, TIMEOUT + b"\1k", flags=0x0418),
-        commands.Touch(table=DEFAULT, keys=ONE, extend=True, expires_at_us=LATER_US),
         True,
     ),
     "get-for-work-and-let-live": (
@@ -143,11 +108,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         commands.Range(table=DEFAULT, start=b"a", count=65535, with_data=False, skip_worked=True),
         False,
     ),
-    "get-range-16-bit-keys": (
-        request_bytes(3, b"\0\1\0\1a\1\0" + LONG_KEY, flags=0x0481),
-        commands.Range(table=DEFAULT, start=b"a", stop=LONG_KEY, count=1),
-        True,
-    ),
     "get-regex": (
         request_bytes(3, b"\2^k", flags=0x0500),
         commands.Range(table=DEFAULT, regex=b"^k"),
@@ -159,17 +119,7 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         True,
     ),
     "get-cursor": (request_bytes(3, bytes([len(CURSOR)]) + CURSOR, flags=0x0580), NEXT_PAGE, False),
-    "get-cursor-with-a-count": (
-        request_bytes(3, b"\0\7\0" + bytes([len(CURSOR)]) + CURSOR, flags=0x2181),
-        commands.Range(table="other", start=b"next", stop=b"z", count=7, with_data=False),
-        False,
-    ),
     "delete": (request_bytes(4, b"\1k"), delete_many(DEFAULT, [b"k"]), True),
-    "delete-16-bit-key": (
-        request_bytes(4, b"\1\0" + LONG_KEY, flags=0x0001),
-        delete_many(DEFAULT, [LONG_KEY]),
-        True,
-    ),
     "purge": (
         request_bytes(4, b"\1k", flags=0x0020),
         delete_many(DEFAULT, [b"k"], purge=True),
@@ -178,11 +128,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
     "add": (
         request_bytes(5, b"\1k\x09\3" + EIGHT, flags=0x0002),
         modify(commands.Change.ADD, table=DEFAULT),
-        True,
-    ),
-    "add-a-float": (
-        request_bytes(5, b"\1k\x09\4" + EIGHT, flags=0x0002),
-        modify(commands.Change.ADD, type_=4, table=DEFAULT),
         True,
     ),
     "add-one-byte": (
@@ -210,7 +155,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
 # -- requests about one job -----------------------------------------------------------------------
 
 XID = struct.pack(">Q", 7)
-LONG_DOMAIN = b"d" * 256
 LEASE_US = 5_000_000
 UNTIL = struct.pack(">Q", NOW_US + LEASE_US)
 
@@ -219,16 +163,6 @@ SAMPLES |= {
     "next-of-a-domain": (
         request_bytes(11, b"\5x.com"),
         commands.Next(table=DEFAULT, domain=b"x.com"),
-        True,
-    ),
-    "next-16-bit-domain": (
-        request_bytes(11, b"\1\0" + LONG_DOMAIN, flags=0x0001),
-        commands.Next(table=DEFAULT, domain=LONG_DOMAIN),
-        True,
-    ),
-    "next-with-a-lease": (
-        request_bytes(11, UNTIL + b"\0", flags=0x0008),
-        commands.Next(table=DEFAULT, lease_us=LEASE_US),
         True,
     ),
     "next-and-done": (
@@ -242,17 +176,7 @@ SAMPLES |= {
         commands.Finish(table=DEFAULT, xids=(7,)),
         False,
     ),
-    "done-by-the-longest-key": (
-        request_bytes(12, b"\x04\x08" + XID + b"k" * 1024, flags=0x0001),
-        commands.Finish(table=DEFAULT, xids=(7,)),
-        False,
-    ),
     "touch": (request_bytes(13, b"\x08" + XID), commands.Extend(table=DEFAULT, xids=(7,)), True),
-    "touch-with-a-lease": (
-        request_bytes(13, UNTIL + b"\x08" + XID, flags=0x0008),
-        commands.Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
-        True,
-    ),
     "touch-by-the-whole-key": (
         request_bytes(13, UNTIL + b"\0\x0b" + XID + b"key", flags=0x0009),
         commands.Extend(table=DEFAULT, xids=(7,), lease_us=LEASE_US),
@@ -264,9 +188,7 @@ SAMPLES |= {
 # -- answers to a GET of many keys ----------------------------------------------------------------
 
 TWO = entries((2, b"v", 5, 0), (1, b"", 6, 0))
-WIDE = entries((2, b"v", 5, 0), (1, b"w" * 255, 6, 0))
 PAGES: dict[str, tuple[bytes, commands.Reply, bytes]] = {
-    "nothing": (reply_bytes(b"\0\0\0", flags=0x2002), page([], entries()), b""),
     "the-end": (
         reply_bytes(b"\0\2\0" + b"\1a\2\2v" + b"\1b\1\1", flags=0x2002),
         page([b"a", b"b"], TWO),
@@ -286,13 +208,6 @@ PAGES: dict[str, tuple[bytes, commands.Reply, bytes]] = {
         reply_bytes(b"\0\1\0\0" + b"\0\1a\1\1" + b"\1\0" + b"c" * 256, flags=0x2183),
         page([b"a"], entries((1, b"", 6, 0)), b"c"),
         b"c" * 256,
-    ),
-    "wide-value": (
-        reply_bytes(
-            b"\0\2\0" + b"\1a\0\2\2v" + b"\1b\1\0\1" + b"w" * 255, flags=0x2004
-        ),
-        page([b"a", b"b"], WIDE),
-        b"",
     ),
 }  # fmt: skip
 

@@ -66,10 +66,3 @@ def test_every_changed_bit_is_found_out() -> None:
             changed = bytearray(cursor)
             changed[position] ^= 1 << bit
             assert code_of(CURSORS.decode(bytes(changed))) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
-
-
-def test_a_table_that_is_no_text_is_no_cursor() -> None:
-    page = Range(table="t")
-    cursor = bytearray(CURSORS.encode(page, b"k"))
-    cursor[cursor.index(b"tk")] = 0xFF
-    assert code_of(CURSORS.decode(bytes(cursor))) is Code.BAD_CURSOR

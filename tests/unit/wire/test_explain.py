@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.commands import Acknowledge, Advance, Command, Flag, Lag, Refusal, Reply
-from fjord.errors import RemoteProtocolError
-from fjord.wire import Function
+from fjord.commands import Command, Flag, Refusal, Reply
 from fjord.wire.explain import Line, explain, shown_value
 from fjord.wire.explain import shown as shown_bytes
 from tests.unit.wire.samples import COMMANDS, REPLIES, names_of
-from tests.unit.wire.seed_samples import CHANGES, PAGES, SAMPLES, VECTOR
-from tests.unit.wire.streams import answered, new_decoder, reply_bytes, request_bytes, sent
+from tests.unit.wire.seed_samples import CHANGES, SAMPLES, VECTOR
+from tests.unit.wire.streams import answered, reply_bytes, request_bytes, sent
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
 
 
@@ -82,34 +80,6 @@ def test_every_reply_is_explained(reply: Reply) -> None:
         assert meaning_of(lines, "kind") == f"{row.number}, {row.name}"
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_pages_are_explained(name: str) -> None:
-    data = PAGES[name][0]
-    check_lines(data, explain(data))
-    assert problems(explain(data)) == []
-
-
-def shown(data: bytes, function: Function | None = None) -> list[tuple[str, str]]:
-    """Fields and meanings behind the header."""
-    lines = explain(data, function)
-    check_lines(data, lines)
-    assert problems(lines) == []
-    names = [line.field for line in lines]
-    return [(line.field, line.meaning) for line in lines[names.index("timestamp") + 1 :]]
-
-
-def test_a_seq_that_is_none_is_said_to_be_none() -> None:
-    for command, expected in (
-        (Acknowledge(table="t", name="b", seq=7, epoch=2), ("expected", "none")),
-        (Acknowledge(table="t", name="b", seq=7, epoch=2, expected=5), ("expected", "5")),
-        (Lag(table="t", name="b"), ("after", "none")),
-        (Lag(table="t", name="b", after=0), ("after", "0")),
-        (Advance(writer="w", expected=-1, batch=5), ("expected", "none")),
-        (Advance(writer="w", expected=0, batch=5), ("expected", "0")),
-    ):
-        assert expected in shown(sent(command))
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_changes_are_explained(name: str) -> None:
     data = CHANGES[name][0]
@@ -132,27 +102,6 @@ def test_a_request_that_is_refused_is_explained_and_so_is_the_next(name: str) ->
     lines = explain(data + VECTOR)
     check_lines(data + VECTOR, lines)
     assert lines[-1].field == "value"
-
-
-def test_what_the_decoder_takes_is_explained_without_a_problem_outside_of_bodies() -> None:
-    for data, _, _ in SAMPLES.values():
-        for position in range(min(len(data), 60)):
-            changed = bytearray(data)
-            changed[position] ^= 0x01
-            check_agrees(bytes(changed))
-
-
-def check_agrees(data: bytes) -> None:
-    decoder = new_decoder()
-    decoder.feed(data)
-    try:
-        while decoder.next() is not None:
-            pass
-        is_whole = decoder.pending_bytes == 0
-    except RemoteProtocolError:
-        is_whole = False
-    if is_whole:
-        assert problems(explain(data)) == []
 
 
 @pytest.mark.parametrize(

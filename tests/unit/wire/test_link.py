@@ -101,15 +101,6 @@ def test_identifiers_come_round_and_leave_out_what_is_in_flight() -> None:
     assert received(link, answer(slow)) == [(slow, TOKEN)]
 
 
-def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
-    link = Link()
-    with pytest.raises(LocalProtocolError, match="smaller batches") as caught:
-        link.send(set_of(bytes(limits.VALUE_BYTES_MAX), 13))
-    assert caught.value.code is Code.TOO_LARGE
-    for _ in range(limits.IN_FLIGHT_MAX):
-        link.send(commands.Nop())
-
-
 # -- changes --------------------------------------------------------------------------------------
 
 
@@ -152,13 +143,3 @@ def test_a_change_that_nobody_listens_to_is_an_error() -> None:
     identifier, _ = link.send(GET)
     with pytest.raises(RemoteProtocolError, match="nobody listens"):
         received(link, encode_change(identifier, change(b"v")))
-
-
-def test_the_number_of_a_listener_is_not_given_out_again() -> None:
-    link = Link()
-    listening, _ = link.send(LISTEN)
-    received(link, answer(listening, TOKEN, commands.Listen))
-    for _ in range(0xFFFF + 10):
-        identifier, _ = link.send(commands.Nop())
-        assert identifier != listening
-        received(link, answer(identifier, TOKEN, commands.Nop))

@@ -183,12 +183,6 @@ def test_a_body_over_the_limit_is_refused_before_it_is_awaited(function: int, si
     assert str(limits.MESSAGE_BYTES_MAX) in error.text
 
 
-def test_the_largest_body_is_awaited() -> None:
-    decoder = wire.RequestDecoder()
-    decoder.feed(streams.request_bytes(33, struct.pack(">I", limits.MESSAGE_BYTES_MAX)))
-    assert decoder.next() is None
-
-
 # -- anything at all ------------------------------------------------------------------------------
 
 
@@ -287,25 +281,3 @@ def test_flags_of_other_replies_are_refused(bit: int) -> None:
     decoder.feed(streams.reply_bytes(bytes(64), flags=1 << bit))
     with pytest.raises(RemoteProtocolError):
         decoder.next()
-
-
-def test_the_largest_answer_is_awaited() -> None:
-    decoder = wire.ReplyDecoder()
-    size = limits.ANSWER_BYTES_MAX + limits.BATCH_ROWS_MAX * (1 + 1 + 5 * 8 + 4)
-    decoder.feed(streams.reply_bytes(b"\0" + struct.pack(">I", size), flags=commands.Flag.BODY))
-    assert decoder.next() is None
-
-
-@settings(max_examples=200)
-@given(st.integers(0, 0xFFFF), st.binary(max_size=80))
-def test_random_replies_raise_nothing_but_a_protocol_error(flags: int, rest: bytes) -> None:
-    decoder = wire.ReplyDecoder()
-    decoder.feed(
-        streams.reply_bytes(rest, flags=flags & (commands.Flag.KEY_16 | commands.Flag.BODY))
-    )
-    try:
-        while (raw := decoder.next()) is not None:
-            if isinstance(raw, wire.RawReply):
-                wire.read_reply(GET_MANY, raw)
-    except RemoteProtocolError:
-        pass  # the client closes the connection

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fjord import wire
 from fjord.commands import Changed, Command, Entries, Flag, Nop, Range, Reply, Use
-from fjord.errors import Code
 from tests.unit.wire import seed_client, streams
 from tests.unit.wire.job_samples import LATER, NOTHING, seed_taken
 from tests.unit.wire.seed_client import SeedDecoder, SeedReply, entries_without_dates
@@ -79,34 +75,6 @@ def test_each_sample_speaks_to_the_table_that_was_chosen(
     has_its_own = isinstance(command, Nop) or getattr(command, "table", "") == "other"
     if not has_its_own:
         assert getattr(request.command, "table", "") == "mine"
-
-
-def test_a_cursor_is_refused_where_none_are_given_out() -> None:
-    data = SAMPLES["get-cursor"][0]
-    decoder = wire.RequestDecoder()
-    decoder.feed(data)
-    request = decoder.next()
-    assert request is not None
-    assert getattr(request.command, "code", None) is Code.BAD_CURSOR
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_messages_are_found_in_any_pieces(data: st.DataObject) -> None:
-    """A stream of samples, cut at random: the same messages come out."""
-    small = [sample for sample in SAMPLES.values() if len(sample[0]) < 1000]
-    chosen = data.draw(st.lists(st.sampled_from(small), max_size=5))
-    stream = b"".join(sample[0] for sample in chosen)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
-    decoder = streams.new_decoder()
-    found: list[wire.Request] = []
-    for start, end in itertools.pairwise([0, *cuts, len(stream)]):
-        decoder.feed(stream[start:end])
-        while (request := decoder.next()) is not None:
-            found.append(request)
-    assert [streams.plain(request.command) for request in found] == [
-        streams.plain(one[1]) for one in chosen
-    ]
 
 
 # -- one job --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.client.spool.records import BYTES_MAX, ROWS_MAX, Gathering, of_command
+from fjord.client.spool.records import ROWS_MAX, Gathering, of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
 from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
@@ -70,23 +70,6 @@ def append_many(count: int, table: str = "t", size: int = 1) -> bytes:
 
 
 # -- rows -----------------------------------------------------------------------------------------
-
-
-def test_jobs_become_one_push() -> None:
-    records = [
-        pushed(b"a", b"1", domain=b"dom", due=NOW + 5, expires=NOW + 9, stamp=NOW - 2),
-        pushed(b"b", b"", stamp=NOW - 1),
-    ]
-    (command,) = commands_of(*records)
-    assert isinstance(command, Push)
-    assert (command.table, command.relative) == ("t", False)
-    assert list(command.keys) == [b"a", b"b"]
-    assert list(command.values) == [b"1", b""]
-    assert list(command.domains) == [b"dom", b""]
-    assert (command.types, command.priorities) == (b"\x01\x01", b"\x80\x80")
-    assert list(command.process_at_us) == [NOW + 5, 0]
-    assert list(command.expires_at_us) == [NOW + 9, 0]
-    assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
 
 
 def test_values_that_expire_together_are_one_command() -> None:
@@ -151,14 +134,6 @@ def test_what_is_not_known_ends_a_batch() -> None:
 
 
 # -- limits ---------------------------------------------------------------------------------------
-
-
-def test_a_batch_has_so_many_bytes_at_most() -> None:
-    record = appended(b"x" * (BYTES_MAX // 3))
-    assert Gathering(NOW).add_all([record] * 5) == 2
-    huge = appended(b"x" * (BYTES_MAX + 1))
-    assert Gathering(NOW).add_all([huge, record]) == 1  # it goes alone
-    assert Gathering(NOW).add_all([record, huge]) == 1
 
 
 def test_records_of_many_rows_count_as_their_rows() -> None:

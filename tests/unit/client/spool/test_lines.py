@@ -33,17 +33,6 @@ def is_whole(line: bytes) -> bool:
     return len(found.records) == 1 and not found.pieces
 
 
-# -- whole lines ----------------------------------------------------------------------------------
-
-
-def test_a_line_is_as_the_page_says() -> None:
-    # docs/spool.md: status, length and crc in hexadecimal, base64, newline.
-    text = b2a_base64(b"hello")
-    assert text == b"aGVsbG8=\n"
-    assert line_of(b"hello") == b"@00000008" + b"%08x" % crc32(text) + b"aGVsbG8=\n"
-    assert line_of(b"hello") == b"@00000008068eb87eaGVsbG8=\n"
-
-
 # -- a file that ends anywhere --------------------------------------------------------------------
 
 

@@ -41,14 +41,6 @@ def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
 # -- handing out ----------------------------------------------------------------------------------
 
 
-def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
-    source = make(tmp_path, b"")
-    assert source.writer == f"spool:{samples.IDENTITY.hex()}"
-    assert source.header.created_us == samples.NOW
-    assert source.known is None
-    assert source.next_load(samples.NOW) is None
-
-
 @pytest.mark.req("FJ-21")
 def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
@@ -75,16 +67,6 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
         assert drained(source) == RECORDS + RECORDS
         assert source.set_aside == {Fate.TORN: 1}
         source.file.close()
-
-
-def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
-    unknown = b"\x09" + RECORDS[0][1:]
-    source = make(
-        tmp_path, samples.lines_of(RECORDS[0], unknown, b"short", b"", RECORDS[1], unknown)
-    )
-    assert drained(source) == RECORDS[:2]
-    assert source.set_aside == {Fate.DAMAGED: 4}
-    assert samples.rest_of(source.file).count(ASIDE) == 4
 
 
 # -- what became of it ----------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from fjord.client.spool import records
 from fjord.client.spool.records import HEAD, RecordKind
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Command, Delete, Push, Refusal, Set
-from fjord.errors import Code
 from tests.unit.client.spool.spool_samples import NOW, pushed
 
 COMMANDS: list[Command] = [
@@ -74,14 +73,6 @@ def test_a_command_comes_back(command: Command) -> None:
     # Columns are read where they are; encoded once more, they are the same.
     assert records.of_command(found, NOW + 3) == data
     assert records.stamp_of(data) == NOW + 3
-
-
-def test_a_function_of_another_program_is_refused() -> None:
-    data = bytearray(records.of_command(COMMANDS[3], NOW))
-    data[4:6] = struct.pack("<H", 60_000)
-    found = records.to_command(bytes(data))
-    assert isinstance(found, Refusal)
-    assert found.code is Code.UNKNOWN_FUNCTION
 
 
 @given(st.sampled_from(COMMANDS), st.data())

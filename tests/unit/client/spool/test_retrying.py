@@ -106,17 +106,6 @@ def test_a_disk_that_fails_to_read_is_told_of(
     assert (only.is_readable, only.why) == (False, "it cannot be read: Input/output error")
 
 
-def test_a_file_that_somebody_has_is_left_to_them(directory: str) -> None:
-    name = files.aside_name(OLD.identity)
-    other = SpoolFile(directory, name)
-    assert other.try_lock()
-    assert retry(directory) == []
-    assert files.aside_names(directory) == [name]
-    other.close()
-    assert len(retry(directory)) == 1
-    assert retry(directory) == []
-
-
 class CrashError(Exception):
     """The process is gone."""
 

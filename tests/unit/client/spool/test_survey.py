@@ -48,22 +48,6 @@ def test_what_is_never_sent_is_counted_by_why(tmp_path: Path) -> None:
     assert samples.rest_of(SpoolFile(str(tmp_path), samples.NAME)).startswith(torn)
 
 
-def test_a_damaged_header_is_damage(tmp_path: Path) -> None:
-    (tmp_path / samples.NAME).write_bytes(b"x" * HEADER_BYTES + LINES)
-    found = survey.report(str(tmp_path), samples.NAME)
-    assert found.created_us is None
-    assert found.is_damaged
-    assert found.waiting == 3
-
-
-def test_in_a_file_set_aside_nothing_waits(tmp_path: Path) -> None:
-    name = files.aside_name(samples.IDENTITY)
-    torn = ASIDE + line_of(RECORDS[0])[1:30]  # at the end: nobody will add to it
-    found = report(tmp_path, REFUSED + b" " * 100 + torn, name)
-    assert found.fates == {Fate.ASIDE: 2}
-    assert (found.watched.waiting_bytes, found.watched.set_aside, found.half) == (0, 2, 0)
-
-
 def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
     name = files.aside_name(samples.IDENTITY)
     samples.make_file(tmp_path, LINES).close()

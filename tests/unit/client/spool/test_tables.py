@@ -92,6 +92,16 @@ def test_a_push_is_a_record(spool: Written) -> None:
     assert list(command.timestamps_us) == [NOW, NOW + 1]
 
 
+def test_dates_of_a_job_are_kept(spool: Written) -> None:
+    due = datetime(2030, 1, 1, tzinfo=UTC)
+    spool.jobs.push("a", process_at=due, expires_at=due + timedelta(seconds=2))
+    (command,) = spool.commands()
+    assert isinstance(command, Push)
+    due_us = round(due.timestamp()) * SECOND
+    assert list(command.process_at_us) == [due_us]
+    assert list(command.expires_at_us) == [due_us + 2 * SECOND]
+
+
 def test_many_jobs_are_one_record(spool: Written) -> None:
     spool.jobs.push_many([{"key": "a", "value": 1}, {"key": "b", "delay": 2}])
     spool.jobs.push_many(keys=["c", "d"], priority=7)
@@ -124,16 +134,6 @@ def test_a_value_lives_from_the_call_on(spool: Written) -> None:
     ]  # fmt: skip
     late = spool.commands(NOW + 5 * SECOND)
     assert [type(command) for command in late] == [Delete, Set, Set]
-
-
-def test_values_with_a_ttl_expire_together(spool: Written) -> None:
-    for number in range(10):  # a microsecond apart
-        spool.kv.set(f"k{number}", number, ttl=0.25)
-    (command,) = spool.commands()
-    assert isinstance(command, Set)
-    assert len(command.keys) == 10
-    # Never before its time: at the end of the tenth of a second.
-    assert lives_of([command]) == [(3 * STEP, SECOND // 4)]
 
 
 def test_a_value_lives_for_30_days_at_most(spool: Written) -> None:
