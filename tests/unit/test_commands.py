@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.commands import FUNCTIONS, KINDS, Refusal, name_problem
+from fjord.commands import FUNCTIONS, KINDS, REVISION, Refusal, name_problem
 from fjord.errors import (
     Code,
     DiskFullError,
@@ -31,7 +31,26 @@ def test_records_are_small_and_built_by_keyword(record: type) -> None:
     assert "__dict__" not in dir(record)
 
 
-# -- jobs -----------------------------------------------------------------------------------------
+def test_what_is_not_given_is_nothing_but_for_these() -> None:
+    found = {
+        f"{row.name} {one.name}": one.default
+        for row in FUNCTIONS.values()
+        for one in dataclasses.fields(row.record)
+        if one.default is not dataclasses.MISSING and one.default
+    }
+    assert found == {
+        "SET_MANY overwrite": True,
+        "SET_MANY persist": True,
+        "MODIFY operand_type": 3,
+        **{f"{name} with_data": True for name in ("GET_MANY", "TOUCH_MANY", "RANGE")},
+        "NEXT_MANY count": 1,
+        "FAIL counts": True,
+        "PEEK state": 1,
+        "ACKNOWLEDGE expected": -1,
+        "LAG after": -1,
+        "HELLO revision": REVISION,
+        "SCAN bytes_max": limits.SCAN_BYTES_MAX,
+    }
 
 
 @pytest.mark.parametrize(
@@ -51,28 +70,11 @@ def test_a_refusal_turns_into_its_error(code: Code, error: type[RefusedError]) -
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "-a",
-        ".",
-        "..",
-        "a.b",
-        "a/b",
-        "/etc/x",
-        "~~",
-        "x.pack",
-        "x.123",
-        "a\0",
-        "a\n",
-        "a\nb",
-        "\na",
-        "a b",
-        "%2e%2e",
-        "\u202ename",
+        *("", "-a", ".", "..", "a.b", "a/b", "/etc/x", "~~", "x.pack", "x.123", "a b", "%2e%2e"),
+        *("a\0", "a\n", "a\nb", "\na", "\u202ename", "\ufffd"),
         "n\u0430me",  # a Cyrillic a
         "\u0661",  # a digit, but no ASCII one
-        "\ufffd",
-        "x" * (limits.NAME_BYTES_MAX + 1),
-        "x" * 100_000,
+        *("x" * (limits.NAME_BYTES_MAX + 1), "x" * 100_000),
     ],
 )
 def test_bad_names_are_refused(name: str) -> None:

@@ -76,10 +76,8 @@ def test_an_entry_tells_all_that_is_known() -> None:
 @pytest.mark.parametrize(
     ("type_", "data", "code"),
     [
-        (Type.STRING, b"\xff", Code.BAD_VALUE),
-        (Type.FLOAT, b"\0" * 7, Code.BAD_VALUE),
-        (6, b"", Code.BAD_TYPE),
-        (Entries.MISSING, b"", Code.BAD_TYPE),
+        *((Type.STRING, b"\xff", Code.BAD_VALUE), (Type.FLOAT, b"\0" * 7, Code.BAD_VALUE)),
+        *((6, b"", Code.BAD_TYPE), (Entries.MISSING, b"", Code.BAD_TYPE)),
     ],
 )
 def test_a_value_that_is_none_is_the_peers_mistake(type_: int, data: bytes, code: Code) -> None:

@@ -13,10 +13,7 @@ from fjord.client.entries import delay_us, lease_us, moment_us, wait_us
 @pytest.mark.parametrize(
     ("seconds", "found_us"),
     [
-        (None, 0),
-        (0, 0),
-        (1.5, 1_500_000),
-        (timedelta(microseconds=1), 1),
+        *((None, 0), (0, 0), (1.5, 1_500_000), (timedelta(microseconds=1), 1)),
         (timedelta(days=36_500, microseconds=1), 36_500 * 86_400_000_000 + 1),
     ],
 )

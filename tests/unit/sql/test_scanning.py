@@ -108,10 +108,7 @@ def long_text(first: bytes, unit: bytes, last: bytes) -> Callable[[int], bytes]:
 @pytest.mark.parametrize(
     ("first", "unit", "last"),
     [
-        (b"'", b"ab", b"'"),
-        (b"'", b"''", b"'"),
-        (b"'", b"\\'", b"'"),
-        (b"`", b"ab", b"`"),
+        *((b"'", b"ab", b"'"), (b"'", b"''", b"'"), (b"'", b"\\'", b"'"), (b"`", b"ab", b"`")),
         (b"", b"ab", b" "),
     ],
 )
@@ -127,20 +124,8 @@ def test_a_token_that_is_too_long_is_passed_over(first: bytes, unit: bytes, last
 PIECES = st.lists(
     st.sampled_from(
         [
-            b"'",
-            b'"',
-            b"`",
-            b"\\",
-            b"/*",
-            b"/*!",
-            b"/*M!",
-            b"*/",
-            b"--",
-            b" ",
-            b"\n",
-            b"#",
-            b";",
-            b"a",
+            *(b"'", b'"', b"`", b"\\", b"/*", b"/*!", b"/*M!", b"*/", b"--", b" ", b"\n", b"#"),
+            *(b";", b"a"),
         ]
     ),
     max_size=12,

@@ -183,10 +183,8 @@ def test_jobs_are_rows() -> None:
 @pytest.mark.parametrize(
     ("key", "domain", "reason"),
     [
-        (b"\xff", b"d", "no UTF-8"),
-        (b"k", b"\xff", "no UTF-8"),
-        (b"a\0", b"d", "a zero byte"),
-        (b"k", b"a\0", "a zero byte"),
+        *((b"\xff", b"d", "no UTF-8"), (b"k", b"\xff", "no UTF-8")),
+        *((b"a\0", b"d", "a zero byte"), (b"k", b"a\0", "a zero byte")),
     ],
 )
 def test_a_job_that_no_table_holds_is_told(key: bytes, domain: bytes, reason: str) -> None:

@@ -12,51 +12,24 @@ from fjord.wire import Function, fields
 
 # -- headers and flags ----------------------------------------------------------------------------
 
+FUNCTIONS = """
+NOP QUIT SET GET DELETE ADD NOT TRUNCATE LOCK UNLOCK RENAME NEXT DONE TOUCH PING LISTEN CHANGE
+"""
+FLAGS = """
+KEY_16 VALUE_8 VALUE_16 TIMEOUT UPDATE_TIMEOUT OVERWRITE WORKED_ON QUERY_RANGE QUERY_REGEX PERSIST
+DATA LISTEN PERSIST_SYNONYM COUNT TTL BODY
+"""
+
 
 @pytest.mark.req("FJ-34", "FJ-35")
 def test_the_seeds_functions_have_the_seeds_numbers() -> None:
-    assert {function.name: function.value for function in Function} == {
-        "NOP": 0,
-        "QUIT": 1,
-        "SET": 2,
-        "GET": 3,
-        "DELETE": 4,
-        "ADD": 5,
-        "NOT": 6,
-        "TRUNCATE": 7,
-        "LOCK": 8,
-        "UNLOCK": 9,
-        "RENAME": 10,
-        "NEXT": 11,
-        "DONE": 12,
-        "TOUCH": 13,
-        "PING": 14,
-        "LISTEN": 15,
-        "CHANGE": 16,
-    }
+    assert [function.name for function in Function] == FUNCTIONS.split()
+    assert list(Function) == list(range(17))
 
 
 @pytest.mark.req("FJ-37")
 def test_the_flags_have_the_seeds_bits() -> None:
-    expected = {
-        0: Flag.KEY_16,
-        1: Flag.VALUE_8,
-        2: Flag.VALUE_16,
-        3: Flag.TIMEOUT,
-        4: Flag.UPDATE_TIMEOUT,
-        5: Flag.OVERWRITE,
-        6: Flag.WORKED_ON,
-        7: Flag.QUERY_RANGE,
-        8: Flag.QUERY_REGEX,
-        9: Flag.PERSIST,
-        10: Flag.DATA,
-        11: Flag.LISTEN,
-        12: Flag.PERSIST_SYNONYM,
-        13: Flag.COUNT,
-        14: Flag.TTL,
-        15: Flag.BODY,
-    }
-    assert {bit: 1 << bit for bit in expected} == expected
+    assert [getattr(Flag, name) for name in FLAGS.split()] == [1 << bit for bit in range(16)]
     assert fields.VALUE_BITS == 0b110
 
 
