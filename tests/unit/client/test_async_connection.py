@@ -12,7 +12,7 @@ import pytest
 
 from fjord import errors, limits
 from fjord.client.async_connection import AsyncConnection
-from fjord.commands import Changed, Command, Done, Get, Listen, Nop
+from fjord.commands import Changed, Command, Done, Listen, Nop
 from tests.unit.client.scripted import (
     BUSY,
     CUT,
@@ -110,19 +110,6 @@ def test_a_change_where_a_reply_is_due_is_the_peers_mistake() -> None:
 
     with Scripted(first_is(say(Changed("t", b"k", 1, b"v", NOW_US, 0)))) as server:
         run(main())
-
-
-def test_what_cannot_be_sent_does_not_cost_the_connection() -> None:
-    async def main() -> None:
-        async with connected(server) as connection:
-            for _ in range(limits.IN_FLIGHT_MAX + 1):  # nor a place
-                with pytest.raises(errors.LocalProtocolError):
-                    await connection.execute(Get(table="n" * 70_000, keys=KEYS))
-            assert await connection.execute(SET) == TOKEN
-
-    with Scripted() as server:
-        run(main())
-    assert len(server.clients) == 1
 
 
 def test_a_cancelled_call_keeps_its_place_until_its_reply() -> None:

@@ -52,19 +52,6 @@ def test_changes_come_before_with_and_after_the_reply() -> None:
     assert server.commands == [listen_of(b"k")]
 
 
-def test_waiting_ends_with_its_timeout() -> None:
-    async def main() -> None:
-        changes = listening(server)
-        found = await changes.wait(20)
-        assert found is not None
-        assert (found.key, found.value) == ("k", "1")
-        assert await changes.wait(0.01) is None
-        changes.close()
-
-    with always(say(TOKEN, change(b"1"))) as server:
-        run(main())
-
-
 def test_closing_wakes_the_task_that_waits() -> None:
     async def main() -> None:
         changes = await listening(server).begin()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fjord.client.calls import Call, Steps, check_names, expect_rows
+from fjord.client.calls import Call, Steps, expect_rows
 from fjord.commands import Command, Done, Nop, Refusal, Reply
 from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
 from tests.unit.client.runners import async_runner, runner
@@ -30,12 +30,6 @@ def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
     expect_rows(2, 2)
     with pytest.raises(RemoteProtocolError, match="3 rows, not 2"):
         expect_rows(3, 2)
-
-
-def test_options_that_do_not_exist_are_named() -> None:
-    check_names("push", ["a"], {"a", "b"})
-    with pytest.raises(TypeError, match="push has no c, d; there are a, b"):
-        check_names("push", ["d", "a", "c"], {"a", "b"})
 
 
 # -- several calls --------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -36,18 +36,6 @@ def test_a_lease_that_is_given_is_more_than_nothing() -> None:
     for nothing in (0, 0.0, 1e-9, timedelta(0)):
         with pytest.raises(ValueError, match="more than 0"):
             lease_us(nothing)
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        datetime(2030, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
-        datetime(2030, 1, 2, 5, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=2))),
-    ],
-)
-def test_a_moment_is_exact_to_the_microsecond(moment: datetime) -> None:
-    assert moment_us(moment, "process_at") == 1_893_553_445_678_901
-    assert moment_us(None, "process_at") == 0
 
 
 def test_a_moment_has_a_time_zone_and_is_after_1970() -> None:

@@ -54,18 +54,6 @@ def test_bounds_and_prefix_are_taken_together(
     assert span.bounds() == expected
 
 
-def test_a_walk_goes_on_where_a_page_ends() -> None:
-    one = walk(Span(start="a"))
-    call = one.next_call()
-    assert call is not None
-    assert call.result(page(b"a", next_key=b"b")) == ["a"]
-    assert asked(one).start == b"b"
-    call = one.next_call()
-    assert call is not None
-    call.result(page(b"b"))
-    assert one.next_call() is None
-
-
 @pytest.mark.req("FJ-43")
 def test_a_limit_bounds_the_whole_walk() -> None:
     one = walk(Span[str](limit=limits.PAGE_ENTRIES_MAX + 5))

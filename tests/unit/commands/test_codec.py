@@ -103,7 +103,7 @@ def test_each_command_is_there_and_back(command: commands.Command) -> None:
 def test_a_body_that_is_cut_short_is_refused(command: commands.Command) -> None:
     body = body_of(command)
     # Each command of a large batch is cut at every byte elsewhere.
-    for size in range(0, len(body), 1 if len(body) < 4_000 else 7):
+    for size in range(0, len(body), 1 if len(body) < 600 else 13):
         text_of(decoded(command, body[:size]))
 
 
@@ -165,7 +165,7 @@ def test_each_reply_is_there_and_back(reply: commands.Reply) -> None:
 @each_reply
 def test_a_broken_reply_is_refused(reply: commands.Reply) -> None:
     body = body_of(reply)
-    wrong = [body[:size] for size in range(0, len(body), 1 if len(body) < 4_000 else 7)]
+    wrong = [body[:size] for size in range(0, len(body), 1 if len(body) < 600 else 13)]
     wrong += [body + b"x", body + bytes(8)]
     wrong += [body[:3] + b"\1" + body[4:], b"\0\x63" + body[2:]]
     wrong += [body[:4] + rows.to_bytes(4, "big") + body[8:] for rows in (100_000, 100_001)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fjord.declared import xml
@@ -96,11 +96,6 @@ def test_encodings_are_told_apart(encoding: str) -> None:
         ("<context>", "<tables>", 2, "a file is a context or a table, not 'tables'"),
         ('model="jobs"', 'model="jobs" size="4"', 3, "table has no attribute 'size'; there may be"),
         ('model="jobs"', "", 3, "table needs the attribute model"),
-        ('model="jobs"', 'model="list"', 3, "model 'list'; there are jobs, queue, stream, kv"),
-        ('name="pages"', 'name="-"', 3, "'-' names no table"),
-        ('row-key="uri, depth"', 'row-key="url"', 3, "a column 'url', which is not declared"),
-        ('row-key="uri, depth"', 'row-key="seen"', 3, "belongs to the key, so it must be required"),
-        ('row-key="uri, depth"', 'row-key=""', 3, "a column '', which is not declared"),
         ("<description>", "<block-size>4</block-size><description>", 4, "no 'block-size' in it"),
         ("Pages that", "<b>Pages</b> that", 5, "description has no 'b' in it; there may be noth"),
         ('name="lease"', "", 8, "setting needs the attribute name"),
@@ -108,9 +103,6 @@ def test_encodings_are_told_apart(encoding: str) -> None:
         ("</schema>", "</schema><schema/>", 15, "table has more than 1 of schema"),
         ('type="uint8"', 'type="uint9"', 13, "there is no type 'uint9'; there are boolean"),
         ('type="uint8" required="true"', 'type="uint8" required="1"', 13, "true or false, not 1"),
-        ('name="seen"', 'name="depth"', 14, "there are two columns depth"),
-        ('name="seen"', 'name="domain"', 14, "every table has a column domain of its own"),
-        ('name="expiration"', 'name="dates"', 17, "no index 'dates'; it has key and expiration"),
         ('<column name="depth"/>', "", 16, "index key has the columns of row-key"),
         ('name="mails"', 'name="pages"', 19, "table pages was declared in line 3 already"),
         ("</context>", "", 21, "this is no XML: no element found"),
@@ -120,7 +112,6 @@ def test_encodings_are_told_apart(encoding: str) -> None:
         ("fetched", "\x00", 6, "this is no XML: not well-formed"),
         ("fetched", "\x1b[2J", 6, "this is no XML: not well-formed"),
         ("utf-8", "utf-7", 1, "its encoding cannot be read, use UTF-8"),
-        ("utf-8", "rot13", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "no-such", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "utf-16", 1, "this is no XML: encoding specified"),
     ],
@@ -210,6 +201,7 @@ def test_without_defusedxml_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.req("SJ-30")
+@settings(max_examples=40)
 @given(MANY)
 def test_what_is_written_is_read_again(tables: list[Declaration]) -> None:
     text = xml.write(tables)

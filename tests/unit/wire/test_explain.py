@@ -8,7 +8,7 @@ from fjord.commands import Command, Flag, Refusal, Reply
 from fjord.wire.explain import Line, explain, shown_value
 from fjord.wire.explain import shown as shown_bytes
 from tests.unit.wire.samples import COMMANDS, REPLIES, names_of
-from tests.unit.wire.seed_samples import CHANGES, SAMPLES, VECTOR
+from tests.unit.wire.seed_samples import SAMPLES, VECTOR
 from tests.unit.wire.streams import answered, reply_bytes, request_bytes, sent
 from tests.unit.wire.test_bad_input import CLOSING, KEPT
 
@@ -78,13 +78,6 @@ def test_every_reply_is_explained(reply: Reply) -> None:
     if not isinstance(reply, Refusal):
         row = type(reply).row
         assert meaning_of(lines, "kind") == f"{row.number}, {row.name}"
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_changes_are_explained(name: str) -> None:
-    data = CHANGES[name][0]
-    check_lines(data, explain(data))
-    assert problems(explain(data)) == []
 
 
 # A server may send it, so it is explained.

@@ -48,14 +48,6 @@ def test_what_is_sent_is_what_is_heard(wakeup: Wakeup) -> None:
     assert decode(datagram) == wakeup
 
 
-@given(WAKEUPS, st.data())
-def test_a_datagram_is_one_whole_wakeup_or_nothing(wakeup: Wakeup, data: st.DataObject) -> None:
-    datagram = encode(wakeup)
-    cut = data.draw(st.integers(0, len(datagram) - 1))
-    assert decode(datagram[:cut]) is None
-    assert decode(datagram + data.draw(st.binary(min_size=1, max_size=200))) is None
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
