@@ -278,6 +278,15 @@ BY_KEY: Final = [
 
 COUNT, COUNT_ALL = on("CountJobs"), on("CountJobs", generations=True)
 LOOKING: Final = [
+    Sample("done_many of nothing", lambda t: t.done_many([]), [commands.Nop()], [TOKEN], []),
+    Sample("cancel_many of nothing", lambda t: t.cancel_many([]), [commands.Nop()], [TOKEN], []),
+    Sample(
+        "taken",
+        lambda t: t.taken(),
+        [peek_of(State.TAKEN, count=10)],
+        [page_of(b"k", state=State.TAKEN)],
+        [info_of("k", State.TAKEN)],
+    ),
     Sample("generations", lambda t: t.generations(), [COUNT_ALL], [numbers_of()], []),
     Sample(
         "next_at",

@@ -16,7 +16,7 @@ from fjord.client.kv import KvCalls
 from fjord.client.pages import Span
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import Change, Command, Entries, Modify, Page, Range, Reply, Set
+from fjord.commands import Change, Command, Entries, Modify, Nop, Page, Range, Reply, Set
 from fjord.testing import SimClock
 from fjord.values import Type
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
@@ -214,6 +214,15 @@ SAMPLES: Final = [
         [(b"a7", ENTRY)],
     ),
     Sample("lock", lambda kv: kv.lock("k", "l"), [on("Lock", b"k", b"l")], [TOKEN]),
+    Sample("get_many of nothing", lambda kv: kv.get_many([]), [Nop()], [TOKEN], {}),
+    Sample("take_many of nothing", lambda kv: kv.take_many([]), [Nop()], [TOKEN], {}),
+    Sample(
+        "truncate",
+        lambda kv: kv.truncate("k", 5),
+        [modify(Change.TRUNCATE, FIVE)],
+        [entries((2, b"short"))],
+        "short",
+    ),
     Sample("unlock", lambda kv: kv.unlock("k"), [on("Unlock", b"k")], [TOKEN]),
 ]
 

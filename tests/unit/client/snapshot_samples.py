@@ -7,7 +7,7 @@ from typing import Any, Final
 from fjord.columns import Strings
 from fjord.commands import AsOf, Command, Get, Opened, Replies, Reply
 from tests.unit.client.scripted import NOW_US, entries
-from tests.unit.client.shell_calls import FIVE, Sample, page, range_of
+from tests.unit.client.shell_calls import ENTRY, FIVE, Sample, page, range_of
 from tests.unit.client.stream_samples import message, messages, read_of
 
 OPENED: Final = Opened(snapshot=40, wall_us=NOW_US, until_us=NOW_US + 900_000_000)
@@ -46,6 +46,7 @@ def entry_samples() -> list[Sample]:
 def spans() -> list[Sample]:
     """Returns what only key/value tables can do."""
     return [
+        Sample("entry", lambda t: t.entry("k"), as_of(GET), replies(entries((3, FIVE))), ENTRY),
         Sample(
             "range",
             lambda t: t.range("a", "b", limit=5),

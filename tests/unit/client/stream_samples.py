@@ -21,7 +21,7 @@ from fjord.ops import Op, Opcode
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, Sample, on, page, range_of
+from tests.unit.client.shell_calls import ENTRY, FIVE, Sample, on, page, range_of
 
 NOW: Final = datetime.fromtimestamp(NOW_US // 1_000_000, tz=UTC)
 CREATED: Final = commands.CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
@@ -208,6 +208,7 @@ STREAM_SAMPLES: Final = [
         [page(b"k", next_key=b"l"), page(b"l")],
         [("k", 5), ("l", 5)],
     ),
+    Sample("entry", lambda t: t.entry("k"), [on("Get", b"k")], [entries((3, FIVE))], ENTRY),
     Sample("values", lambda t: t.values(), [range_of()], [page(b"k", b"l")], [5, 5]),
     Sample(
         "subscribers",

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+import fjord.aio
 from fjord import errors, limits
 from fjord.client.async_connection import AsyncConnection
 from fjord.commands import Changed, Command, Done, Listen, Nop
+from fjord.errors import FjordError, UnavailableError
 from tests.unit.client.scripted import (
     BUSY,
     CUT,
@@ -174,3 +176,15 @@ def test_closing_ends_calls_that_are_under_way(answer: Answer) -> None:
 
     with Scripted(script) as server:
         run(main())
+
+
+def test_nobody_there_is_said_at_once() -> None:
+    async def main() -> None:
+        with pytest.raises(UnavailableError, match="fjord serve"):
+            await fjord.aio.connect(server.url)
+        with pytest.raises(FjordError, match="more than 0"):
+            await fjord.aio.connect(server.url, timeout=0)
+
+    with Scripted() as server:
+        pass
+    run(main())

@@ -11,6 +11,7 @@ from fjord.client.listening import Listening
 from fjord.columns import Strings
 from fjord.errors import Code, NotFoundError
 from tests.unit.client.scripted import TOKEN
+from tests.unit.client.stream_samples import POSITION
 from tests.unit.client.test_database_streams import Blocking, blocking
 
 
@@ -42,7 +43,21 @@ def test_listening_goes_to_the_executor_and_leaving_a_database_closes_it() -> No
     executor = Noting()
     with Database(executor) as database, database.kv("t").listen("k") as changes:
         assert changes.wait(0) is None
-    assert executor.notes == [commands.Listen(table="t", keys=Strings.of([b"k"])), "closed"]
+        database.jobs("t").listen().close()
+    listened = [commands.Listen(table="t", keys=Strings.of([b"k"])), commands.ListenJobs(table="t")]
+    assert executor.notes == [listened[0], listened[1], "closed"]
+
+
+def test_everything_says_what_and_where_it_is() -> None:
+    database = Database(Blocking(POSITION), name="fjord://host:1")
+    subscriber = database.stream("t").subscriber("s")
+    found = [database, database.kv("t"), database.jobs("t"), database.stream("t"), subscriber]
+    words = ["Database", "Kv 't'", "Jobs 't'", "Stream 't'"]
+    assert [*map(repr, found)] == [
+        *(f"<{word} at fjord://host:1>" for word in words),
+        "<Subscriber 's' of 't'>",
+    ]
+    assert repr(Database(Blocking())) == "<Database>"
 
 
 def test_an_exception_inside_a_transaction_leaves_nothing_behind() -> None:

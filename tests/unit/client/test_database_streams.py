@@ -12,7 +12,9 @@ from fjord import commands
 from fjord.client.blocking.database import Database
 from fjord.client.database import AsyncDatabase
 from fjord.client.listening import Listening
+from fjord.commands import Scan
 from fjord.errors import Code, StaleError, UnavailableError
+from fjord.ops import Opcode
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
 from tests.unit.client.snapshot_samples import GET, OPENED, as_of, replies
@@ -164,6 +166,14 @@ def test_a_block_that_raises_closes_its_snapshot_if_that_can_be(
     assert asked == asked_too == [commands.OpenSnapshot(), *[CLOSE] * closes]
 
 
+def test_a_scan_may_leave_something_out() -> None:
+    db, asked = blocking(piece(b"a"))
+    (found,) = db.scan("t", 5, ops=[Opcode.STREAM_APPEND], key_prefix="k")
+    assert found == piece(b"a")
+    opcodes = bytes([Opcode.STREAM_APPEND])
+    assert asked == [Scan(table="t", start_seq=5, end_seq=0, opcodes=opcodes, key_prefix=b"k")]
+
+
 # -- scans ----------------------------------------------------------------------------------------
 
 
@@ -192,4 +202,14 @@ def test_a_server_is_asked_for_arrow(
     assert asked == [
         commands.Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=("value",)),
         commands.Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=("value",)),
+    ]
+
+
+def test_a_directory_is_asked_for_ops() -> None:
+    db, asked = blocking(piece(b"a", b"b", next_seq=7, end_seq=9), piece())
+    (table,) = db.scan_arrow("t", 5, columns=["seq"], key_prefix="k")
+    assert table.to_pylist() == [{"seq": 5}, {"seq": 6}]
+    assert asked == [
+        Scan(table="t", start_seq=5, end_seq=0, key_prefix=b"k"),
+        Scan(table="t", start_seq=7, end_seq=9, key_prefix=b"k"),
     ]

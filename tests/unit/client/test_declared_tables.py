@@ -119,28 +119,6 @@ def test_a_table_that_differs_is_named_and_none_is_made(db: fjord.Database, file
     assert [one.name for one in db.tables()] == ["mails", "pages"]
 
 
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ({"columns": {"uri": ("string", True), "depth": "int8"}}, "depth is int8, not uint8"),
-        ({"columns": {"uri": "string", "depth": "uint8"}, "key": ()}, "uri is string, not string"),
-        ({"key": ()}, "its key is none, not uri"),
-        ({"columns": {"depth": "uint8", "uri": ("string", True)}}, "its columns are depth, uri"),
-        ({"merge": False}, "merge is false, not true"),
-        ({"fairness": "domain"}, "fairness is domain, not none"),
-        ({"lease": 0.5}, "lease is 0.5, not 60"),
-    ],
-)
-def test_what_differs_is_said(
-    db: fjord.Database, file: Path, there: dict[str, Any], said: str
-) -> None:
-    columns = {"uri": ("string", True), "depth": "uint8"}
-    settings: dict[str, Any] = {"columns": columns, "key": "uri", "lease": 60}
-    db.create_jobs("pages", **(settings | there))
-    with pytest.raises(ExistsError, match=said):
-        db.create_tables(file)
-
-
 @pytest.mark.req("SJ-04", "SJ-30")
 def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
     old = Declaration(name="t", model="jobs", settings={"period": "day"})

@@ -11,13 +11,13 @@ import pytest
 from fjord import limits
 from fjord.client.calls import Call, Result
 from fjord.client.jobs.calls import JobCalls, encode_reason
-from fjord.client.jobs.records import TakenJob
+from fjord.client.jobs.records import JobBatch, TakenJob
 from fjord.clock import Stamps
 from fjord.commands import Fail, Finish
-from fjord.errors import RemoteProtocolError
+from fjord.errors import Code, RemoteProtocolError, StaleError
 from fjord.jobs import How
 from fjord.testing import SimClock
-from tests.unit.client.job_samples import NOW, acted, make_calls, taken_batch, taken_of
+from tests.unit.client.job_samples import ACTED, NOW, acted, make_calls, taken_batch, taken_of
 from tests.unit.client.scripted import NOW_US
 from tests.unit.engine.world import open_at
 
@@ -49,6 +49,16 @@ def test_at_least_one_job_is_asked_for(count: int) -> None:
 def test_more_jobs_than_were_asked_for_are_the_peers_mistake() -> None:
     with pytest.raises(RemoteProtocolError, match="2 jobs, not 1 at most"):
         make_calls().next(TakenJob, 1).result(taken_of(b"k", b"l"))
+
+
+def test_one_job_that_is_too_late_is_an_error() -> None:
+    calls = make_calls()
+    for say in (calls.done_one, calls.fail_one, lambda job: calls.touch_one(job, 60)):
+        (job,) = taken_batch(b"a")
+        with pytest.raises(StaleError, match=r"job 'a' \(xid 70\) was over") as caught:
+            say(job).result(acted(0))
+        assert caught.value.code is Code.STALE_XID
+        assert job.outcome is How.TIMEOUT
 
 
 # -- settling -------------------------------------------------------------------------------------
@@ -85,6 +95,22 @@ def test_client_and_server_agree_on_how_long_a_lease_lasts(tmp_path: Path) -> No
         now = NOW + timedelta(microseconds=clock.wall_us() - NOW_US, seconds=seconds)
         assert abs(until - now) < timedelta(milliseconds=1)
     engine.close()
+
+
+def test_a_batch_that_is_done_is_settled() -> None:
+    made: list[int] = []
+
+    def make(batch: JobBatch[TakenJob], place: int) -> TakenJob:
+        made.append(place)
+        return TakenJob(batch, place)
+
+    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
+    make_calls().done_many(batch).result(ACTED)
+    assert made == []
+    assert [job.outcome for job in batch] == [How.DONE] * 3
+    batch = make_calls().next(make, 3).result(taken_of(b"a", b"b", b"c"))
+    assert make_calls().fail_many(batch, count=False).result(acted(1)) == [batch[1]]
+    assert [job.outcome for job in batch] == [How.GIVEN_BACK, How.TIMEOUT, How.GIVEN_BACK]
 
 
 def test_a_job_that_is_named_twice_is_done_once() -> None:

@@ -136,6 +136,15 @@ def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
             Followed(dead.redrive(make_calls(), {}), MIXED, **answer)
 
 
+def test_no_rows_are_none_and_not_all() -> None:
+    for plan in (
+        dead.redrive(make_calls(), {"rows": []}),
+        dead.discard(make_calls(), {"rows": []}),
+    ):
+        found = Followed(plan)
+        assert (found.sent, found.result.matched) == ([], 0)
+
+
 # -- rows -----------------------------------------------------------------------------------------
 
 

@@ -65,27 +65,6 @@ def test_a_job_has_a_delay_or_a_date() -> None:
             refused()
 
 
-@pytest.mark.parametrize(
-    ("option", "text"),
-    [
-        ({"process_at": 123}, "process_at is a datetime with a time zone"),
-        ({"expires_at": "tomorrow"}, "expires_at is a datetime with a time zone"),
-        ({"delay": "5"}, "delay is a number of seconds"),
-    ],
-    ids=str,
-)
-def test_what_is_of_another_type_is_named(option: Any, text: str) -> None:
-    refusals: list[Callable[[], object]] = [
-        lambda: one_job(option),
-        lambda: pushed(keys=["k"], **option),
-        lambda: pushed(keys=["k"], **{name: [value] for name, value in option.items()}),
-        lambda: rows({"key": "k", **option}),
-    ]
-    for refused in refusals:
-        with pytest.raises(TypeError, match=text):
-            refused()
-
-
 # -- columns --------------------------------------------------------------------------------------
 
 
@@ -104,6 +83,8 @@ def test_jobs_may_have_no_values_or_no_keys() -> None:
     for nothing in ({}, {"priority": 5}):
         with pytest.raises(TypeError, match="list of dicts, or the columns"):
             pushed(**nothing)
+    with pytest.raises(TypeError, match="push_many has no priorities; there are"):
+        pushed(keys=["a"], priorities=1)
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,13 @@ def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "job 'a' failed: ValueError('no')" in caplog.text
     assert "the lease of job 'a' was over" in caplog.text
+
+
+def test_a_handler_that_settled_its_job_has_the_last_word() -> None:
+    tally = Tally(make_calls(), None)
+    (job,) = taken_batch(b"a")
+    job.outcome = How.FAIL
+    assert tally.finished(job) is None
+    assert tally.failed(job, ValueError("no")) is None
+    tally.count(job)
+    assert tally.done == 0

@@ -160,6 +160,28 @@ def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Dat
     assert events.read().values == [b"plain"]
 
 
+def test_a_snapshot_asks_for_columns_by_itself(tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as db:
+        db.create_stream("pages", columns=COLUMNS, key="uri", mode="latest").append({"uri": "a"})
+    with fjord.open(tmp_path) as db, db.snapshot() as snapshot:
+        assert snapshot.stream("pages").get("a") == full("a")
+    with fjord.open(tmp_path) as db, db.snapshot() as snapshot:
+        assert [batch.values for batch in snapshot.stream("pages").batches()] == [[full("a")]]
+
+
+def test_tables_without_columns_take_no_rows(db: fjord.Database) -> None:
+    row = {"uri": "a"}
+    for act in (
+        lambda: db.jobs("t").push(row),
+        lambda: db.stream("t").append(row),
+        lambda: db.stream("t").append_many({"uri": ["a"]}),
+    ):
+        with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
+            act()
+    with pytest.raises(LocalProtocolError, match="rows are for jobs tables and streams"):
+        db.kv().set("k", row)  # type: ignore[arg-type]
+
+
 # -- transactions ---------------------------------------------------------------------------------
 
 

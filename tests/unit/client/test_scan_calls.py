@@ -11,7 +11,6 @@ from fjord.client import history
 from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
 from fjord.commands import Reply, Scan, Scanned
-from fjord.ops import Opcode
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.stream_samples import appended, encoded
 
@@ -53,18 +52,6 @@ def test_the_end_is_fixed_by_the_first_piece() -> None:
     sent, found = walked(history.stored(FIRST), *pieces)
     assert sent == [FIRST, Scan(table="t", start_seq=7, end_seq=20)]
     assert found == pieces
-
-
-def test_a_scan_leaves_out_what_is_not_wanted() -> None:
-    command = scan_of("t", 5, 9, ops=["STREAM_APPEND", Opcode.JOB_ADD], key_prefix="ü")
-    assert command == Scan(
-        table="t",
-        start_seq=5,
-        end_seq=9,
-        opcodes=bytes([Opcode.STREAM_APPEND, Opcode.JOB_ADD]),
-        key_prefix="ü".encode(),
-    )
-    assert scan_of("t", 5, 0, ops=None, key_prefix="") == FIRST
 
 
 @pytest.mark.parametrize("kind", ["APPENDED", 250])

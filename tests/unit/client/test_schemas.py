@@ -153,6 +153,11 @@ def test_rows_of_several_schemas_and_values_are_read_together() -> None:
     assert both.decode_all(b"", []) == []
 
 
+def test_values_without_rows_lack_nothing() -> None:
+    assert not of().lacks(b"\1\2", [b"a", b"b"])
+    assert of().lacks(b"\1" + ROW_TYPE, [b"a", b"\1\0"])
+
+
 def test_bytes_that_are_no_row_are_the_fault_of_the_server() -> None:
     with pytest.raises(UnknownSchemaError):
         of(table(PAGES)).decode(values.ROW, b"")

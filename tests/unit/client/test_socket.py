@@ -286,6 +286,18 @@ def test_a_block_with_locks_gives_them_free_also_after_an_error() -> None:
     assert server.commands == [LOCK, UNLOCK, LOCK, UNLOCK]
 
 
+def test_a_block_whose_locks_are_lost_raises_why() -> None:
+    with (
+        Scripted() as server,
+        fjord.connect(server.url) as db,
+        pytest.raises(UnavailableError, match="locks"),
+        db.kv("t").locked("k"),
+    ):
+        server.cut_all()
+        db.kv("t").get("k")
+    assert server.commands == [LOCK]
+
+
 # -- threads --------------------------------------------------------------------------------------
 
 

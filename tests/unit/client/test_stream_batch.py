@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from fjord import ops, values
-from fjord.client.messages import Message, MessageBatch, ReadBy
+from fjord.client.messages import MessageBatch, ReadBy
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
 from fjord.ops import Op, Opcode
 from tests.unit.client.scripted import NOW_US
-from tests.unit.client.stream_samples import NOW, appended, encoded, message, messages, moved
+from tests.unit.client.stream_samples import NOW, appended, encoded, messages, moved
 
 SECOND = timedelta(seconds=1)
 
@@ -54,23 +54,6 @@ def test_a_batch_says_what_it_is() -> None:
     assert MessageBatch("t", messages(b"a"), ReadBy("s", 2)).read_by == ("s", 2)
 
 
-def test_moves_have_their_own_seqs_and_moments() -> None:
-    batch = batch_of(
-        moved(
-            (3, 1, b"k", b"a"),
-            (9, ops.TOMBSTONE, b"l", b""),
-            (10, 0, b"m", b""),
-            at_us=[NOW_US, NOW_US + 1_000_000, NOW_US],
-        )
-    )
-    assert list(batch) == [
-        message(3, b"a"),
-        Message(9, "l", None, NOW + SECOND, is_tombstone=True),
-        Message(10, "m", None, NOW, is_tombstone=False),
-    ]
-    assert batch.values == [b"a", None, None]
-
-
 @pytest.mark.parametrize(
     "found",
     [
@@ -86,6 +69,12 @@ def test_values_come_back_as_they_were(found: list[values.Value]) -> None:
     assert [type(one) for one in batch.values] == [type(one) for one in found]
     assert [one.value for one in batch] == found
     assert [batch.messages[place].value for place in range(len(found))] == found
+
+
+def test_keys_that_are_no_text_are_escaped() -> None:
+    batch = batch_of(appended(b"a", b"b", key=b"\xff"))
+    assert batch.keys == ["\udcff", "\udcff"]
+    assert batch.messages[0].key == "\udcff"
 
 
 def test_a_look_at_the_first_message_tells_that_there_are_no_rows() -> None:
@@ -143,6 +132,13 @@ def test_messages_are_a_sequence() -> None:
     for place in (4, -5):
         with pytest.raises(IndexError):
             found[place]
+
+
+def test_a_batch_is_an_arrow_table() -> None:
+    table = batch_of(appended(b"a", b"b"), firsts=(3,)).to_arrow()
+    assert table.column_names == ["seq", "ts", "key", "type", "value"]
+    assert table["seq"].to_pylist() == [3, 4]
+    assert table["value"].to_pylist() == [b"a", b"b"]
 
 
 # -- what is no batch -----------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from fjord.client import history
 from fjord.client.calls import Steps
+from fjord.client.messages import MessageBatch
 from fjord.client.streams import StreamCalls
 from fjord.commands import ListTables, Nop, Reply, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
@@ -18,6 +19,7 @@ from tests.unit.client.stream_samples import (
     NOW,
     append_of,
     block_list,
+    messages,
     position,
     read_of,
     subscribers,
@@ -47,6 +49,13 @@ def test_an_append_for_a_transaction_is_one_command() -> None:
     call = CALLS.append_many([], None)
     assert call.command == Nop()
     assert call.result(TOKEN) == 0
+
+
+def test_what_was_read_is_read_on() -> None:
+    begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
+    assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
+    ended = MessageBatch("t", messages(b"a", after=9))
+    assert next(CALLS.read(10, ended)).command == read_of(9, count=10, subscriber="")
 
 
 def test_what_was_read_is_not_asked_for_again() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 from fjord import limits
-from fjord.client.subscribers import Cursor, check_count, check_seq, read_on, start_of
+from fjord.client.subscribers import Cursor, check_count, check_seq, start_of
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
-from tests.unit.client.stream_samples import messages, read_of
+from tests.unit.client.stream_samples import messages
 
 
 @pytest.mark.parametrize(
@@ -47,24 +46,6 @@ def read(cursor: Cursor, answer: Messages, **options: Any) -> Any:
     call = cursor.read(10, **options)
     call.result(answer)
     return call.command
-
-
-def test_a_read_goes_on_until_there_is_something() -> None:
-    cursor = Cursor("t", 5)
-    steps = read_on(cursor, 10, 2)
-    sent = [next(steps)]
-    pause = messages(after=9, until=20, ended=False)
-    sent.append(steps.send(sent[-1].result(pause)))
-    sent.append(steps.send(sent[-1].result(replace(pause, until=30))))
-    with pytest.raises(StopIteration) as end:
-        steps.send(sent[-1].result(messages(after=30)))
-    assert len(end.value.value) == 0
-    asked = read_of(5, count=10, wait_us=2_000_000, subscriber="")
-    assert [call.command for call in sent] == [
-        asked,
-        replace(asked, after=9, until=20),
-        replace(asked, after=9, until=30),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fjord.errors import Code, RemoteProtocolError
 from tests.unit.client import stream_samples as samples
 from tests.unit.client.runners import runner
 from tests.unit.client.scripted import TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, Recorder, Sample, page, range_of
+from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample, page, range_of
 
 
 def over(recorder: Recorder, settings: StreamSettings | None = None) -> Stream:
@@ -102,6 +102,16 @@ def test_a_reader_keeps_its_place() -> None:
         samples.read_of(9, **asked),
         samples.read_of(10, **asked),
     ]
+
+
+def test_a_stream_is_like_a_dict() -> None:
+    recorder = Recorder([entries((3, FIVE)), entries(MISSING), entries((3, b"")), entries(MISSING)])
+    stream = over(recorder)
+    assert stream["k"] == 5
+    with pytest.raises(KeyError):
+        stream["k"]
+    assert "k" in stream
+    assert "k" not in stream
 
 
 def test_a_stream_is_iterated_and_emptied_like_a_dict() -> None:

@@ -9,11 +9,12 @@ import pytest
 from fjord.client.calls import Call, Result
 from fjord.client.messages import MessageBatch, ReadBy
 from fjord.client.subscribers import SubscriberCalls
-from fjord.commands import Refusal, Reply
-from fjord.errors import Code, StaleError
+from fjord.commands import Refusal, Reply, Rest
+from fjord.errors import Code, NotFoundError, StaleError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
+    POSITION,
     WHERE,
     ack_of,
     message,
@@ -75,27 +76,21 @@ def test_who_was_moved_by_others_reads_from_the_mark() -> None:
     assert told.sent[2:] == [WHERE, read_of(2), ack_of(3, epoch=7)]
 
 
-def test_a_peek_looks_at_the_mark_and_leaves_reads_where_they_are() -> None:
-    told = Told(
-        messages(b"a", b"b", until=9, ended=False),
-        subscribers((b"s", 5, 2, False)),
-        messages(b"a", until=9, ended=False),
-        messages(b"c", first=8, after=9),
-        subscribers((b"s", 9, 2, False)),
-        messages(after=9),
-    )
-    told.read(2)
-    assert told._runner.follow(told.calls.peek()) == message(6, b"a")
+def test_of_a_deleted_subscriber_nothing_is_read() -> None:
+    for answer in (subscribers(), subscribers((b"t", 2, 7, False))):
+        told = Told(answer)
+        told.calls.lose()
+        with pytest.raises(NotFoundError, match="no subscriber s any more"):
+            told.read()
+
+
+def test_one_that_sleeps_is_woken_by_a_read() -> None:
+    told = Told(POSITION, messages(after=5), POSITION, POSITION, messages(after=5), asleep=True)
     told.read()
-    assert told._runner.follow(told.calls.peek()) is None
-    assert told.sent == [
-        read_of(count=2),
-        WHERE,
-        read_of(5, until=9, count=1, once=True),
-        read_of(7, until=9),
-        WHERE,
-        read_of(9, count=1, once=True),
-    ]
+    told.run(told.calls.rest(asleep=True))
+    told.read()
+    wake, sleep = (Rest(table="t", name="s", asleep=asleep) for asleep in (False, True))
+    assert told.sent == [wake, read_of(5), sleep, wake, read_of(5)]
 
 
 # -- pop ------------------------------------------------------------------------------------------

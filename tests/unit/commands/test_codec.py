@@ -17,16 +17,7 @@ from fjord.columns import Strings
 from fjord.errors import Code
 from fjord.wire.explain import explain
 from tests.unit.wire.job_samples import push
-from tests.unit.wire.samples import (
-    COMMANDS,
-    INNER,
-    ONE_ENTRY,
-    REPLIES,
-    SHORT,
-    TOKEN,
-    modify,
-    names_of,
-)
+from tests.unit.wire.samples import COMMANDS, ONE_ENTRY, REPLIES, SHORT, TOKEN, modify, names_of
 from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import (
     NOW_US,
@@ -234,21 +225,6 @@ def test_an_entry_has_all_its_dates() -> None:
     assert body_of(ONE_ENTRY)[: len(expected)] == expected
 
 
-# -- bounds ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "most",
-    [
-        commands.Finish(table="t", xids=array("Q", range(limits.BATCH_ROWS_MAX))),
-        append("t", [b""] * limits.BATCH_ROWS_MAX),
-    ],
-    ids=["numbers", "strings"],
-)
-def test_the_most_rows_are_taken(most: commands.Command) -> None:
-    assert plain(there_and_back(most)) == plain(most)
-
-
 # -- dates of rows --------------------------------------------------------------------------------
 
 
@@ -285,24 +261,6 @@ def test_an_integer_of_any_width_is_made_8_bytes_wide(change: commands.Change, s
 GOOD = set_many("t", [(b"k", 1, b"v")])
 READ = commands.Read(table="t", after=0)
 BATCH, AS_OF = commands.Batch(commands=[GOOD]), commands.AsOf(snapshot=9, commands=[READ])
-
-
-def test_each_holder_says_what_it_holds() -> None:
-    holders = {row.name: row for row in commands.FUNCTIONS.values() if row.holds is not None}
-    held = {
-        name: {one.name for one in commands.FUNCTIONS.values() if is_held(row, one)}
-        for name, row in holders.items()
-    }
-    assert held == {
-        "BATCH": {
-            row.name
-            for row in commands.FUNCTIONS.values()
-            if row.in_batch is not commands.InBatch.NEVER
-        },
-        "AS_OF": {"GET_MANY", "RANGE", "READ"},
-        "STAGE": {"APPEND", "PUSH_MANY", "SET_MANY"},
-    }
-    assert held["BATCH"] == {"NOP", *(type(one).row.name for one in INNER)}
 
 
 def is_held(outer: commands.Row, row: commands.Row) -> bool:

@@ -107,6 +107,14 @@ def test_what_is_no_plain_value_is_odd_and_the_rest_is_read(value: bytes) -> Non
     assert second == Found(text.count(b"\n") + 1, CELLS)
 
 
+def test_what_is_no_row_ends_its_statement_only() -> None:
+    text = LISTED + b" VALUES (1,2;\n" + LISTED + b" VALUES x;\n" + LISTED + b" VALUES" + ROW + b";"
+    first, second, third = read(text)
+    assert first == Bad(1, "it has no end; the rest of its statement is left out")
+    assert second == Bad(2, "this is no row; the rest of its statement is left out")
+    assert third == Found(3, CELLS)
+
+
 def test_what_follows_the_rows_is_passed_over() -> None:
     text = LISTED + b" VALUES " + ROW + b" ON DUPLICATE KEY UPDATE uri = ';';\n"
     text += LISTED + b" SELECT 1;\n" + LISTED + b" VALUES " + ROW + b";"
@@ -145,6 +153,16 @@ LOCK TABLES `journal` WRITE;
     assert found.table == "snaplist.journal"
 
 
+def test_the_first_table_with_the_columns_is_read_and_others_are_told() -> None:
+    other = LISTED.replace(b"journal", b"old")
+    text = LISTED + b" VALUES " + ROW + b";" + other + b" VALUES " + ROW + b";"
+    found = Dump(whole(text))
+    assert list(found.rows()) == [Found(1, CELLS)]
+    assert (found.table, found.others) == ("journal", {"old"})
+    named = Dump(whole(text), table="old")
+    assert (list(named.rows()), named.table) == ([Found(1, CELLS)], "old")
+
+
 def test_a_named_table_without_the_columns_is_an_error() -> None:
     with pytest.raises(FjordError, match="table pages has no column domain, priority"):
         read(b"INSERT INTO pages (id, uri) VALUES (1, 'a');", "pages")
@@ -173,6 +191,11 @@ def test_another_character_set_is_an_error_that_says_what_to_do() -> None:
 def test_copy_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(FjordError, match="pg_dump --inserts"):
         read(b"COPY public.journal (id) FROM stdin;\n1\n\\.\n")
+
+
+def test_lines_for_the_client_of_postgresql_are_passed_over() -> None:
+    rows = LISTED + b" VALUES " + ROW + b";"
+    assert read(b"\\restrict it's\n" + rows + b"\n\\unrestrict it's\n") == [Found(2, CELLS)]
 
 
 def test_a_byte_order_mark_is_passed_over_and_utf_16_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -178,6 +179,13 @@ def test_jobs_are_rows() -> None:
     (with_value,) = shape.rows(page([b"k"], [b"d"]), [0], json.dumps)
     assert isinstance(with_value, JournalRow)
     assert with_value.value == '"v"'
+
+
+def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
+    rows = replace(page([b"k"], [b"d"]), types=bytes([6]))
+    assert isinstance(shape.rows(rows, [0], None)[0], JournalRow)
+    with pytest.raises(UsageError, match="without --with-value"):
+        shape.rows(rows, [0], json.dumps)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from fjord import commands
 from fjord.errors import Code
 from fjord.wire import Function
 from tests.unit.wire.job_samples import ACTED, LATER, MISSING_ONE, NOTHING, ONE_JOB, seed_taken
-from tests.unit.wire.samples import EIGHT, LONG, MISSING, ONE, SHORT, TOKEN, modify, rename
+from tests.unit.wire.samples import EIGHT, MISSING, ONE, SHORT, TOKEN, modify, rename
 from tests.unit.wire.streams import (
     CURSORS,
     NOW_US,
@@ -42,11 +42,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         set_one(b"k", 1, b"v" * 256),
         True,
     ),
-    "set-small-value-in-a-32-bit-size": (
-        request_bytes(2, b"\1k\0\0\0\2\2v", flags=0x0226),
-        set_one(b"k", 2, b"v"),
-        False,
-    ),
     "set-16-bit-key": (
         request_bytes(2, b"\1\0" + LONG_KEY + b"\1\0", flags=0x0223),
         set_one(LONG_KEY, 0, b""),
@@ -66,11 +61,6 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         request_bytes(2, b"\1k\1\0", flags=0x0022),
         set_one(b"k", 0, b"", persist=False),
         True,
-    ),
-    "set-with-the-other-persist-bit": (
-        request_bytes(2, b"\1k\1\0", flags=0x1022),
-        set_one(b"k", 0, b""),
-        False,
     ),
     "set-empty-key": (request_bytes(2, b"\0\1\0", flags=0x0222), set_one(b"", 0, b""), True),
     "get": (request_bytes(3, b"\1k", flags=0x0400), get_many(DEFAULT, [b"k"]), True),
@@ -199,16 +189,6 @@ PAGES: dict[str, tuple[bytes, commands.Reply, bytes]] = {
         page([b"a", b"b"], TWO, b"c"),
         b"cursor",
     ),
-    "nothing-so-far": (
-        reply_bytes(b"\0\0\0" + b"\6cursor", flags=0x2182),
-        page([], entries(), b"c"),
-        b"cursor",
-    ),
-    "wide-cursor": (
-        reply_bytes(b"\0\1\0\0" + b"\0\1a\1\1" + b"\1\0" + b"c" * 256, flags=0x2183),
-        page([b"a"], entries((1, b"", 6, 0)), b"c"),
-        b"c" * 256,
-    ),
 }  # fmt: skip
 
 # -- changes --------------------------------------------------------------------------------------
@@ -261,9 +241,7 @@ SEEDS: list[tuple[Function, int, commands.Reply, commands.Reply]] = [
     (Function.QUIT, 0, TOKEN, NO_TOKEN),
     (Function.SET, 0x0222, TOKEN, NO_TOKEN),
     (Function.SET, 0x0222, SHORT, SHORT),
-    (Function.SET, 0x0222, LONG, LONG),
     (Function.GET, commands.Flag.DATA, entries((2, b"v", 5, 0)), entries((2, b"v", 5, 0))),
-    (Function.GET, commands.Flag.DATA, entries((0, b"", 5, 9)), entries((0, b"", 5, 9))),
     (
         Function.GET,
         commands.Flag.DATA,
@@ -278,7 +256,6 @@ SEEDS: list[tuple[Function, int, commands.Reply, commands.Reply]] = [
     (Function.GET, 0, MISSING, SHORT),
     (Function.GET, commands.Flag.QUERY_RANGE, PAGE, PAGE),
     (Function.DELETE, 0, TOKEN, NO_TOKEN),
-    (Function.DELETE, 0, LONG, LONG),
     (Function.ADD, 2, entries((3, bytes(8), 5, 9)), entries((3, bytes(8), 5, 9))),
     (Function.NOT, 0, entries((5, b"\1", 5, 9)), entries((5, b"\1", 5, 9))),
     (Function.TRUNCATE, 2, entries((1, b"v", 5, 9)), entries((1, b"v", 5, 9))),

@@ -6,7 +6,6 @@ import pytest
 
 from fjord.commands import Command, Flag, Refusal, Reply
 from fjord.wire.explain import Line, explain, shown_value
-from fjord.wire.explain import shown as shown_bytes
 from tests.unit.wire.samples import COMMANDS, REPLIES, names_of
 from tests.unit.wire.seed_samples import SAMPLES, VECTOR
 from tests.unit.wire.streams import answered, reply_bytes, request_bytes, sent
@@ -122,19 +121,6 @@ def test_a_broken_body_is_a_problem_inside_of_it() -> None:
 
 
 # -- a walk along bytes ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (b"key", "key"),
-        (b"\x1b[31m\n\0\xff", r"\x1b[31m\n\x00\xff"),
-        (b"x" * 65, "x" * 64 + "... 65 bytes"),
-    ],
-)
-def test_bytes_are_shown_as_text_that_is_safe_to_print(data: bytes, text: str) -> None:
-    assert shown_bytes(data) == text
-    assert shown_bytes(data).isprintable()
 
 
 @pytest.mark.parametrize(

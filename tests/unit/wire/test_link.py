@@ -6,8 +6,10 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings, repeat
+from fjord.commands import Flag, Nop
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link, RequestDecoder, encode_change
+from fjord.wire.fields import BODY_LENGTH, MAGIC_REPLY, REPLY, VERSION
 from tests.unit.client.scripted import entries, reply_to
 
 NOW_US = 1_700_000_000_000_000
@@ -99,6 +101,36 @@ def test_identifiers_come_round_and_leave_out_what_is_in_flight() -> None:
         received(link, answer(identifier, TOKEN, commands.Nop))
     assert seen == set(range(1, 0x10000)) - {slow}
     assert received(link, answer(slow)) == [(slow, TOKEN)]
+
+
+@pytest.mark.parametrize("identifier", [0, 2, 0xFFFF])
+def test_a_reply_to_no_request_is_an_error(identifier: int) -> None:
+    link = Link()
+    assert link.send(DELETE)[0] == 1
+    with pytest.raises(RemoteProtocolError, match="a reply to no request"):
+        received(link, answer(identifier))
+
+
+def test_a_peer_that_is_no_fjord_server_is_an_error() -> None:
+    with pytest.raises(RemoteProtocolError, match="no Fjord server"):
+        received(Link(), b"HTTP/1.1 400 Bad Request\r\n")
+
+
+def test_a_broken_reply_is_an_error() -> None:
+    link = Link()
+    identifier, _ = link.send(GET)
+    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, Flag.BODY, NOW_US)
+    with pytest.raises(RemoteProtocolError, match="broken reply"):
+        received(link, head + b"\0" + BODY_LENGTH.pack(4) + b"none")
+
+
+def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
+    link = Link()
+    with pytest.raises(LocalProtocolError, match="smaller batches") as caught:
+        link.send(set_of(bytes(limits.VALUE_BYTES_MAX), 13))
+    assert caught.value.code is Code.TOO_LARGE
+    for _ in range(limits.IN_FLIGHT_MAX):
+        link.send(Nop())
 
 
 # -- changes --------------------------------------------------------------------------------------

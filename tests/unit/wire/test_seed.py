@@ -8,6 +8,8 @@ import pytest
 
 from fjord import wire
 from fjord.commands import Changed, Command, Entries, Flag, Nop, Range, Reply, Use
+from fjord.errors import Code
+from fjord.wire import RequestDecoder
 from tests.unit.wire import seed_client, streams
 from tests.unit.wire.job_samples import LATER, NOTHING, seed_taken
 from tests.unit.wire.seed_client import SeedDecoder, SeedReply, entries_without_dates
@@ -75,6 +77,15 @@ def test_each_sample_speaks_to_the_table_that_was_chosen(
     has_its_own = isinstance(command, Nop) or getattr(command, "table", "") == "other"
     if not has_its_own:
         assert getattr(request.command, "table", "") == "mine"
+
+
+def test_a_cursor_is_refused_where_none_are_given_out() -> None:
+    data = SAMPLES["get-cursor"][0]
+    decoder = RequestDecoder()
+    decoder.feed(data)
+    request = decoder.next()
+    assert request is not None
+    assert getattr(request.command, "code", None) is Code.BAD_CURSOR
 
 
 # -- one job --------------------------------------------------------------------------------------

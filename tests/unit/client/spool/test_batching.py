@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
+from fjord.client.spool import records as batching
 from fjord.client.spool.records import ROWS_MAX, Gathering, of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
@@ -67,6 +68,15 @@ def append_many(count: int, table: str = "t", size: int = 1) -> bytes:
         timestamps_us=repeat(NOW, count),
     )
     return of_command(command, NOW)
+
+
+def test_deletions_become_one_command_with_their_dates() -> None:
+    (command,) = commands_of(
+        deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 4), deleted(b"a", stamp=NOW - 6)
+    )
+    assert isinstance(command, Delete)
+    assert (list(command.keys), dates_of(command)) == ([b"a", b"b"], [NOW - 5, NOW - 4])
+    assert list(batching.stamps_of(command)) == [NOW - 5, NOW - 4]
 
 
 # -- rows -----------------------------------------------------------------------------------------

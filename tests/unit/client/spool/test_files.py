@@ -129,22 +129,6 @@ def test_a_path_may_be_too_long_for_a_socket(tmp_path: Path, length: int) -> Non
 # -- writers --------------------------------------------------------------------------------------
 
 
-def test_of_many_that_come_first_one_makes_the_file(tmp_path: Path) -> None:
-    start, go = os.pipe()
-
-    def write() -> None:
-        os.close(go)
-        os.read(start, 1)  # until all are there
-        written(tmp_path, b"%d" % os.getpid())
-
-    children = [samples.in_child(write) for _ in range(8)]
-    os.close(start)
-    os.close(go)
-    samples.check_ended(children)
-    assert os.listdir(tmp_path) == [NAME]  # nothing is left of the others
-    assert sorted(records_in(tmp_path / NAME)) == sorted(b"%d" % child for child in children)
-
-
 @pytest.mark.req("FJ-21")
 @pytest.mark.parametrize("days", [1, 2])
 def test_no_record_lands_in_a_file_that_is_removed(tmp_path: Path, days: int) -> None:

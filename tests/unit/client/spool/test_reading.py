@@ -13,6 +13,7 @@ from fjord.client.spool import files, reader
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from fjord.client.spool.reader import UNKNOWN, FileReader, Load
 from tests.unit.client.spool import spool_samples as samples
+from tests.unit.client.spool.spool_samples import IDENTITY, NOW
 
 RECORDS = [samples.appended(b"message %d" % n, b"key") for n in range(6)]
 LINES = samples.lines_of(*RECORDS)
@@ -36,6 +37,14 @@ def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
         source.confirm(load)
     source.rest()
     return found
+
+
+def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
+    source = make(tmp_path, b"")
+    assert source.writer == f"spool:{IDENTITY.hex()}"
+    assert source.header.created_us == NOW
+    assert source.known is None
+    assert source.next_load(NOW) is None
 
 
 # -- handing out ----------------------------------------------------------------------------------
@@ -93,17 +102,6 @@ def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     again = FileReader(SpoolFile(str(tmp_path), source.file.name))
     again.align(UNKNOWN)  # even if the daemon knew nothing of it
     assert drained(again) == list(second.records)
-
-
-def test_what_is_set_aside_is_kept_when_all_around_it_is_erased(tmp_path: Path) -> None:
-    torn, damaged = line_of(RECORDS[0])[:25], b"#garbage#"
-    refused = ASIDE + line_of(RECORDS[5])[1:]
-    data = LINES + torn + LINES + damaged + LINES + refused + LINES
-    source = make(tmp_path, data)
-    assert drained(source) == 4 * RECORDS
-    kept = [ASIDE + torn[1:], ASIDE + damaged[1:], refused[:-1]]
-    assert samples.rest_of(source.file).replace(b"\0", b" ").split() == kept
-    assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1, Fate.ASIDE: 1}
 
 
 def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fjord.client.spool import records
 from fjord.client.spool.records import HEAD, RecordKind
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Command, Delete, Push, Refusal, Set
-from tests.unit.client.spool.spool_samples import NOW, pushed
+from tests.unit.client.spool.spool_samples import NOW, appended, pushed
 
 COMMANDS: list[Command] = [
     Push(
@@ -73,6 +73,12 @@ def test_a_command_comes_back(command: Command) -> None:
     # Columns are read where they are; encoded once more, they are the same.
     assert records.of_command(found, NOW + 3) == data
     assert records.stamp_of(data) == NOW + 3
+
+
+def test_a_record_that_is_too_short_says_nothing() -> None:
+    whole = appended(b"")
+    for size in range(HEAD.size):
+        assert records.stamp_of(whole[:size]) == 0
 
 
 @given(st.sampled_from(COMMANDS), st.data())
