@@ -40,7 +40,9 @@ def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
         expect_rows(3, 2)
 
 
-JOBS, KV, STREAM = job_samples.make_calls(), shell_calls.make_calls(), stream_samples.stream_calls()
+JOBS: Any = job_samples.make_calls()
+KV: Any = shell_calls.make_calls()
+STREAM: Any = stream_samples.stream_calls()
 ACTED_ON_NONE = job_samples.acted(1)
 SCAN = Scan(table="t", start_seq=5, end_seq=0)
 SOME = Numbers(names=Strings.of([b"waiting"]), values=[5])

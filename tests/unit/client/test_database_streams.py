@@ -15,18 +15,10 @@ from fjord.client.listening import Listening
 from fjord.commands import Scan
 from fjord.errors import Code, StaleError, UnavailableError
 from fjord.ops import Opcode
+from tests.unit.client import stream_samples as samples
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
 from tests.unit.client.snapshot_samples import GET, OPENED, as_of, replies
-from tests.unit.client.stream_samples import (
-    BLOCKS,
-    POSITION,
-    block_info,
-    block_list,
-    messages,
-    read_of,
-    subscribers,
-)
 from tests.unit.client.test_scan_calls import piece, stream_of
 
 
@@ -83,7 +75,7 @@ async def listed(rows: AsyncIterator[Any]) -> list[Any]:
 
 
 def test_blocks_are_replaced_by_one() -> None:
-    new = block_info("c")
+    new = samples.block_info("c")
     wanted = commands.ReplaceBlocks(
         table="t",
         names=["a", "b"],
@@ -102,13 +94,13 @@ def test_blocks_are_replaced_by_one() -> None:
 
 
 def test_blocks_are_listed_and_written() -> None:
-    db, asked = blocking(block_list(b"a"), TOKEN, TOKEN)
-    assert db.blocks("t") == [block_info("a")]
+    db, asked = blocking(samples.block_list(b"a"), TOKEN, TOKEN)
+    assert db.blocks("t") == [samples.block_info("a")]
     db.seal("t")
     db.seal()
-    assert asked == [BLOCKS, commands.SealNow(table="t"), commands.SealNow()]
-    other, asked_too = awaited(block_list(b"a"), TOKEN)
-    assert asyncio.run(other.blocks("t")) == [block_info("a")]
+    assert asked == [samples.BLOCKS, commands.SealNow(table="t"), commands.SealNow()]
+    other, asked_too = awaited(samples.block_list(b"a"), TOKEN)
+    assert asyncio.run(other.blocks("t")) == [samples.block_info("a")]
     asyncio.run(other.seal("t"))
     assert asked_too == asked[:2]
     assert isinstance(asked[0], commands.ListBlocks)
@@ -124,13 +116,19 @@ LOOKS = commands.ListSubscribers(table="t", start="s", count=1)
 def test_a_subscriber_of_a_failed_transaction_reads_from_its_mark(
     failure: commands.Reply | Exception,
 ) -> None:
-    answers = (POSITION, messages(b"a"), failure, subscribers((b"s", 5, 2, False)), messages(b"a"))
+    answers = (
+        samples.POSITION,
+        samples.messages(b"a"),
+        failure,
+        samples.subscribers((b"s", 5, 2, False)),
+        samples.messages(b"a"),
+    )
     db, asked = blocking(*answers)
     subscriber = db.stream("t").subscriber("s")
     with pytest.raises((StaleError, UnavailableError)), db.transaction() as tx:
         tx.ack(subscriber, subscriber.read())
     assert len(subscriber.read()) == 1
-    assert asked[3:] == [LOOKS, read_of(5)]
+    assert asked[3:] == [LOOKS, samples.read_of(5)]
 
 
 # -- snapshots ------------------------------------------------------------------------------------

@@ -10,20 +10,11 @@ from contextlib import closing
 import pytest
 
 import fjord
-from fjord import commands
+from fjord import commands, errors
 from fjord.client.connection import Connection
 from fjord.client.listening import Changes
 from fjord.columns import Strings, repeat
 from fjord.commands import Changed, Command
-from fjord.errors import (
-    ClosedError,
-    Code,
-    FjordError,
-    LocalProtocolError,
-    LockedError,
-    RemoteProtocolError,
-    UnavailableError,
-)
 from tests.unit.client.runners import InThread, Kind, connected
 from tests.unit.client.scripted import (
     BUSY,
@@ -90,32 +81,32 @@ def test_a_closed_client_says_so() -> None:
     with Scripted() as server:
         connection = Connection(server.url, timeout=20)
         connection.close()
-        with pytest.raises(ClosedError):
+        with pytest.raises(errors.ClosedError):
             connection.execute(GET)
-        with pytest.raises(ClosedError):
+        with pytest.raises(errors.ClosedError):
             connection.listen(LISTEN)
 
 
 def test_a_client_does_not_work_after_a_fork() -> None:
     with Scripted() as server, closing(Connection(server.url, timeout=20)) as connection:
         connection._process = os.getpid() + 1
-        with pytest.raises(ClosedError, match="fork"):
+        with pytest.raises(errors.ClosedError, match="fork"):
             connection.execute(GET)
 
 
 def test_nobody_there_is_said_at_once() -> None:
-    with pytest.raises(FjordError, match="more than 0"):
+    with pytest.raises(errors.FjordError, match="more than 0"):
         fjord.connect("fjord://127.0.0.1:1", timeout=0)
     with Scripted() as server:
         pass
-    with pytest.raises(UnavailableError, match="fjord serve"):
+    with pytest.raises(errors.UnavailableError, match="fjord serve"):
         fjord.connect(server.url)
 
 
 @both
 def test_what_cannot_be_sent_does_not_cost_the_connection(kind: Kind) -> None:
     with Scripted() as server, connected(kind, server) as connection:
-        with pytest.raises(LocalProtocolError):
+        with pytest.raises(errors.LocalProtocolError):
             connection.execute(commands.Get(table="n" * 70_000, keys=KEYS))
         assert connection.execute(SET) == TOKEN
     assert len(server.clients) == 1
@@ -158,7 +149,7 @@ def test_a_call_ends_when_its_time_is_over(kind: Kind) -> None:
     with (
         Scripted(lambda number, command: CUT) as server,
         connected(kind, server, 0.3) as connection,
-        pytest.raises(UnavailableError, match=r"within 0.3 s.*may or may not"),
+        pytest.raises(errors.UnavailableError, match=r"within 0.3 s.*may or may not"),
     ):
         connection.execute(GET)
     assert len(server.asked) > 1
@@ -167,15 +158,19 @@ def test_a_call_ends_when_its_time_is_over(kind: Kind) -> None:
 @both
 def test_silence_is_no_answer(kind: Kind) -> None:
     with Scripted(first_is(SILENCE)) as server, connected(kind, server, 0.3) as connection:
-        with pytest.raises(UnavailableError, match="no answer"):
+        with pytest.raises(errors.UnavailableError, match="no answer"):
             connection.execute(GET)
         assert connection.execute(SET) == TOKEN  # on a new connection
     assert [number for number, _ in server.asked] == [1, 2]
 
 
 @both
-@pytest.mark.parametrize("code", [Code.IDLE_TIMEOUT, Code.BUSY, Code.READ_TIMEOUT])
-def test_a_goodbye_of_the_server_is_a_reason_to_connect_again(kind: Kind, code: Code) -> None:
+@pytest.mark.parametrize(
+    "code", [errors.Code.IDLE_TIMEOUT, errors.Code.BUSY, errors.Code.READ_TIMEOUT]
+)
+def test_a_goodbye_of_the_server_is_a_reason_to_connect_again(
+    kind: Kind, code: errors.Code
+) -> None:
     script = first_is(say_and_cut(last_words(code)))
     with Scripted(script) as server, connected(kind, server) as connection:
         assert connection.execute(ADD) == usual(ADD)
@@ -184,9 +179,9 @@ def test_a_goodbye_of_the_server_is_a_reason_to_connect_again(kind: Kind, code: 
 @both
 def test_a_server_that_does_not_understand_is_not_asked_again(kind: Kind) -> None:
     with (
-        Scripted(first_is(say_and_cut(last_words(Code.UNKNOWN_FUNCTION)))) as server,
+        Scripted(first_is(say_and_cut(last_words(errors.Code.UNKNOWN_FUNCTION)))) as server,
         connected(kind, server) as connection,
-        pytest.raises(RemoteProtocolError, match="UNKNOWN_FUNCTION"),
+        pytest.raises(errors.RemoteProtocolError, match="UNKNOWN_FUNCTION"),
     ):
         connection.execute(ADD)
     assert len(server.asked) == 1
@@ -200,7 +195,7 @@ def test_what_is_never_sent_again_says_so(kind: Kind, command: Command) -> None:
     with (
         Scripted(first_is(CUT)) as server,
         connected(kind, server) as connection,
-        pytest.raises(UnavailableError, match="is not sent again"),
+        pytest.raises(errors.UnavailableError, match="is not sent again"),
     ):
         connection.execute(command)
     assert len(server.asked) == 1
@@ -257,7 +252,7 @@ def test_with_locks_held_a_break_is_told_and_nothing_sent_again(kind: Kind) -> N
 
     with Scripted(script) as server, connected(kind, server) as connection:
         connection.execute(LOCK)
-        with pytest.raises(UnavailableError, match="locks that it held are lost"):
+        with pytest.raises(errors.UnavailableError, match="locks that it held are lost"):
             connection.execute(SET)
         assert connection.execute(SET) == TOKEN  # told once
     assert server.asked == [(1, LOCK), (1, SET), (2, SET)]
@@ -268,7 +263,7 @@ def test_locks_lost_while_nothing_was_asked_are_told_to_the_next_call(kind: Kind
     with Scripted() as server, connected(kind, server) as connection:
         connection.execute(LOCK)
         server.cut_all()
-        with pytest.raises(UnavailableError, match="locks that it held are lost"):
+        with pytest.raises(errors.UnavailableError, match="locks that it held are lost"):
             connection.execute(GET)
         assert server.commands == [LOCK]
         connection.execute(LOCK)
@@ -290,7 +285,7 @@ def test_a_block_whose_locks_are_lost_raises_why() -> None:
     with (
         Scripted() as server,
         fjord.connect(server.url) as db,
-        pytest.raises(UnavailableError, match="locks"),
+        pytest.raises(errors.UnavailableError, match="locks"),
         db.kv("t").locked("k"),
     ):
         server.cut_all()
@@ -312,7 +307,7 @@ def test_a_thread_does_not_wait_for_others_beyond_its_time() -> None:
         thread = threading.Thread(target=error_of, args=(connection,))
         thread.start()
         assert asked.wait(20)
-        assert isinstance(error_of(connection), UnavailableError)
+        assert isinstance(error_of(connection), errors.UnavailableError)
         thread.join(timeout=20)
 
 
@@ -332,11 +327,11 @@ def test_closing_ends_tries_that_are_under_way() -> None:
         assert asked.wait(20)
         connection.close()
         thread.join(timeout=20)
-    assert isinstance(found[0], ClosedError)
+    assert isinstance(found[0], errors.ClosedError)
 
 
 def error_of(connection: Connection, command: Command = GET) -> BaseException:
-    with pytest.raises(FjordError) as caught:
+    with pytest.raises(errors.FjordError) as caught:
         connection.execute(command)
     return caught.value
 
@@ -368,16 +363,19 @@ def test_a_listener_waits_in_time_and_is_told_to_listen_again_after_a_break() ->
         assert listening.wait(0) is None
         assert listening.wait(0.01) is None
         server.cut_all()
-        with pytest.raises(UnavailableError, match="listen again"):
+        with pytest.raises(errors.UnavailableError, match="listen again"):
             listening.wait(20)
         listening.close()
-        with pytest.raises(ClosedError):
+        with pytest.raises(errors.ClosedError):
             listening.wait(0.01)
 
 
 @pytest.mark.parametrize(
     ("answer", "error"),
-    [(say(commands.Refusal(code=Code.LOCKED, text="no")), LockedError), (CUT, UnavailableError)],
+    [
+        (say(commands.Refusal(code=errors.Code.LOCKED, text="no")), errors.LockedError),
+        (CUT, errors.UnavailableError),
+    ],
 )
 def test_listening_can_be_refused_or_cut(answer: Answer, error: type[Exception]) -> None:
     with (

@@ -14,16 +14,8 @@ from fjord.client.streams import StreamCalls
 from fjord.commands import ListTables, Nop, Reply, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
+from tests.unit.client import stream_samples as samples
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.stream_samples import (
-    NOW,
-    append_of,
-    block_list,
-    messages,
-    position,
-    read_of,
-    subscribers,
-)
 
 CALLS = StreamCalls("t")
 
@@ -44,7 +36,7 @@ def follow(steps: Steps[Any], *replies: Reply) -> tuple[list[Any], Any]:
 
 def test_an_append_for_a_transaction_is_one_command() -> None:
     call = CALLS.append_many([b"a", b"b"], None)
-    assert call.command == append_of(b"a", b"b")
+    assert call.command == samples.append_of(b"a", b"b")
     assert call.result(TOKEN) == 5
     call = CALLS.append_many([], None)
     assert call.command == Nop()
@@ -52,17 +44,19 @@ def test_an_append_for_a_transaction_is_one_command() -> None:
 
 
 def test_what_was_read_is_read_on() -> None:
-    begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
-    assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
-    ended = MessageBatch("t", messages(b"a", after=9))
-    assert next(CALLS.read(10, ended)).command == read_of(9, count=10, subscriber="")
+    begun = MessageBatch("t", samples.messages(b"a", after=9, until=20, ended=False))
+    assert next(CALLS.read(10, begun)).command == samples.read_of(
+        9, until=20, count=10, subscriber=""
+    )
+    ended = MessageBatch("t", samples.messages(b"a", after=9))
+    assert next(CALLS.read(10, ended)).command == samples.read_of(9, count=10, subscriber="")
 
 
 def test_what_was_read_is_not_asked_for_again() -> None:
     for lacks in (False, True):
         batch = SimpleNamespace(lacks_columns=lacks)
         steps = CALLS.read(10, 0)
-        assert next(steps).command == read_of(0, count=10, subscriber="")
+        assert next(steps).command == samples.read_of(0, count=10, subscriber="")
         if lacks:
             assert steps.send(batch).command == ListTables(name="t")
             with pytest.raises(UnavailableError):
@@ -84,12 +78,12 @@ def test_a_reader_begins_at_a_seq(start: Any, after: int) -> None:
 
 
 def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
-    (made, gone), cursor = follow(CALLS.reader(NOW), position(8), TOKEN)
+    (made, gone), cursor = follow(CALLS.reader(samples.NOW), samples.position(8), TOKEN)
     assert made == Subscribe(table="t", name=made.name, start=Start.TIME, at=NOW_US)
     assert gone == Unsubscribe(table="t", name=made.name)
     assert made.name.startswith("reader-")
     assert cursor.after == 8
-    other, _ = follow(CALLS.reader(NOW), position(8), TOKEN)
+    other, _ = follow(CALLS.reader(samples.NOW), samples.position(8), TOKEN)
     assert other[0].name != made.name
 
 
@@ -101,10 +95,14 @@ def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
     [
         (
             CALLS.subscribers(),
-            subscribers((b"a", 5, 2, False), next_name="b"),
-            subscribers((b"a", 5, 2, False), next_name="b"),
+            samples.subscribers((b"a", 5, 2, False), next_name="b"),
+            samples.subscribers((b"a", 5, 2, False), next_name="b"),
         ),
-        (history.blocks("t"), block_list(b"a", next_after=9), block_list(b"a", next_after=9)),
+        (
+            history.blocks("t"),
+            samples.block_list(b"a", next_after=9),
+            samples.block_list(b"a", next_after=9),
+        ),
     ],
 )
 def test_the_same_page_again_is_the_peers_mistake(
