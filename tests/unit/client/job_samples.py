@@ -1,6 +1,6 @@
 """Calls of a jobs table: what each sends, and what it makes of the answer.
 
-Both shells, `Jobs` and `AsyncJobs`, must do the same; their tests run these samples through them.
+The blocking shell is tested with them; it is made from the one for asyncio (`scripts/shells`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads as of a snapshot: what each sends, and what it makes of the answer; for both shells."""
+"""Reads as of a snapshot: what each sends, and what it makes of the answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Calls of a stream and of a subscriber: what each sends, and what it makes of the answer.
 
-The shells of both kinds must do the same; their tests run these samples through them.
+The blocking shells are tested with them; they are made from those for asyncio.
 """
 
 from __future__ import annotations
