@@ -1,4 +1,4 @@
-"""A jobs table for asyncio: it does what the blocking one does."""
+"""A jobs table for asyncio: what the blocking one does not have."""
 
 from __future__ import annotations
 
