@@ -192,3 +192,8 @@ def test_rescheduling_needs_something_to_change() -> None:
         make_calls().reschedule("k", delay=1, process_at=NOW)
     with pytest.raises(ValueError, match="from 0 to 255"):
         make_calls().reschedule("k", priority=256)
+
+
+def test_revived_and_discarded_ones_are_counted() -> None:
+    assert make_calls().revive([5, 6, 7], None).result(acted(0, dropped=[2])) == (1, 1)
+    assert make_calls().discard([5, 6, 7]).result(acted(0, 1, 2)) == (0, 0)

@@ -78,6 +78,8 @@ def test_a_failed_job_waits_twice_as_long_each_time(timeouts: int, seconds: int)
     assert call.command == Fail(
         table="t", xids=[70], delay_us=seconds * SECOND_US, reason=b"ValueError('no')"
     )
+    with pytest.raises(ValueError, match="retry_delay"):
+        Tally(make_calls(), -1)
 
 
 def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -> None:

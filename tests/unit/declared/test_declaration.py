@@ -91,23 +91,6 @@ def test_what_is_wrong_is_said_with_its_place(parts: dict[str, Any], said: str) 
     assert all(line.startswith("f.xml:3:5: ") for line in check(**parts)[1])
 
 
-def test_a_table_is_declared_once() -> None:
-    problems = Problems()
-    drafts = [
-        Draft(place=AT, name="t", model="kv"),
-        Draft(place=Location("f.xml", 7, 1), name="t", model="jobs"),
-        Draft(place=Location("f.xml"), name="u", model="kv"),
-        Draft(place=Location("f.xml", name="table.u"), name="u", model="kv"),
-    ]
-    assert [one.model for one in declaration.checked(drafts, problems)] == ["kv", "kv"]
-    with pytest.raises(DeclarationError) as raised:
-        problems.check()
-    assert raised.value.problems == [
-        "f.xml: table.u: table u was declared already",
-        "f.xml:7:1: table t was declared in line 3 already",
-    ]
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -109,6 +109,11 @@ SAMPLES: dict[str, tuple[bytes, commands.Command, bool]] = {
         True,
     ),
     "get-cursor": (request_bytes(3, bytes([len(CURSOR)]) + CURSOR, flags=0x0580), NEXT_PAGE, False),
+    "get-cursor-with-a-count": (
+        request_bytes(3, b"\0\7\0" + bytes([len(CURSOR)]) + CURSOR, flags=0x2181),
+        commands.Range(table="other", start=b"next", stop=b"z", count=7, with_data=False),
+        False,
+    ),
     "delete": (request_bytes(4, b"\1k"), delete_many(DEFAULT, [b"k"]), True),
     "purge": (
         request_bytes(4, b"\1k", flags=0x0020),
