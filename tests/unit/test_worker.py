@@ -52,20 +52,9 @@ def test_it_ends_with_its_exit_code(start: Callable[[str], JobProcess]) -> None:
             assert process.wait(LONG, elapsed()) == code
 
 
-def test_it_reads_the_value(start: Callable[[str], JobProcess], tmp_path: Path) -> None:
-    with start(f"cat >{tmp_path}/out") as process:
-        assert process.wait(LONG, elapsed()) == 0
-    assert (tmp_path / "out").read_bytes() == b"value"
-
-
 @pytest.mark.parametrize(
     ("said", "last"),
-    [
-        ("", b""),
-        ("one\\n", b"one"),
-        ("one\\ntwo", b"two"),
-        ("one\\ntwo\\n\\n  \\n", b"two"),
-    ],
+    [("", b""), ("one\\n", b"one"), ("one\\ntwo", b"two"), ("one\\ntwo\\n\\n  \\n", b"two")],
 )
 def test_its_last_line_is_kept_and_all_are_passed_on(
     start: Callable[[str], JobProcess],
@@ -77,12 +66,6 @@ def test_its_last_line_is_kept_and_all_are_passed_on(
         assert process.wait(LONG, elapsed()) == 0
         assert process.last_line.strip() == last
     assert capfdbinary.readouterr().err == said.encode().decode("unicode_escape").encode()
-
-
-def test_what_is_said_bit_by_bit_is_one_line(start: Callable[[str], JobProcess]) -> None:
-    with start("printf first'\\n'half >&2; sleep 0.1; echo ' and half' >&2; exit 4") as process:
-        assert process.wait(LONG, elapsed()) == 4
-        assert process.last_line == b"half and half"
 
 
 def test_a_command_that_never_stops_talking_is_no_reason_to_wait_for_ever(

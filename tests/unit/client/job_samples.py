@@ -1,6 +1,6 @@
 """Calls of a jobs table: what each sends, and what it makes of the answer.
 
-Both shells, `Jobs` and `AsyncJobs`, must do the same; their tests run these samples through them.
+The blocking shell is tested with them; it is made from the one for asyncio (`scripts/shells`).
 """
 
 from __future__ import annotations
@@ -12,54 +12,23 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.client.jobs.calls import JobCalls
-from fjord.client.jobs.records import (
-    Counts,
-    DeadJob,
-    Discarded,
-    JobBatch,
-    JobInfo,
-    Redriven,
-    TakenJob,
-)
+from fjord.client.jobs.records import DeadJob, Discarded, JobBatch, JobInfo, Redriven, TakenJob
 from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Acted,
-    Bury,
-    Cancel,
-    Command,
-    CountJobs,
-    CreateTable,
-    Discard,
-    Extend,
-    Fail,
-    Find,
-    Finish,
-    JobPage,
-    Next,
-    Nop,
-    Numbers,
-    Peek,
-    Push,
-    Reply,
-    Reschedule,
-    Revive,
-    Taken,
-)
 from fjord.jobs import State, decode_settings
 from fjord.testing import SimClock
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.shell_calls import Sample
+from tests.unit.client.shell_calls import Sample, on
 
 NOW: Final = datetime.fromtimestamp(NOW_US // 1_000_000, tz=UTC)
 SECOND_US: Final = 1_000_000
 MINUTE: Final = timedelta(minutes=1)
 MINUTE_US: Final = 60 * SECOND_US
 URI: Final = "http://example.com/a"
-ACTED: Final = Acted(master=b"m" * 16, seq=5, missing=())
+ACTED: Final = commands.Acted(master=b"m" * 16, seq=5, missing=())
 SCHEMAS = Schemas("t", decode_settings)  # that were not asked for
 
 
@@ -67,11 +36,11 @@ def make_calls() -> JobCalls:
     return JobCalls("t", Stamps(SimClock(NOW_US)))
 
 
-def acted(*missing: int, dropped: Sequence[int] = ()) -> Acted:
-    return Acted(master=b"m" * 16, seq=5, missing=missing, dropped=dropped)
+def acted(*missing: int, dropped: Sequence[int] = ()) -> commands.Acted:
+    return commands.Acted(master=b"m" * 16, seq=5, missing=missing, dropped=dropped)
 
 
-def push_of(*keys: bytes, **changes: Any) -> Push:
+def push_of(*keys: bytes, **changes: Any) -> commands.Push:
     """Returns the push of jobs with the value b"v"."""
     count = len(keys)
     usual: dict[str, Any] = {
@@ -86,13 +55,15 @@ def push_of(*keys: bytes, **changes: Any) -> Push:
         "timestamps_us": repeat(NOW_US, count),
         "relative": True,
     }
-    return Push(**usual | changes)
+    return commands.Push(**usual | changes)
 
 
-def taken_of(*keys: bytes, first_xid: int = 70, next_at_us: int = 0, timeouts: int = 0) -> Taken:
+def taken_of(
+    *keys: bytes, first_xid: int = 70, next_at_us: int = 0, timeouts: int = 0
+) -> commands.Taken:
     """Returns jobs that were handed out for a minute, with the value b"v"."""
     count = len(keys)
-    return Taken(
+    return commands.Taken(
         first_xid=first_xid if count else 0,
         until_us=NOW_US + MINUTE_US if count else 0,
         next_at_us=next_at_us,
@@ -120,11 +91,8 @@ class Dead(NamedTuple):
 
 
 def page_of(
-    *keys: bytes,
-    state: State = State.WAITING,
-    first_row: int = 10,
-    next_start: bytes = b"",
-) -> JobPage:
+    *keys: bytes, state: State = State.WAITING, first_row: int = 10, next_start: bytes = b""
+) -> commands.JobPage:
     """Returns a page of jobs with the value b"v"."""
     dead = dead_page(*map(Dead, keys), first_row=first_row, next_start=next_start)
     if state is State.DEAD:
@@ -137,9 +105,9 @@ def page_of(
     return dead
 
 
-def dead_page(*rows: Dead, first_row: int = 10, next_start: bytes = b"") -> JobPage:
+def dead_page(*rows: Dead, first_row: int = 10, next_start: bytes = b"") -> commands.JobPage:
     count = len(rows)
-    return JobPage(
+    return commands.JobPage(
         rows=range(first_row, first_row + count),
         xids=repeat(0, count),
         process_at_us=repeat(NOW_US - 3, count),
@@ -185,14 +153,16 @@ def _info(key: str, state: State, row: int) -> dict[str, Any]:
     }
 
 
-def numbers_of(waiting: int = 5, taken: int = 2, dead: int = 1, next_at_us: int = 0) -> Numbers:
+def numbers_of(
+    waiting: int = 5, taken: int = 2, dead: int = 1, next_at_us: int = 0
+) -> commands.Numbers:
     names = (b"waiting", b"taken", b"dead", b"next_at_us")
-    return Numbers(names=Strings.of(names), values=(waiting, taken, dead, next_at_us))
+    return commands.Numbers(names=Strings.of(names), values=(waiting, taken, dead, next_at_us))
 
 
-def peek_of(state: State, **changes: Any) -> Peek:
+def peek_of(state: State, **changes: Any) -> commands.Peek:
     usual: dict[str, Any] = {"table": "t", "state": state, "count": limits.PAGE_ENTRIES_MAX}
-    return Peek(**usual | changes)
+    return commands.Peek(**usual | changes)
 
 
 def shown(result: object) -> object:
@@ -207,16 +177,10 @@ def keys_of(*keys: bytes) -> Strings:
 
 
 PUSHING: Final = [
-    Sample("push", lambda jobs: jobs.push("k", b"v"), [push_of(b"k")], [TOKEN]),
-    Sample(
-        "push of a key alone",
-        lambda jobs: jobs.push(b"k"),
-        [push_of(b"k", types=b"\0", values=Strings.of([b""]))],
-        [TOKEN],
-    ),
+    Sample("push", lambda t: t.push("k", b"v"), [push_of(b"k")], [TOKEN]),
     Sample(
         "push with options",
-        lambda jobs: jobs.push("k", b"v", priority=5, delay=1.5, domain="d", expires_at=NOW),
+        lambda t: t.push("k", b"v", priority=5, delay=1.5, domain="d", expires_at=NOW),
         [
             push_of(
                 b"k",
@@ -230,192 +194,110 @@ PUSHING: Final = [
     ),
     Sample(
         "push_many of dicts",
-        lambda jobs: jobs.push_many([{"key": "k", "value": b"v"}, {"key": b"l", "value": b"v"}]),
+        lambda t: t.push_many([{"key": "k", "value": b"v"}, {"key": b"l", "value": b"v"}]),
         [push_of(b"k", b"l")],
         [TOKEN],
     ),
     Sample(
         "push_many of columns",
-        lambda jobs: jobs.push_many(keys=["k", "l"], values=[b"v", b"v"], priority=7, delay=2),
+        lambda t: t.push_many(keys=["k", "l"], values=[b"v", b"v"], priority=7, delay=2),
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
-    Sample("push_many of no dicts", lambda jobs: jobs.push_many([]), [Nop()], [TOKEN]),
-    Sample("push_many of no keys", lambda jobs: jobs.push_many(keys=[]), [Nop()], [TOKEN]),
+    Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]
 
 TAKING: Final = [
     Sample(
-        "next",
-        lambda jobs: jobs.next(),
-        [Next(table="t", count=1)],
-        [taken_of(b"k")],
-        ([("k", 70)], None),
+        "next", lambda t: t.next(), [on("Next", count=1)], [taken_of(b"k")], ([("k", 70)], None)
     ),
     Sample(
         "next with options",
-        lambda jobs: jobs.next(3, domain="d", lease=60, wait=MINUTE, done=True),
-        [
-            Next(
-                table="t",
-                count=3,
-                domain=b"d",
-                lease_us=MINUTE_US,
-                wait_us=MINUTE_US,
-                done=True,
-            )
-        ],
+        lambda t: t.next(3, domain="d", lease=60, wait=MINUTE, done=True),
+        [on("Next", count=3, domain=b"d", lease_us=MINUTE_US, wait_us=MINUTE_US, done=True)],
         [taken_of(b"k", b"l", first_xid=0)],
         ([("k", 0), ("l", 0)], None),
     ),
     Sample(
         "next of nothing that is due",
-        lambda jobs: jobs.next(),
-        [Next(table="t", count=1)],
+        lambda t: t.next(),
+        [on("Next", count=1)],
         [taken_of(next_at_us=NOW_US)],
         ([], NOW),
     ),
     Sample(
         "done_many of xids",
-        lambda jobs: jobs.done_many([70, 71, 72]),
-        [Finish(table="t", xids=[70, 71, 72])],
+        lambda t: t.done_many([70, 71, 72]),
+        [on("Finish", xids=[70, 71, 72])],
         [acted(0, 2)],
         [70, 72],
     ),
-    Sample("done_many of nothing", lambda jobs: jobs.done_many([]), [Nop()], [TOKEN], []),
-    Sample(
-        "touch_many",
-        lambda jobs: jobs.touch_many([70], lease=60),
-        [Extend(table="t", xids=[70], lease_us=MINUTE_US)],
-        [ACTED],
-        [],
-    ),
     Sample(
         "touch_many for as long as before",
-        lambda jobs: jobs.touch_many([70]),
-        [Extend(table="t", xids=[70])],
+        lambda t: t.touch_many([70]),
+        [on("Extend", xids=[70])],
         [acted(0)],
         [70],
     ),
     Sample(
-        "fail_many",
-        lambda jobs: jobs.fail_many([70, 71]),
-        [Fail(table="t", xids=[70, 71])],
-        [ACTED],
-        [],
-    ),
-    Sample(
         "fail_many with options",
-        lambda jobs: jobs.fail_many([70], delay=60, reason="é", count=False, bury=True),
-        [
-            Fail(
-                table="t",
-                xids=[70],
-                delay_us=MINUTE_US,
-                reason=b"\xc3\xa9",
-                counts=False,
-                buries=True,
-            )
-        ],
+        lambda t: t.fail_many([70], delay=60, reason="é", count=False, bury=True),
+        [on("Fail", xids=[70], delay_us=MINUTE_US, reason=b"\xc3\xa9", counts=False, buries=True)],
         [ACTED],
         [],
     ),
 ]
 
 BY_KEY: Final = [
-    Sample(
-        "get",
-        lambda jobs: jobs.get("k"),
-        [Find(table="t", keys=keys_of(b"k"))],
-        [page_of(b"k")],
-        info_of("k"),
-    ),
-    Sample(
-        "get of nothing",
-        lambda jobs: jobs.get("k"),
-        [Find(table="t", keys=keys_of(b"k"))],
-        [page_of()],
-    ),
-    Sample(
-        "cancel",
-        lambda jobs: jobs.cancel("k"),
-        [Cancel(table="t", keys=keys_of(b"k"))],
-        [ACTED],
-        True,
-    ),
-    Sample(
-        "cancel of nothing",
-        lambda jobs: jobs.cancel(b"k"),
-        [Cancel(table="t", keys=keys_of(b"k"))],
-        [acted(0)],
-        False,
-    ),
+    Sample("get", lambda t: t.get("k"), [on("Find", b"k")], [page_of(b"k")], info_of("k")),
+    Sample("cancel", lambda t: t.cancel("k"), [on("Cancel", b"k")], [ACTED], True),
     Sample(
         "cancel_many",
-        lambda jobs: jobs.cancel_many(["k", b"l", "m"]),
-        [Cancel(table="t", keys=keys_of(b"k", b"l", b"m"))],
+        lambda t: t.cancel_many(["k", b"l", "m"]),
+        [on("Cancel", b"k", b"l", b"m")],
         [acted(1)],
         ["k", "m"],
     ),
-    Sample("cancel_many of nothing", lambda jobs: jobs.cancel_many([]), [Nop()], [TOKEN], []),
-    Sample(
-        "reschedule to a priority",
-        lambda jobs: jobs.reschedule("k", priority=5),
-        [Reschedule(table="t", keys=keys_of(b"k"), priority=5)],
-        [ACTED],
-        True,
-    ),
     Sample(
         "reschedule by a delay",
-        lambda jobs: jobs.reschedule("k", delay=60),
-        [Reschedule(table="t", keys=keys_of(b"k"), process_at_us=MINUTE_US, relative=True)],
+        lambda t: t.reschedule("k", delay=60),
+        [on("Reschedule", b"k", process_at_us=MINUTE_US, relative=True)],
         [ACTED],
         True,
     ),
     Sample(
         "reschedule to a date",
-        lambda jobs: jobs.reschedule("k", priority=0, process_at=NOW),
-        [Reschedule(table="t", keys=keys_of(b"k"), priority=0, process_at_us=NOW_US)],
+        lambda t: t.reschedule("k", priority=0, process_at=NOW),
+        [on("Reschedule", b"k", priority=0, process_at_us=NOW_US)],
         [acted(0)],
         False,
     ),
-    Sample(
-        "kick",
-        lambda jobs: jobs.kick("k"),
-        [Reschedule(table="t", keys=keys_of(b"k"), process_at_us=0)],
-        [ACTED],
-        True,
-    ),
-    Sample(
-        "bury",
-        lambda jobs: jobs.bury("k", "why"),
-        [Bury(table="t", keys=keys_of(b"k"), reason=b"why")],
-        [ACTED],
-        True,
-    ),
+    Sample("kick", lambda t: t.kick("k"), [on("Reschedule", b"k", process_at_us=0)], [ACTED], True),
+    Sample("bury", lambda t: t.bury("k", "why"), [on("Bury", b"k", reason=b"why")], [ACTED], True),
 ]
 
-COUNT, COUNT_ALL = CountJobs(table="t"), CountJobs(table="t", generations=True)
+COUNT, COUNT_ALL = on("CountJobs"), on("CountJobs", generations=True)
 LOOKING: Final = [
+    Sample("done_many of nothing", lambda t: t.done_many([]), [commands.Nop()], [TOKEN], []),
+    Sample("cancel_many of nothing", lambda t: t.cancel_many([]), [commands.Nop()], [TOKEN], []),
     Sample(
-        "count",
-        lambda jobs: jobs.count(),
-        [CountJobs(table="t")],
-        [numbers_of()],
-        Counts(waiting=5, taken=2, dead=1),
+        "taken",
+        lambda t: t.taken(),
+        [peek_of(State.TAKEN, count=10)],
+        [page_of(b"k", state=State.TAKEN)],
+        [info_of("k", State.TAKEN)],
     ),
-    Sample("generations", lambda jobs: jobs.generations(), [COUNT_ALL], [numbers_of()], []),
+    Sample("generations", lambda t: t.generations(), [COUNT_ALL], [numbers_of()], []),
     Sample(
         "next_at",
-        lambda jobs: jobs.next_at("d"),
-        [CountJobs(table="t", domain=b"d")],
+        lambda t: t.next_at("d"),
+        [on("CountJobs", domain=b"d")],
         [numbers_of(next_at_us=NOW_US)],
         NOW,
     ),
-    Sample("next_at of nothing", lambda jobs: jobs.next_at(), [COUNT], [numbers_of()]),
     Sample(
         "peek over pages",
-        lambda jobs: jobs.peek(3, domain="d"),
+        lambda t: t.peek(3, domain="d"),
         [
             peek_of(State.WAITING, count=3, domain=b"d"),
             peek_of(State.WAITING, count=2, domain=b"d", start=b"2"),
@@ -424,44 +306,37 @@ LOOKING: Final = [
         [info_of("k"), info_of("l"), info_of("m", row=11)],
     ),
     Sample(
-        "taken",
-        lambda jobs: jobs.taken(),
-        [peek_of(State.TAKEN, count=10)],
-        [page_of(b"k", state=State.TAKEN)],
-        [info_of("k", State.TAKEN)],
-    ),
-    Sample(
         "dead over pages",
-        lambda jobs: jobs.dead(),
+        lambda t: t.dead(),
         [peek_of(State.DEAD), peek_of(State.DEAD, start=b"2")],
         [page_of(b"k", state=State.DEAD, next_start=b"2"), page_of(b"l", state=State.DEAD)],
         [dead_of("k"), dead_of("l")],
     ),
     Sample(
         "dead with a filter",
-        lambda jobs: jobs.dead(key="l", limit=1),
+        lambda t: t.dead(key="l", limit=1),
         [peek_of(State.DEAD)],
         [page_of(b"k", b"l", b"l", state=State.DEAD, next_start=b"2")],
         [dead_of("l", row=11)],
     ),
     Sample(
         "redrive",
-        lambda jobs: jobs.redrive(delay=60),
-        [peek_of(State.DEAD), Revive(table="t", rows=[10, 11], delay_us=MINUTE_US)],
+        lambda t: t.redrive(delay=60),
+        [peek_of(State.DEAD), on("Revive", rows=[10, 11], delay_us=MINUTE_US)],
         [page_of(b"k", b"l", state=State.DEAD), acted(1)],
         Redriven(matched=2, revived=1, dropped=0, rows=array("Q", [10, 11])),
     ),
     Sample(
         "redrive of rows",
-        lambda jobs: jobs.redrive(rows=[7, 9, 7]),
-        [Revive(table="t", rows=[7, 9])],
+        lambda t: t.redrive(rows=[7, 9, 7]),
+        [on("Revive", rows=[7, 9])],
         [acted(dropped=[0])],
         Redriven(matched=2, revived=1, dropped=1, rows=array("Q", [7, 9])),
     ),
     Sample(
         "discard",
-        lambda jobs: jobs.discard(key_prefix="l"),
-        [peek_of(State.DEAD), Discard(table="t", rows=[11])],
+        lambda t: t.discard(key_prefix="l"),
+        [peek_of(State.DEAD), on("Discard", rows=[11])],
         [page_of(b"k", b"l", state=State.DEAD), ACTED],
         Discarded(matched=1, discarded=1, rows=array("Q", [11])),
     ),
@@ -469,28 +344,28 @@ LOOKING: Final = [
 
 SAMPLES: Final = [*PUSHING, *TAKING, *BY_KEY, *LOOKING]
 
-CREATED: Final = CreateTable(name="t", kind=2, settings=b'{"lease_us":60000000}')
+CREATED: Final = commands.CreateTable(name="t", kind=2, settings=b'{"lease_us":60000000}')
 
 
 class Backend:
     """Hands out prepared batches, and says `stop` when there are no more."""
 
-    def __init__(self, *batches: Taken, stale: Sequence[int] = ()) -> None:
+    def __init__(self, *batches: commands.Taken, stale: Sequence[int] = ()) -> None:
         self._batches = deque(batches)
         self._stale = stale
         self.stop = threading.Event()
-        self.sent: list[Command] = []  # NEXT left out
-        self.asked: list[Next] = []
+        self.sent: list[commands.Command] = []  # NEXT left out
+        self.asked: list[commands.Next] = []
 
-    def answer(self, command: Command) -> Reply:
-        if isinstance(command, Next):
+    def answer(self, command: commands.Command) -> commands.Reply:
+        if isinstance(command, commands.Next):
             self.asked.append(command)
             if self._batches:
                 return self._batches.popleft()
             self.stop.set()
             return taken_of()
         self.sent.append(command)
-        if isinstance(command, Finish | Fail | Extend):
+        if isinstance(command, commands.Finish | commands.Fail | commands.Extend):
             return acted(*[place for place, xid in enumerate(command.xids) if xid in self._stale])
         return TOKEN
 

@@ -9,42 +9,27 @@ from collections.abc import Callable, Container, Sequence
 from types import TracebackType
 from typing import Self
 
-from fjord import wire
+from fjord import commands, wire
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Batch,
-    Changed,
-    Command,
-    Done,
-    Entries,
-    Get,
-    Hello,
-    Modify,
-    Nop,
-    Refusal,
-    Replies,
-    Reply,
-    Welcome,
-)
 from fjord.errors import Code, RemoteProtocolError
 from fjord.wire import Request
 
 NOW_US = 1_700_000_000_000_000
-TOKEN = Done(master=b"m" * 16, seq=5)
-BUSY = Refusal(code=Code.BUSY, text="later")
+TOKEN = commands.Done(master=b"m" * 16, seq=5)
+BUSY = commands.Refusal(code=Code.BUSY, text="later")
 
 # What becomes of a request: messages to send, and whether the connection ends after them.
-Answer = tuple[Sequence[Reply | Changed | bytes], bool]
-Script = Callable[[int, Command], Answer]
+Answer = tuple[Sequence[commands.Reply | commands.Changed | bytes], bool]
+Script = Callable[[int, commands.Command], Answer]
 
 CUT: Answer = ((), True)
 SILENCE: Answer = ((), False)
 
 
-def entries(*rows: tuple[int, bytes]) -> Entries:
+def entries(*rows: tuple[int, bytes]) -> commands.Entries:
     """Returns the answer to a GET of these types and values."""
     count = len(rows)
-    return Entries(
+    return commands.Entries(
         types=bytes([type_ for type_, _ in rows]),
         values=Strings.of([value for _, value in rows]),
         timestamps_us=repeat(NOW_US, count),
@@ -56,22 +41,22 @@ def entries(*rows: tuple[int, bytes]) -> Entries:
     )
 
 
-def usual(command: Command) -> Reply:
+def usual(command: commands.Command) -> commands.Reply:
     """Returns an answer of the right kind."""
-    if isinstance(command, Batch):
-        return Replies(replies=[usual(one) for one in command.commands])
-    if isinstance(command, Get):
+    if isinstance(command, commands.Batch):
+        return commands.Replies(replies=[usual(one) for one in command.commands])
+    if isinstance(command, commands.Get):
         return entries(*[(3, b"\5" + bytes(7))] * len(command.keys))
-    if isinstance(command, Modify):
+    if isinstance(command, commands.Modify):
         return entries((3, b"\7" + bytes(7)))
     return TOKEN
 
 
-def say(*messages: Reply | Changed | bytes) -> Answer:
+def say(*messages: commands.Reply | commands.Changed | bytes) -> Answer:
     return messages, False
 
 
-def say_and_cut(*messages: Reply | Changed | bytes) -> Answer:
+def say_and_cut(*messages: commands.Reply | commands.Changed | bytes) -> Answer:
     return messages, True
 
 
@@ -79,9 +64,9 @@ def last_words(code: Code, text: str = "goodbye") -> bytes:
     return wire.encode_fatal(RemoteProtocolError(code, text), now_us=NOW_US)
 
 
-def reply_to(command: type[Command], identifier: int, reply: Reply) -> bytes:
+def reply_to(command: type[commands.Command], identifier: int, reply: commands.Reply) -> bytes:
     """Returns the message that answers a command of this type."""
-    request = Request(command.row.number, identifier, 0, Nop(), 0)
+    request = Request(command.row.number, identifier, 0, commands.Nop(), 0)
     return b"".join(wire.encode_reply(request, reply, now_us=NOW_US))
 
 
@@ -102,7 +87,7 @@ class Scripted:
         self._script = script or (lambda number, command: say(usual(command)))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"fjord://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.asked: list[tuple[int, Command]] = []  # hello left out
+        self.asked: list[tuple[int, commands.Command]] = []  # hello left out
         self.numbers: list[int] = []  # of what was asked and has one
         self.clients: list[bytes] = []  # as each connection said hello
         self._open: list[socket.socket] = []
@@ -110,7 +95,7 @@ class Scripted:
         self._threads[0].start()
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[commands.Command]:
         return [command for _, command in self.asked]
 
     def cut_all(self) -> None:
@@ -164,21 +149,21 @@ class Scripted:
 
     def _answer(self, number: int, request: Request) -> Answer:
         command = request.command
-        assert not isinstance(command, Refusal), command
-        if isinstance(command, Hello):
+        assert not isinstance(command, commands.Refusal), command
+        if isinstance(command, commands.Hello):
             self.clients.append(command.client)
             if number in self._unwelcome:
                 return CUT
-            return say(Welcome(client=command.client, master=b"m" * 16, version="1"))
+            return say(commands.Welcome(client=command.client, master=b"m" * 16, version="1"))
         self.asked.append((number, command))
         if request.number:
             self.numbers.append(request.number)
         return self._script(number, command)
 
 
-def _encoded(request: Request, message: Reply | Changed | bytes) -> bytes:
+def _encoded(request: Request, message: commands.Reply | commands.Changed | bytes) -> bytes:
     if isinstance(message, bytes):
         return message
-    if isinstance(message, Changed):
+    if isinstance(message, commands.Changed):
         return wire.encode_change(request.identifier, message)
     return b"".join(wire.encode_reply(request, message, now_us=NOW_US))

@@ -1,15 +1,13 @@
-"""Reads as of a snapshot: what each sends, and what it makes of the answer; for both shells."""
+"""Reads as of a snapshot: what each sends, and what it makes of the answer."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
-from fjord.client.pages import Span
 from fjord.columns import Strings
-from fjord.commands import AsOf, Command, Get, Nop, Opened, Replies, Reply
-from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import ENTRY, FIVE, MISSING, Sample, page, range_of
+from fjord.commands import AsOf, Command, Get, Opened, Replies, Reply
+from tests.unit.client.scripted import NOW_US, entries
+from tests.unit.client.shell_calls import ENTRY, FIVE, Sample, page, range_of
 from tests.unit.client.stream_samples import message, messages, read_of
 
 OPENED: Final = Opened(snapshot=40, wall_us=NOW_US, until_us=NOW_US + 900_000_000)
@@ -28,7 +26,6 @@ def entry_samples() -> list[Sample]:
     """Returns what tables of both kinds can do."""
     return [
         Sample("get", lambda t: t.get("k"), as_of(GET), replies(entries((3, FIVE))), 5),
-        Sample("get of nothing", lambda t: t.get("k", 7), as_of(GET), replies(entries(MISSING)), 7),
         Sample(
             "get_many",
             lambda t: t.get_many(["k"]),
@@ -36,27 +33,12 @@ def entry_samples() -> list[Sample]:
             replies(entries((3, FIVE))),
             {"k": 5},
         ),
-        Sample("get_many of nothing", lambda t: t.get_many([]), [Nop()], [TOKEN], {}),
-        Sample(
-            "exists",
-            lambda t: t.exists("k"),
-            as_of(replace(GET, with_data=False)),
-            replies(entries(MISSING)),
-            False,
-        ),
         Sample(
             "items",
             lambda t: t.items(),
             as_of(range_of(), range_of(start=b"l")),
             replies(page(b"k", next_key=b"l"), page(b"l")),
             [("k", 5), ("l", 5)],
-        ),
-        Sample(
-            "keys",
-            lambda t: t.keys("k"),
-            as_of(range_of(start=b"k", stop=b"l", with_data=False)),
-            replies(page(b"k")),
-            ["k"],
         ),
     ]
 
@@ -78,13 +60,6 @@ def spans() -> list[Sample]:
             as_of(range_of(regex=b"^a", count=5)),
             replies(page(b"a")),
             [(b"a", 5)],
-        ),
-        Sample(
-            "entries",
-            lambda t: t.entries(Span(prefix="a")),
-            as_of(range_of(start=b"a", stop=b"b")),
-            replies(page(b"a")),
-            [("a", ENTRY)],
         ),
     ]
 
@@ -111,13 +86,6 @@ def reads() -> list[Sample]:
                 messages(b"a", until=40, ended=False), messages(b"b", first=9, after=40, until=40)
             ),
             [([message(6, b"a")], 6, False), ([message(9, b"b")], 40, True)],
-        ),
-        Sample(
-            "batches of nothing",
-            lambda t: t.batches(),
-            as_of(reading()),
-            replies(messages(after=40)),
-            [],
         ),
     ]
 

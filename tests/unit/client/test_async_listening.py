@@ -12,17 +12,8 @@ from fjord.client.async_connection import AsyncConnection
 from fjord.client.async_listening import AsyncChanges
 from fjord.client.entries import Change, change_reader
 from fjord.commands import Changed, Refusal
-from fjord.errors import ClosedError, Code, FjordError, LockedError, UnavailableError
-from tests.unit.client.scripted import (
-    CUT,
-    NOW_US,
-    TOKEN,
-    Answer,
-    Scripted,
-    last_words,
-    say,
-    say_and_cut,
-)
+from fjord.errors import ClosedError, Code, LockedError, UnavailableError
+from tests.unit.client.scripted import CUT, NOW_US, TOKEN, Answer, Scripted, say
 from tests.unit.client.shell_calls import listen_of
 from tests.unit.client.test_async_connection import run
 
@@ -61,19 +52,6 @@ def test_changes_come_before_with_and_after_the_reply() -> None:
     assert server.commands == [listen_of(b"k")]
 
 
-def test_waiting_ends_with_its_timeout() -> None:
-    async def main() -> None:
-        changes = listening(server)
-        found = await changes.wait(20)
-        assert found is not None
-        assert (found.key, found.value) == ("k", "1")
-        assert await changes.wait(0.01) is None
-        changes.close()
-
-    with always(say(TOKEN, change(b"1"))) as server:
-        run(main())
-
-
 def test_closing_wakes_the_task_that_waits() -> None:
     async def main() -> None:
         changes = await listening(server).begin()
@@ -84,27 +62,6 @@ def test_closing_wakes_the_task_that_waits() -> None:
             await task
 
     with always(say(TOKEN)) as server:
-        run(main())
-
-
-def test_a_listener_whose_connection_breaks_is_told_to_listen_again() -> None:
-    async def main() -> None:
-        async with listening(server) as changes:
-            assert await changes.wait(20) is not None
-            with pytest.raises(UnavailableError, match="listen again"):
-                await changes.wait(20)
-
-    with always(say_and_cut(TOKEN, change(b"1"))) as server:
-        run(main())
-
-
-def test_a_listener_that_is_too_slow_is_told_so() -> None:
-    async def main() -> None:
-        with pytest.raises(FjordError, match="SLOW_CONSUMER"):
-            async with listening(server) as changes:
-                await changes.wait(20)
-
-    with always(say_and_cut(TOKEN, last_words(Code.SLOW_CONSUMER))) as server:
         run(main())
 
 

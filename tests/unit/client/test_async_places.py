@@ -10,28 +10,6 @@ from fjord.client.async_connection import Places
 from tests.unit.client.test_async_connection import run
 
 
-def test_whoever_waits_first_gets_the_next_place() -> None:
-    async def main() -> None:
-        places = Places(0)
-        order: list[int] = []
-
-        async def take(number: int) -> None:
-            await places.wait()
-            order.append(number)
-
-        tasks = [asyncio.create_task(take(number)) for number in range(3)]
-        await asyncio.sleep(0)
-        for _ in range(3):
-            places.give_back()
-        await asyncio.gather(*tasks)
-        assert order == [0, 1, 2]
-        assert places.free == 0
-        places.give_back()
-        assert places.free == 1
-
-    run(main())
-
-
 def test_a_waiter_that_is_cancelled_loses_no_place() -> None:
     async def main() -> None:
         places = Places(0)
@@ -45,20 +23,5 @@ def test_a_waiter_that_is_cancelled_loses_no_place() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await task
         assert places.free == 1
-
-    run(main())
-
-
-def test_a_place_that_is_free_is_taken_at_once() -> None:
-    async def main() -> None:
-        places = Places(1)
-        await places.take()
-        assert places.free == 0
-        second = asyncio.create_task(places.take())
-        await asyncio.sleep(0)
-        assert not second.done()
-        places.give_back()
-        await second
-        assert places.free == 0
 
     run(main())

@@ -11,22 +11,10 @@ import pytest
 from fjord import limits
 from fjord.client.async_connection import Pending
 from fjord.commands import Command, Fail, Next, Reply
-from fjord.errors import UnavailableError
-from tests.unit.client.job_samples import taken_of
-from tests.unit.client.scripted import (
-    BUSY,
-    CUT,
-    SILENCE,
-    TOKEN,
-    Answer,
-    Scripted,
-    reply_to,
-    say,
-    usual,
-)
+from tests.unit.client.scripted import SILENCE, TOKEN, Answer, Scripted, reply_to, say, usual
 from tests.unit.client.test_async_connection import connected, run
 from tests.unit.client.test_socket import SET
-from tests.unit.client.test_socket_waiting import NEXT, TAKEN, keys_of, silent_to_next
+from tests.unit.client.test_socket_waiting import NEXT, TAKEN, silent_to_next
 
 # The identifier of the first request; that of HELLO is 1.
 FIRST = 2
@@ -35,19 +23,6 @@ GIVEN_BACK = Fail(table="t", xids=(70,), counts=False)
 
 def reply_to_first(reply: Reply) -> bytes:
     return reply_to(Next, FIRST, reply)
-
-
-def test_a_call_that_waits_has_its_own_time_beside() -> None:
-    async def main() -> None:
-        async with connected(server, timeout=0.4) as connection:
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
-            with pytest.raises(UnavailableError, match="no answer"):
-                await connection.execute(Next(table="t", wait_us=600_000))
-            assert loop.time() - begun >= 1.0
-
-    with Scripted(silent_to_next) as server:
-        run(main())
 
 
 def test_whoever_waits_leaves_places_for_others() -> None:
@@ -107,24 +82,6 @@ def test_a_call_that_is_cancelled_before_it_has_a_place_takes_none() -> None:
         run(main())
 
 
-@pytest.mark.parametrize("answer", [CUT, say(BUSY)], ids=["cut", "busy"])
-def test_what_waited_already_waits_the_rest_only(answer: Answer) -> None:
-    async def main() -> None:
-        async with connected(server) as connection:
-            assert keys_of(await connection.execute(NEXT)) == [b"k"]
-            assert connection._waits.free == limits.IN_FLIGHT_MAX // 2
-
-    def script(number: int, command: Command) -> Answer:
-        return answer if len(server.asked) == 1 else say(TAKEN)
-
-    with Scripted(script) as server:
-        run(main())
-    first, second = server.commands
-    assert isinstance(first, Next)
-    assert isinstance(second, Next)
-    assert 0 < second.wait_us < first.wait_us <= 20_000_000
-
-
 # -- jobs that nobody waits for any more ----------------------------------------------------------
 
 
@@ -180,52 +137,3 @@ def test_jobs_for_a_call_that_is_cancelled_with_its_reply_are_given_back() -> No
     with Scripted(script) as server:
         run(main())
     assert server.commands[1] == GIVEN_BACK
-
-
-def test_where_nothing_was_handed_out_there_is_nothing_to_give_back() -> None:
-    asked = threading.Event()
-
-    async def main() -> None:
-        async with connected(server) as connection:
-            task = asyncio.create_task(connection.execute(NEXT))
-            await asyncio.to_thread(asked.wait, 20)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            for _ in range(2):
-                assert await connection.execute(SET) == TOKEN
-            assert connection._places.free == limits.IN_FLIGHT_MAX
-
-    def script(number: int, command: Command) -> Answer:
-        if isinstance(command, Next):
-            asked.set()
-            return SILENCE
-        first = len(server.asked) == 2
-        return say(reply_to_first(taken_of()), TOKEN) if first else say(TOKEN)
-
-    with Scripted(script) as server:
-        run(main())
-    assert [type(command) for command in server.commands] == [Next, type(SET), type(SET)]
-
-
-def test_jobs_that_cannot_be_given_back_come_back_by_themselves() -> None:
-    asked = threading.Event()
-
-    async def main() -> None:
-        async with connected(server, timeout=0.4) as connection:
-            task = asyncio.create_task(connection.execute(Next(table="t", wait_us=1_000_000)))
-            await asyncio.to_thread(asked.wait, 20)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert await connection.execute(SET) == TOKEN
-            undone, _ = await asyncio.wait(connection._undoing)
-            assert [type(task.exception()) for task in undone] == [UnavailableError]
-
-    def script(number: int, command: Command) -> Answer:
-        if isinstance(command, Next):
-            asked.set()
-            return SILENCE
-        return CUT if isinstance(command, Fail) else say(reply_to_first(TAKEN), TOKEN)
-
-    with Scripted(script) as server:
-        run(main())
-    assert any(isinstance(command, Fail) for command in server.commands)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from fjord.client.calls import (
-    Call,
-    Steps,
-    check_names,
-    done,
-    expect,
-    expect_rows,
-)
-from fjord.commands import Command, Done, Nop, Refusal, Replies, Reply
-from fjord.errors import Code, ExistsError, RefusedError, RemoteProtocolError
+from fjord.client.calls import Call, Steps, expect_rows
+from fjord.client.history import as_arrow, scan_of
+from fjord.client.jobs.records import TakenJob
+from fjord.client.jobs.work import Shift
+from fjord.columns import Strings
+from fjord.commands import Command, Done, Nop, Numbers, Refusal, Reply, Scan
+from fjord.errors import Code, ExistsError, LocalProtocolError, RefusedError, RemoteProtocolError
+from tests.unit.client import job_samples, shell_calls, stream_samples
+from tests.unit.client.job_samples import NOW
 from tests.unit.client.runners import async_runner, runner
 
 TOKEN = Done(master=b"m" * 16, seq=5)
@@ -26,27 +27,11 @@ def seq_of(reply: Reply) -> int:
     return reply.seq
 
 
-def test_a_reply_is_read_as_the_call_says() -> None:
-    assert Call(Nop(), seq_of).result(TOKEN) == 5
-
-
 def test_a_refusal_is_raised_and_not_read() -> None:
     with pytest.raises(ExistsError, match="EXISTS: it is there"):
         Call(Nop(), seq_of).result(Refusal(code=Code.EXISTS, text="it is there"))
     with pytest.raises(RefusedError):
         Call(Nop(), seq_of).result(Refusal(code=Code.QUOTA, text="enough"))
-
-
-def test_done_says_nothing() -> None:
-    assert Call(Nop(), done).result(TOKEN) is None
-
-
-def test_a_reply_of_another_kind_is_the_peers_mistake() -> None:
-    assert expect(TOKEN, Done) is TOKEN
-    with pytest.raises(RemoteProtocolError, match="kind Done, not Replies"):
-        expect(TOKEN, Replies)
-    with pytest.raises(RemoteProtocolError, match="kind Replies, not Done"):
-        Call(Nop(), done).result(Replies(replies=[TOKEN]))
 
 
 def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
@@ -55,10 +40,49 @@ def test_a_reply_with_other_rows_is_the_peers_mistake() -> None:
         expect_rows(3, 2)
 
 
-def test_options_that_do_not_exist_are_named() -> None:
-    check_names("push", ["a"], {"a", "b"})
-    with pytest.raises(TypeError, match="push has no c, d; there are a, b"):
-        check_names("push", ["d", "a", "c"], {"a", "b"})
+JOBS: Any = job_samples.make_calls()
+KV: Any = shell_calls.make_calls()
+STREAM: Any = stream_samples.stream_calls()
+ACTED_ON_NONE = job_samples.acted(1)
+SCAN = Scan(table="t", start_seq=5, end_seq=0)
+SOME = Numbers(names=Strings.of([b"waiting"]), values=[5])
+
+
+def shift(**options: Any) -> object:
+    return Shift(JOBS, TakenJob, options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "text"),
+    [
+        (lambda: JOBS.cancel("k").result(ACTED_ON_NONE), RemoteProtocolError, "row 1 of 1"),
+        (lambda: JOBS.done_many([70]).result(ACTED_ON_NONE), RemoteProtocolError, "row 1 of 1"),
+        (lambda: STREAM.delete("k").result(ACTED_ON_NONE), RemoteProtocolError, "row 1 of 1"),
+        (lambda: JOBS.count().result(SOME), RemoteProtocolError, "without taken"),
+        (lambda: JOBS.next_at(None).result(SOME), RemoteProtocolError, "without next_at_us"),
+        (lambda: JOBS.cancel_many("abc"), TypeError, "several keys are a list"),
+        (lambda: STREAM.delete_many(b"k"), TypeError, "several keys are a list"),
+        (lambda: JOBS.push_many([{"key": "a"}], priority=5), TypeError, "not both"),
+        (lambda: JOBS.fail_many([70], resaon="why"), TypeError, "fail has no resaon"),
+        (lambda: KV.set("a", 1, expires_at=NOW.replace(year=1969)), LocalProtocolError, "future"),
+        (lambda: KV.set("a", 1, tll=5), TypeError, "tll"),
+        (lambda: STREAM.append_many([b"a", b"b"], ["k"]), ValueError, "keys: 1 for 2 values"),
+        (lambda: STREAM.append_many([b"a"], "k"), TypeError, "keys are a list"),
+        (lambda: STREAM.append_many(b"abc", None), TypeError, "values are a list"),
+        (lambda: STREAM.append_many(["\ud800"], None), LocalProtocolError, "not UTF-8"),
+        (lambda: scan_of("t", 5, 9, ops="A", key_prefix=""), TypeError, "ops is a list"),
+        (lambda: as_arrow(SCAN, "seq", is_remote=True), TypeError, "columns is a list"),
+        (lambda: shift(wait=0), ValueError, "does not poll"),
+        (lambda: shift(batch=0), ValueError, "batch is 1 or more, not 0"),
+        (lambda: shift(stop=True), TypeError, "stop is an event, or a function"),
+        (lambda: shift(leese=5), TypeError, "work has no leese"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    act: Callable[[], object], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        act()
 
 
 # -- several calls --------------------------------------------------------------------------------
@@ -109,8 +133,3 @@ def test_an_error_that_the_steps_do_not_expect_ends_them() -> None:
         with pytest.raises(ExistsError):
             asyncio.run(async_runner(others.answer).follow(counted(2)))
         assert len(answers.left) == len(others.left) == len(replies) - 2
-
-
-def test_steps_may_need_no_call() -> None:
-    assert runner(Answers().answer).follow(nothing()) == 7
-    assert asyncio.run(async_runner(Answers().answer).follow(nothing())) == 7

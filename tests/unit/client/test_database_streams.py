@@ -12,38 +12,13 @@ from fjord import commands
 from fjord.client.blocking.database import Database
 from fjord.client.database import AsyncDatabase
 from fjord.client.listening import Listening
-from fjord.commands import (
-    AsOf,
-    Batch,
-    CloseSnapshot,
-    Command,
-    ListBlocks,
-    ListSubscribers,
-    OpenSnapshot,
-    Refusal,
-    Replies,
-    Reply,
-    Scan,
-    ScannedArrow,
-    SealNow,
-)
-from fjord.errors import Code, ExistsError, StaleError, UnavailableError
+from fjord.commands import Scan
+from fjord.errors import Code, StaleError, UnavailableError
 from fjord.ops import Opcode
+from tests.unit.client import stream_samples as samples
 from tests.unit.client.scripted import TOKEN, entries
 from tests.unit.client.shell_calls import FIVE
 from tests.unit.client.snapshot_samples import GET, OPENED, as_of, replies
-from tests.unit.client.stream_samples import (
-    BLOCKS,
-    CREATED,
-    POSITION,
-    append_of,
-    block_info,
-    block_list,
-    messages,
-    position,
-    read_of,
-    subscribers,
-)
 from tests.unit.client.test_scan_calls import piece, stream_of
 
 
@@ -53,11 +28,11 @@ class Prepared:
     name = "fjord://host:1"
     address = ("host", 1)
 
-    def __init__(self, *found: Reply | Exception) -> None:
+    def __init__(self, *found: commands.Reply | Exception) -> None:
         self._found = iter(found)
-        self.asked: list[Command] = []
+        self.asked: list[commands.Command] = []
 
-    def answer(self, command: Command) -> Reply:
+    def answer(self, command: commands.Command) -> commands.Reply:
         self.asked.append(command)
         reply = next(self._found)
         if isinstance(reply, Exception):
@@ -71,21 +46,23 @@ class Prepared:
 
 
 class Blocking(Prepared):
-    def execute(self, command: Command, /) -> Reply:
+    def execute(self, command: commands.Command, /) -> commands.Reply:
         return self.answer(command)
 
 
 class Awaited(Prepared):
-    async def execute(self, command: Command) -> Reply:
+    async def execute(self, command: commands.Command) -> commands.Reply:
         return self.answer(command)
 
 
-def blocking(*found: Reply | Exception, is_remote: bool = False) -> tuple[Database, list[Command]]:
+def blocking(
+    *found: commands.Reply | Exception, is_remote: bool = False
+) -> tuple[Database, list[commands.Command]]:
     executor = Blocking(*found)
     return Database(executor, name="data", is_remote=is_remote), executor.asked
 
 
-def awaited(*found: Reply | Exception) -> tuple[AsyncDatabase, list[Command]]:
+def awaited(*found: commands.Reply | Exception) -> tuple[AsyncDatabase, list[commands.Command]]:
     connection: Any = Awaited(*found)
     return AsyncDatabase(connection, name="fjord://host:1", is_remote=True), connection.asked
 
@@ -98,7 +75,7 @@ async def listed(rows: AsyncIterator[Any]) -> list[Any]:
 
 
 def test_blocks_are_replaced_by_one() -> None:
-    new = block_info("c")
+    new = samples.block_info("c")
     wanted = commands.ReplaceBlocks(
         table="t",
         names=["a", "b"],
@@ -115,124 +92,57 @@ def test_blocks_are_replaced_by_one() -> None:
     with pytest.raises(TypeError, match="a list of names"):
         db.replace_blocks("t", "ab", new)
 
-    async def main() -> None:
-        database, sent = awaited(TOKEN)
-        await database.replace_blocks("t", ["a", "b"], new)
-        assert sent == [wanted]
-
-    asyncio.run(main())
-
-
-def test_settings_of_a_stream_are_declared_at_once_or_with_the_first_message() -> None:
-    db, asked = blocking(TOKEN, TOKEN, TOKEN, TOKEN)
-    db.create_stream("t", mode="latest").append(b"v")
-    assert asked == [CREATED, append_of(b"v")]
-    stream = db.stream("t", mode="latest")
-    assert len(asked) == 2
-    stream.append(b"v")
-    assert asked[2:] == [CREATED, append_of(b"v")]
-    assert repr(stream) == "<Stream 't' at data>"
-
-
-def test_a_stream_with_other_settings_is_there_already() -> None:
-    db, _ = blocking(Refusal(code=Code.EXISTS, text="it has other settings"))
-    with pytest.raises(ExistsError):
-        db.create_stream("t", mode="latest")
-    with pytest.raises(ValueError, match="mode is log or latest"):
-        db.stream("t", mode="newest")
-
-
-def test_a_stream_for_asyncio_is_declared_in_the_same_way() -> None:
-    async def main() -> None:
-        await (await db.create_stream("t", mode="latest")).append(b"v")
-        await db.stream("t", mode="latest").append(b"v")
-
-    db, asked = awaited(TOKEN, TOKEN, TOKEN, TOKEN)
-    asyncio.run(main())
-    assert asked == [CREATED, append_of(b"v")] * 2
-    assert repr(db.stream("t")) == "<AsyncStream 't' at fjord://host:1>"
-
 
 def test_blocks_are_listed_and_written() -> None:
-    db, asked = blocking(block_list(b"a"), TOKEN, TOKEN)
-    assert db.blocks("t") == [block_info("a")]
+    db, asked = blocking(samples.block_list(b"a"), TOKEN, TOKEN)
+    assert db.blocks("t") == [samples.block_info("a")]
     db.seal("t")
     db.seal()
-    assert asked == [BLOCKS, SealNow(table="t"), SealNow()]
-    other, asked_too = awaited(block_list(b"a"), TOKEN)
-    assert asyncio.run(other.blocks("t")) == [block_info("a")]
+    assert asked == [samples.BLOCKS, commands.SealNow(table="t"), commands.SealNow()]
+    other, asked_too = awaited(samples.block_list(b"a"), TOKEN)
+    assert asyncio.run(other.blocks("t")) == [samples.block_info("a")]
     asyncio.run(other.seal("t"))
     assert asked_too == asked[:2]
-    assert isinstance(asked[0], ListBlocks)
+    assert isinstance(asked[0], commands.ListBlocks)
 
 
 # -- transactions ---------------------------------------------------------------------------------
 
-STALE = Refusal(code=Code.STALE_EPOCH, text="command 1 of the batch: moved")
-LOOKS = ListSubscribers(table="t", start="s", count=1)
-
-
-def test_a_subscriber_goes_on_behind_what_a_transaction_has_acknowledged() -> None:
-    done = Replies(replies=[position(6)])
-    db, asked = blocking(POSITION, messages(b"a"), done, messages(after=6))
-    subscriber = db.stream("t").subscriber("s")
-    with db.transaction() as tx:
-        tx.ack(subscriber, subscriber.read())
-    subscriber.read()
-    assert isinstance(asked[2], Batch)
-    assert asked[3] == read_of(6)
+STALE = commands.Refusal(code=Code.STALE_EPOCH, text="command 1 of the batch: moved")
+LOOKS = commands.ListSubscribers(table="t", start="s", count=1)
 
 
 @pytest.mark.parametrize("failure", [STALE, UnavailableError("gone")])
 def test_a_subscriber_of_a_failed_transaction_reads_from_its_mark(
-    failure: Reply | Exception,
+    failure: commands.Reply | Exception,
 ) -> None:
-    answers = (POSITION, messages(b"a"), failure, subscribers((b"s", 5, 2, False)), messages(b"a"))
+    answers = (
+        samples.POSITION,
+        samples.messages(b"a"),
+        failure,
+        samples.subscribers((b"s", 5, 2, False)),
+        samples.messages(b"a"),
+    )
     db, asked = blocking(*answers)
     subscriber = db.stream("t").subscriber("s")
     with pytest.raises((StaleError, UnavailableError)), db.transaction() as tx:
         tx.ack(subscriber, subscriber.read())
     assert len(subscriber.read()) == 1
-    assert asked[3:] == [LOOKS, read_of(5)]
-
-
-def test_an_exception_in_the_block_takes_an_acknowledgement_back() -> None:
-    async def main() -> None:
-        subscriber = await db.stream("t").subscriber("s")
-        with pytest.raises(KeyError):
-            async with db.transaction() as tx:
-                tx.ack(subscriber, await subscriber.read())
-                raise KeyError
-        await subscriber.read()
-
-    answers = (POSITION, messages(b"a"), subscribers((b"s", 5, 2, False)), messages(b"a"))
-    db, asked = awaited(*answers)
-    asyncio.run(main())
-    assert asked[2:] == [LOOKS, read_of(5)]
+    assert asked[3:] == [LOOKS, samples.read_of(5)]
 
 
 # -- snapshots ------------------------------------------------------------------------------------
 
 READS = replies(entries((3, FIVE)))
-CLOSE = CloseSnapshot(snapshot=40)
+CLOSE = commands.CloseSnapshot(snapshot=40)
 
 
 def test_a_snapshot_is_open_for_the_length_of_a_block() -> None:
     db, asked = blocking(OPENED, *READS, TOKEN)
     with db.snapshot(lifetime=60) as snap:
         assert snap.kv("t").get("k") == 5
-    assert asked == [OpenSnapshot(lifetime_us=60_000_000), *as_of(GET), CLOSE]
+    assert asked == [commands.OpenSnapshot(lifetime_us=60_000_000), *as_of(GET), CLOSE]
     assert repr(snap) == "<Snapshot of seq 40 at data>"
-
-
-def test_a_snapshot_for_asyncio_is_open_for_the_length_of_a_block() -> None:
-    async def main() -> None:
-        async with db.snapshot() as snap:
-            assert await snap.kv("t").get("k") == 5
-
-    db, asked = awaited(OPENED, *READS, TOKEN)
-    asyncio.run(main())
-    assert asked == [OpenSnapshot(), AsOf(snapshot=40, commands=[GET]), CLOSE]
 
 
 @pytest.mark.parametrize(
@@ -251,10 +161,7 @@ def test_a_block_that_raises_closes_its_snapshot_if_that_can_be(
     other, asked_too = awaited(OPENED, TOKEN)
     with pytest.raises(type(error)):
         asyncio.run(main())
-    assert asked == asked_too == [OpenSnapshot(), *[CLOSE] * closes]
-
-
-# -- scans ----------------------------------------------------------------------------------------
+    assert asked == asked_too == [commands.OpenSnapshot(), *[CLOSE] * closes]
 
 
 def test_a_scan_may_leave_something_out() -> None:
@@ -265,29 +172,34 @@ def test_a_scan_may_leave_something_out() -> None:
     assert asked == [Scan(table="t", start_seq=5, end_seq=0, opcodes=opcodes, key_prefix=b"k")]
 
 
-def scans_remote() -> tuple[list[Any], list[Command]]:
+# -- scans ----------------------------------------------------------------------------------------
+
+
+def scans_remote() -> tuple[list[Any], list[commands.Command]]:
     db, asked = blocking(*ARROWS, is_remote=True)
     return list(db.scan_arrow("t", 5, columns=["value"])), asked
 
 
-def scans_awaited() -> tuple[list[Any], list[Command]]:
+def scans_awaited() -> tuple[list[Any], list[commands.Command]]:
     db, asked = awaited(*ARROWS)
     return asyncio.run(listed(db.scan_arrow("t", 5, columns=["value"]))), asked
 
 
 ARROWS = [
-    ScannedArrow(stream=stream_of(piece(b"a"), columns=["value"]), next_seq=7, end_seq=9),
-    ScannedArrow(stream=stream_of(piece(), columns=["value"]), next_seq=9, end_seq=9),
+    commands.ScannedArrow(stream=stream_of(piece(b"a"), columns=["value"]), next_seq=7, end_seq=9),
+    commands.ScannedArrow(stream=stream_of(piece(), columns=["value"]), next_seq=9, end_seq=9),
 ]
 
 
 @pytest.mark.parametrize("scan", [scans_remote, scans_awaited])
-def test_a_server_is_asked_for_arrow(scan: Callable[[], tuple[list[Any], list[Command]]]) -> None:
+def test_a_server_is_asked_for_arrow(
+    scan: Callable[[], tuple[list[Any], list[commands.Command]]],
+) -> None:
     (table,), asked = scan()
     assert table.to_pylist() == [{"value": b"a"}]
     assert asked == [
-        Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=("value",)),
-        Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=("value",)),
+        commands.Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=("value",)),
+        commands.Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=("value",)),
     ]
 
 

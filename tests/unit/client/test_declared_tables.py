@@ -21,12 +21,9 @@ from fjord.client.declared_tables import (
     TableInfo,
     declaration_of,
 )
-from fjord.columns import Strings
-from fjord.commands import Command, Done, Reply, TableList
-from fjord.declared.declaration import MODELS, Declaration, Index, Location
-from fjord.declared.schema import COLUMNS_MAX, KEY_COLUMNS_MAX, Column
+from fjord.declared.declaration import MODELS, Declaration, Index
+from fjord.declared.schema import Column
 from fjord.errors import DeclarationError, ExistsError, FjordError
-from tests.unit.client.runners import runner
 
 PAGES = """<context>
   <table name="pages" model="jobs" row-key="uri">
@@ -108,15 +105,6 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
 
 
 @pytest.mark.req("SJ-30")
-def test_a_file_of_toml_is_told_that_xml_is_read(db: fjord.Database, file: Path) -> None:
-    path = file.with_suffix(".toml")
-    path.write_text("[table.pages]\nmodel = 'jobs'\n")
-    with pytest.raises(DeclarationError, match=r"tables\.toml: tables are declared in XML"):
-        db.create_tables(path)
-    assert db.tables() == []
-
-
-@pytest.mark.req("SJ-30")
 def test_a_table_that_differs_is_named_and_none_is_made(db: fjord.Database, file: Path) -> None:
     db.create_jobs("pages", columns={"uri": ("string", True), "size": "int64"}, key="uri", lease=30)
     db.kv("mails").set("a", 1)
@@ -129,28 +117,6 @@ def test_a_table_that_differs_is_named_and_none_is_made(db: fjord.Database, file
     ):
         assert part in str(raised.value)
     assert [one.name for one in db.tables()] == ["mails", "pages"]
-
-
-@pytest.mark.parametrize(
-    ("there", "said"),
-    [
-        ({"columns": {"uri": ("string", True), "depth": "int8"}}, "depth is int8, not uint8"),
-        ({"columns": {"uri": "string", "depth": "uint8"}, "key": ()}, "uri is string, not string"),
-        ({"key": ()}, "its key is none, not uri"),
-        ({"columns": {"depth": "uint8", "uri": ("string", True)}}, "its columns are depth, uri"),
-        ({"merge": False}, "merge is false, not true"),
-        ({"fairness": "domain"}, "fairness is domain, not none"),
-        ({"lease": 0.5}, "lease is 0.5, not 60"),
-    ],
-)
-def test_what_differs_is_said(
-    db: fjord.Database, file: Path, there: dict[str, Any], said: str
-) -> None:
-    columns = {"uri": ("string", True), "depth": "uint8"}
-    settings: dict[str, Any] = {"columns": columns, "key": "uri", "lease": 60}
-    db.create_jobs("pages", **(settings | there))
-    with pytest.raises(ExistsError, match=said):
-        db.create_tables(file)
 
 
 @pytest.mark.req("SJ-04", "SJ-30")
@@ -242,22 +208,6 @@ def test_a_file_that_declares_nothing_is_refused(
     assert only.startswith(f"{path}: {said}")
 
 
-def test_the_largest_schema_fits_the_settings_of_a_table() -> None:
-    columns = [Column(f"{'x' * 61}{at:03}", "time_microseconds", True) for at in range(COLUMNS_MAX)]
-    key = tuple(column.name for column in columns[:KEY_COLUMNS_MAX])
-    _, settings = creation(columns=tuple(columns), key=key)
-    assert len(settings) < limits.SETTINGS_BYTES_MAX - limits.KIB
-
-
-def test_settings_that_are_right_together_only() -> None:
-    kind, settings = creation(model="stream", settings={"history": False, "mode": "latest"})
-    assert (kind, settings) == (3, b'{"history":false,"mode":"latest"}')
-    at = {"history": Location("f", 3, 1), "mode": Location("f", 2, 1)}
-    wrong = {"history": False, "mode": "log"}
-    (only,) = problems(model="stream", settings=wrong, setting_places=at)
-    assert only.startswith("f:3:1: a stream of mode log has history")
-
-
 def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match=r"none\.xml: No such file"):
         declared_tables.read_file(tmp_path / "none.xml")
@@ -336,16 +286,3 @@ def test_a_table_of_a_later_version_is_said() -> None:
     ):
         with pytest.raises(FjordError, match="table t is not known in this version"):
             declaration_of(table)
-
-
-def test_all_is_looked_at_before_anything_is_made(file: Path) -> None:
-    sent: list[Any] = []
-
-    def answer(command: Command) -> Reply:
-        sent.append(command)
-        nothing = TableList(names=Strings.of([]), ids=[], kinds=b"", settings=Strings.of([]))
-        return nothing if len(sent) == 1 else Done(master=b"", seq=1)
-
-    made = runner(answer).follow(declared_tables.steps(file))
-    assert [type(one).__name__ for one in sent] == ["ListTables"] + ["CreateTable"] * 4
-    assert {one.outcome for one in made} == {"made"}

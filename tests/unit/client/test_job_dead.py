@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -85,15 +84,10 @@ def pages_of(count: int) -> list[JobPage]:
 @pytest.mark.parametrize(
     ("options", "rows"),
     [
-        ({}, [10, 11, 12, 13]),
-        ({"key_prefix": "http://"}, [10, 11]),
-        ({"key_prefix": b"x"}, [12]),
-        ({"key": "x"}, [12]),
-        ({"key": "http://a.example/"}, []),
-        ({"key": b"y", "domain": "a.example"}, []),
-        ({"domain": "a.example"}, [10, 12]),
-        ({"domain": ""}, [13]),
-        ({"reason": "Error"}, [10, 12]),
+        *(({}, [10, 11, 12, 13]), ({"key_prefix": "http://"}, [10, 11])),
+        *(({"key_prefix": b"x"}, [12]), ({"key": "x"}, [12]), ({"key": "http://a.example/"}, [])),
+        *(({"key": b"y", "domain": "a.example"}, []), ({"domain": "a.example"}, [10, 12])),
+        *(({"domain": ""}, [13]), ({"reason": "Error"}, [10, 12])),
         ({"before": NOW + timedelta(microseconds=2)}, [10, 11]),
         ({"limit": 3}, [10, 11, 12]),
         ({"reason": "failed", "domain": "a.example", "key_prefix": "http://a"}, [10]),
@@ -113,33 +107,6 @@ def test_those_are_meant_that_fit_all_that_is_given(options: Any, rows: list[int
     assert [job.row for job in call.result(MIXED)] == rows
 
 
-def test_a_limit_of_the_dead_counts_those_that_fit() -> None:
-    walk = dead.dead(make_calls(), {"reason": "failed", "limit": 3})
-    found: list[int] = []
-    pages = iter([replace(MIXED, next_start=b"1"), replace(MIXED, next_start=b"2")])
-    while (call := walk.next_call()) is not None:
-        found += [job.row for job in call.result(next(pages))]
-    assert found == [10, 12, 10]
-
-
-def test_a_dry_run_only_looks() -> None:
-    for plan in (
-        dead.redrive(make_calls(), {"dry_run": True, "rate": 1}),
-        dead.discard(make_calls(), {"dry_run": True}),
-    ):
-        found = Followed(plan, MIXED)
-        assert {type(command) for command in found.sent} == {Peek}
-        assert found.pauses == []
-
-
-def test_at_most_a_thousand_are_revived_at_a_time() -> None:
-    found = redriven(*pages_of(2500))
-    assert found.chunks == [1000, 1000, 500]
-    assert found.result.revived == 2500
-    assert list(found.result.rows) == list(range(1, 2501))
-    assert found.pauses == []
-
-
 @pytest.mark.parametrize(
     ("rate", "chunks", "pauses"),
     [
@@ -154,29 +121,10 @@ def test_a_rate_is_not_passed(rate: float, chunks: list[int], pauses: list[float
     assert found.pauses == pauses
 
 
-def test_a_rate_below_one_a_second_is_one_at_a_time() -> None:
-    found = redriven(*pages_of(3), rate=0.5)
-    assert found.chunks == [1, 1, 1]
-    assert found.pauses == [2.0, 2.0]
-
-
-def test_a_limit_ends_the_walk() -> None:
-    found = redriven(*pages_of(5000), limit=1200)
-    assert found.chunks == [1000, 200]
-    assert len([one for one in found.sent if isinstance(one, Peek)]) == 2
-
-
 def test_progress_is_told_of_those_that_are_done() -> None:
     told: list[int] = []
     redriven(*pages_of(2500), progress=told.append)
     assert told == [1000, 2000, 2500]
-
-
-def test_those_that_others_took_are_not_counted() -> None:
-    plan = dead.discard(make_calls(), {"all": True})
-    found = Followed(plan, MIXED, missing=(0, 3))
-    assert found.sent[1] == Discard(table="t", rows=[10, 11, 12, 13])
-    assert (found.result.matched, found.result.discarded) == (4, 2)
 
 
 def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
@@ -188,19 +136,6 @@ def test_those_that_were_dropped_are_told_apart_from_the_revived() -> None:
             Followed(dead.redrive(make_calls(), {}), MIXED, **answer)
 
 
-# -- rows -----------------------------------------------------------------------------------------
-
-
-def test_rows_are_not_searched() -> None:
-    found = redriven(rows=range(5, 1505), rate=600)
-    assert {type(command) for command in found.sent} == {Revive}
-    assert (found.chunks, found.pauses) == ([600, 600, 300], [1.0, 1.0])
-    assert list(found.result.rows) == list(range(5, 1505))
-    gone = Followed(dead.discard(make_calls(), {"rows": [7, 7, 5]}), missing=(1,))
-    assert gone.sent == [Discard(table="t", rows=[7, 5])]
-    assert (gone.result.matched, gone.result.discarded) == (2, 1)
-
-
 def test_no_rows_are_none_and_not_all() -> None:
     for plan in (
         dead.redrive(make_calls(), {"rows": []}),
@@ -208,6 +143,9 @@ def test_no_rows_are_none_and_not_all() -> None:
     ):
         found = Followed(plan)
         assert (found.sent, found.result.matched) == ([], 0)
+
+
+# -- rows -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,16 +173,6 @@ def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
     found = Followed(dead.discard(make_calls(), options | {"all": True}), MIXED)
     assert found.result.discarded == 4
     assert redriven(MIXED, **{name: options[name] for name in options if name != "all"}).chunks
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"key": "y"}, {"key_prefix": "y"}, {"domain": ""}, {"reason": "e"}, {"limit": 1}],
-    ids=str,
-)
-def test_a_filter_is_enough_to_discard(options: Any) -> None:
-    found = Followed(dead.discard(make_calls(), options), MIXED)
-    assert 0 < found.result.discarded < 4
 
 
 @pytest.mark.parametrize(
@@ -279,13 +207,3 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(options: Any, 
 def test_what_is_of_another_type_is_named(options: Any, text: str) -> None:
     with pytest.raises(TypeError, match=text):
         redriven(**options)
-
-
-def test_unknown_options_are_named() -> None:
-    with pytest.raises(TypeError, match="dead has no rows"):
-        dead.dead(make_calls(), {"rows": [5]})  # type: ignore[typeddict-unknown-key]
-    with pytest.raises(TypeError, match="redrive has no prefix"):
-        redriven(prefix="a")
-    unknown: Any = {"delay": 5}
-    with pytest.raises(TypeError, match="discard has no delay"):
-        Followed(dead.discard(make_calls(), unknown))

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import weakref
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from fjord.client.jobs.records import JobBatch, Moment, TakenJob, read_dead, read_jobs, read_moment
+from fjord.client.jobs.records import JobBatch, Moment, TakenJob, read_moment
 from fjord.columns import Strings
 from fjord.commands import Changed, Taken
 from fjord.errors import RemoteProtocolError
-from fjord.jobs import How, State
-from tests.unit.client.job_samples import (
-    MINUTE,
-    NOW,
-    SCHEMAS,
-    URI,
-    Dead,
-    dead_of,
-    dead_page,
-    info_of,
-    page_of,
-    taken_batch,
-    taken_of,
-)
+from fjord.jobs import How
+from tests.unit.client.job_samples import MINUTE, NOW, SCHEMAS, URI, taken_batch, taken_of
 from tests.unit.client.scripted import NOW_US
 
 
@@ -79,21 +66,6 @@ def test_a_batch_is_a_sequence() -> None:
     assert repr(batch) == "<JobBatch of 3>"
 
 
-def test_no_object_is_made_before_it_is_looked_at() -> None:
-    made: list[int] = []
-
-    def make(batch: JobBatch[TakenJob], place: int) -> TakenJob:
-        made.append(place)
-        return TakenJob(batch, place)
-
-    batch = JobBatch("t", taken_of(*[b"k"] * 1000), make, NOW_US, schemas=SCHEMAS)
-    assert len(batch) == 1000
-    assert batch.xids[-1] == 1069
-    assert made == []
-    assert batch[5].row == 15
-    assert made == [5]
-
-
 def test_an_empty_batch_says_when_to_ask_again() -> None:
     batch = batch_of(taken_of(next_at_us=NOW_US))
     assert not batch
@@ -101,44 +73,6 @@ def test_an_empty_batch_says_when_to_ask_again() -> None:
     assert batch.next_at == NOW
     assert batch.xids == range(0)
     assert repr(batch) == f"<JobBatch of 0, next at {NOW}>"
-
-
-def test_jobs_that_are_done_have_no_lease() -> None:
-    batch = batch_of(replace(taken_of(b"k", b"l", first_xid=0), until_us=0))
-    assert [job.xid for job in batch] == [0, 0]
-    assert batch[0].lease_until is None
-    assert batch.xids == range(0)
-
-
-def test_a_lease_is_as_long_as_it_was() -> None:
-    (job,) = taken_batch(b"k")
-    assert job.lease_us == 60_000_000
-    job.note(5, NOW_US)
-    assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=5))
-    job.note(0, NOW_US + 7)
-    assert (job.lease_us, job.lease_until) == (5, NOW + timedelta(microseconds=12))
-
-
-def test_a_lease_that_was_asked_for_does_not_go_by_the_clocks() -> None:
-    batch = JobBatch(
-        "t", taken_of(b"k"), TakenJob, NOW_US + 5, lease_us=60_000_000, schemas=SCHEMAS
-    )
-    assert batch[0].lease_us == 60_000_000
-
-
-def test_objects_of_one_place_are_equal() -> None:
-    batch = taken_batch(b"a", b"b", b"c")
-    first = batch[0]
-    assert batch[0] == first
-    assert batch[-3] == first
-    assert batch[0:1] == [first]
-    assert next(iter(batch)) == first
-    assert batch.index(batch[2]) == 2
-    assert batch.count(first) == 1
-    first.outcome = How.DONE
-    assert [job.outcome for job in batch] == [How.DONE, None, None]
-    del first
-    assert [job.is_settled for job in batch] == [True, False, False]
 
 
 def test_a_batch_goes_as_soon_as_nobody_looks_at_it() -> None:
@@ -169,13 +103,6 @@ def test_jobs_are_the_same_by_table_and_xid() -> None:
     assert at_once[0] != at_once[1]
 
 
-def test_what_became_of_a_batch_is_kept_without_objects() -> None:
-    batch = taken_batch(b"a", b"b", b"c")
-    batch[1].outcome = How.FAIL
-    batch.note_all(How.DONE, [1, 2], NOW_US)
-    assert [job.outcome for job in batch] == [How.DONE, How.FAIL, How.TIMEOUT]
-
-
 def test_leases_of_a_batch_are_longer_but_for_those_that_were_lost() -> None:
     batch = taken_batch(b"a", b"b", b"c")
     batch[1].note(7, NOW_US)
@@ -195,30 +122,8 @@ def test_a_value_of_an_unknown_type_is_the_peers_mistake() -> None:
         job.value  # noqa: B018 - it is read when it is looked at
 
 
-def test_jobs_that_are_looked_at() -> None:
-    assert read_jobs(page_of(b"k"), State.WAITING, SCHEMAS) == [info_of("k")]
-    assert read_jobs(page_of(b"k", state=State.TAKEN), State.TAKEN, SCHEMAS) == [
-        info_of("k", State.TAKEN)
-    ]
-    page = page_of(b"k", b"l", state=State.DEAD)
-    assert read_dead(page, range(2), SCHEMAS) == [dead_of("k"), dead_of("l", 11)]
-    assert read_dead(page, [1], SCHEMAS) == [dead_of("l", 11)]
-    assert pickle.loads(pickle.dumps(dead_of("k"))) == dead_of("k")
-
-
-def test_a_reason_that_is_no_text_is_shown_all_the_same() -> None:
-    (job,) = read_dead(dead_page(Dead(URI.encode(), reason=b"\xff!")), [0], SCHEMAS)
-    assert (job.reason, job.domain) == ("\ufffd!", "example.com")
-
-
 def test_a_moment_is_an_arrival_or_a_date() -> None:
     assert read_moment(Changed("t", b"", 2, b"arrived", NOW_US, 0)) == Moment("arrived", NOW)
     assert read_moment(Changed("t", b"", 2, b"due", NOW_US, 0)).kind == "due"
     with pytest.raises(RemoteProtocolError, match="gone"):
         read_moment(Changed("t", b"", 2, b"gone", NOW_US, 0))
-
-
-def test_an_outcome_settles_a_job() -> None:
-    (job,) = taken_batch(b"k")
-    job.outcome = How.FAIL
-    assert job.is_settled

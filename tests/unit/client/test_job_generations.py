@@ -6,7 +6,7 @@ from fjord.client.jobs import records
 from fjord.columns import Strings
 from fjord.commands import CountJobs, Numbers
 from fjord.errors import RemoteProtocolError
-from tests.unit.client.job_samples import NOW, numbers_of
+from tests.unit.client.job_samples import NOW
 from tests.unit.client.scripted import NOW_US
 
 GENERATIONS = Numbers(
@@ -40,10 +40,6 @@ def test_generations_are_read_in_the_order_of_their_numbers() -> None:
     assert (two.is_current, three.is_current) == (False, True)
 
 
-def test_a_table_without_a_period_has_none() -> None:
-    assert records.generations("t").result(numbers_of()) == []
-
-
 @pytest.mark.parametrize(
     ("reply", "text"),
     [
@@ -56,9 +52,3 @@ def test_a_table_without_a_period_has_none() -> None:
 def test_numbers_that_make_no_generation_are_the_peers_mistake(reply: Numbers, text: str) -> None:
     with pytest.raises(RemoteProtocolError, match=text):
         records.generations("t").result(reply)
-
-
-def test_what_a_later_server_says_besides_is_left_alone() -> None:
-    names = (b"began_us", b"first_row", b"schema", b"jobs", b"more")
-    (one,) = records.generations("t").result(numbers(*(b"generation.7." + name for name in names)))
-    assert (one.number, one.jobs, one.is_current) == (7, 1, True)

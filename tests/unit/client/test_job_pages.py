@@ -25,23 +25,6 @@ def step(walk: JobWalk[bytes], page: JobPage) -> list[bytes]:
     return call.result(page)
 
 
-def test_a_page_begins_where_the_last_one_ended() -> None:
-    walk = dead_walk()
-    assert step(walk, page_of(b"a", b"b", next_start=b"2")) == [b"a", b"b"]
-    call = walk.next_call()
-    assert call is not None
-    assert call.command == peek_of(State.DEAD, start=b"2")
-    assert call.result(page_of(b"c")) == [b"c"]
-    assert walk.next_call() is None
-
-
-def test_an_empty_page_is_not_the_end() -> None:
-    walk = dead_walk()
-    assert step(walk, page_of(next_start=b"2")) == []
-    assert step(walk, page_of(b"a")) == [b"a"]
-    assert walk.next_call() is None
-
-
 def test_no_more_is_asked_for_than_is_wanted() -> None:
     walk = JobWalk("t", State.WAITING, keys, limit=3, domain="d")
     call = walk.next_call()
@@ -66,8 +49,3 @@ def test_a_page_that_comes_again_is_the_peers_mistake() -> None:
     step(walk, page_of(b"a", next_start=b"2"))
     with pytest.raises(RemoteProtocolError, match="the same page again"):
         step(walk, page_of(b"a", next_start=b"2"))
-
-
-def test_a_page_with_more_than_was_asked_for_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="2 rows, not 1 at most"):
-        step(dead_walk(limit=1), page_of(b"a", b"b"))

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fjord.client import declared_tables
-from fjord.client.calls import Call, stats_call
 from fjord.client.declared_tables import TableInfo
 from fjord.columns import Strings
-from fjord.commands import ListTables, Numbers, Stats, TableList
-from fjord.errors import RemoteProtocolError
-from fjord.kinds import Kind
-from tests.unit.client.scripted import entries
-
-
-def tables(*names: bytes) -> TableList:
-    count = len(names)
-    return TableList(
-        names=Strings.of(list(names)),
-        ids=list(range(count)),
-        kinds=b"\1" * count,
-        settings=Strings.of([b""] * count),
-    )
+from fjord.commands import ListTables, TableList
 
 
 def test_tables_are_named_with_kind_and_number() -> None:
@@ -39,49 +23,3 @@ def test_tables_are_named_with_kind_and_number() -> None:
         TableInfo(name="c", kind="jobs", id=9),
         TableInfo(name="d", kind="stream", id=10),
     ]
-
-
-def test_one_table_is_asked_for_by_its_name() -> None:
-    call = declared_tables.table_call("a")
-    assert call.command == ListTables(name="a")
-    assert call.result(tables(b"a")) == TableInfo(name="a", kind="kv", id=0)
-    for wrong in (tables(), tables(b"a", b"b")):
-        with pytest.raises(RemoteProtocolError, match="rows, not 1"):
-            call.result(wrong)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        declared_tables.tables_call(),
-        declared_tables.table_call("a"),
-        stats_call(),
-    ],
-)
-def test_a_reply_of_another_kind_is_the_peers_mistake(call: Call[object]) -> None:
-    with pytest.raises(RemoteProtocolError, match="kind Entries"):
-        call.result(entries())
-
-
-def test_names_that_are_no_text_are_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
-        declared_tables.tables_call().result(tables(b"\xff"))
-    with pytest.raises(RemoteProtocolError, match="not UTF-8"):
-        stats_call().result(Numbers(names=Strings.of([b"\xff"]), values=[1]))
-
-
-def test_a_kind_is_told_by_its_name_or_by_its_number_if_it_is_a_later_one() -> None:
-    numbers = bytes([*(kind.number for kind in Kind), 200])
-    found = TableList(
-        ids=[1] * 4, kinds=numbers, names=Strings.of([b"t"] * 4), settings=Strings.of([b""] * 4)
-    )
-    infos = declared_tables.tables_call().result(found)
-    assert [info.kind for info in infos] == ["kv", "jobs", "stream", "200"]
-    assert {type(info.kind) for info in infos} == {str}
-
-
-def test_stats_are_numbers_by_name() -> None:
-    call = stats_call()
-    assert call.command == Stats()
-    reply = Numbers(names=Strings.of([b"a", b"b"]), values=[1, 2])
-    assert call.result(reply) == {"a": 1, "b": 2}

@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 import fjord
-from fjord.client.calls import Call
-from fjord.client.subscribers import Cursor, read_on
-from fjord.commands import ListTables
 from fjord.errors import FjordError, LocalProtocolError, RefusedError, StaleSchemaError
-from fjord.values import RowType
 
 COLUMNS: Any = {"uri": ("string", True), "depth": "uint8", "seen": "time_seconds"}
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -55,14 +51,6 @@ def test_jobs_are_rows(db: fjord.Database) -> None:
         job.fail(bury=True)
     assert [job.value["uri"] for job in db.jobs("pages").dead()] == ["a", "c"]
     assert [job.value["uri"] for job in db.jobs("pages").next(9)] == ["d", "e", "f", "b"]
-
-
-def test_a_table_is_declared_before_its_columns_are_asked_for(db: fjord.Database) -> None:
-    pages = db.jobs("pages", columns=COLUMNS, key="uri")
-    pages.push({"uri": "a"})
-    events = db.stream("events", columns=COLUMNS)
-    events.append({"uri": "a"})
-    assert [job.value for job in pages.next()] == events.read().values == [full("a")]
 
 
 def test_rows_go_beside_a_key_where_no_columns_are_the_key(db: fjord.Database) -> None:
@@ -117,31 +105,6 @@ def test_what_is_no_job_of_the_table_is_refused(
     assert pages.count().waiting == 1
 
 
-def test_a_misspelled_column_is_the_same_error_everywhere(db: fjord.Database) -> None:
-    pages: Any = db.create_jobs("pages", columns=COLUMNS, key="uri")
-    events: Any = db.create_stream("events", columns=COLUMNS)
-    wrong = {"uri": "a", "deepth": 1}
-    columns = {"uri": ["a"], "deepth": [1]}
-    writes: list[Callable[[], object]] = [
-        lambda: pages.push(wrong),
-        lambda: pages.push_many([wrong]),
-        lambda: pages.push_many([{"uri": "b", "depth": 1}, wrong]),
-        lambda: pages.push_many([{**wrong, "priority": 1}]),
-        lambda: pages.push_many(values=[wrong]),
-        lambda: pages.push_many(values=columns),
-        lambda: pages.push_many(**columns),
-        lambda: events.append(wrong),
-        lambda: events.append_many([wrong]),
-        lambda: events.append_many(columns),
-    ]
-    there = ", ".join(COLUMNS)
-    for write in writes:
-        with pytest.raises(LocalProtocolError) as refused:
-            write()
-        assert refused.value.text == f"there is no column 'deepth'; there are {there}"
-    assert pages.count().waiting == 0
-
-
 @pytest.mark.req("SJ-04")
 def test_a_handle_follows_when_the_columns_change(db: fjord.Database) -> None:
     pages = db.create_jobs("pages", columns=COLUMNS, key="uri", period="day")
@@ -179,39 +142,6 @@ def test_messages_are_rows(db: fjord.Database) -> None:
     assert events.append_many([]) == events.append_many({}) == 0
 
 
-def test_readers_and_subscribers_give_rows(db: fjord.Database) -> None:
-    events = db.create_stream("events", columns=COLUMNS)
-    events.append_many({"uri": list("abcd")})
-    subscriber = db.stream("events").subscriber("s")
-    peeked, popped = subscriber.peek(), subscriber.pop()
-    assert peeked is not None
-    assert popped is not None
-    assert peeked.value == popped.value == full("a")
-    with subscriber.taking() as message:
-        assert message is not None
-        assert message.value == full("b")
-    assert subscriber.read().values == [full("c"), full("d")]
-    assert [one.value for batch in events.reader().batches(3) for one in batch] == [
-        *map(full, "abcd")
-    ]
-
-
-def test_a_reader_that_cannot_ask_for_columns_stays_where_it_is(db: fjord.Database) -> None:
-    db.create_stream("events", columns=COLUMNS).append({"uri": "a"})
-    cursor = Cursor("events", 0)
-    steps = read_on(cursor, 10, None)
-    with pytest.raises(FjordError, match="the line is cut"):
-        _follow_until_asked(db, steps)
-    assert (cursor.after, cursor.until) == (0, 0)
-
-
-def _follow_until_asked(db: fjord.Database, steps: Any) -> None:
-    call: Call[Any] = next(steps)
-    while not isinstance(call.command, ListTables):
-        call = steps.send(db.runner.run(call))
-    steps.throw(FjordError("the line is cut"))
-
-
 def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Database) -> None:
     events = db.create_stream("events", columns=COLUMNS)
     events.append({"uri": "a"})
@@ -230,27 +160,6 @@ def test_a_reader_finds_the_columns_of_a_stream_that_was_made_anew(db: fjord.Dat
     assert events.read().values == [b"plain"]
 
 
-def test_the_latest_rows_are_a_map(db: fjord.Database) -> None:
-    made = db.stream("pages", columns=COLUMNS, key="uri", mode="latest")
-    made.append_many([{"uri": "a"}, {"uri": "b"}, {"uri": "a", "depth": 9}])
-    made.delete("b")
-    pages = db.stream("pages")
-    assert pages.get("a") == pages["a"] == full("a", 9)
-    assert pages.get_many(["a", "b"]) == dict(pages.items()) == {"a": full("a", 9)}
-    assert list(pages.values()) == [full("a", 9)]
-    entry = pages.entry("a")
-    assert entry is not None
-    assert (entry.value, entry.type) == (full("a", 9), RowType.ROW)
-    assert [(one.key, one.value) for one in pages.read()] == [("a", full("a", 9)), ("b", None)]
-    with db.snapshot() as snapshot:
-        made.append({"uri": "a", "depth": 10})
-        then = snapshot.stream("pages")
-        assert then.get("a") == then["a"] == full("a", 9)
-        assert then.read().values == [full("a", 9), None]
-        assert dict(then.items()) == {"a": full("a", 9)}
-    assert pages["a"]["depth"] == 10
-
-
 def test_a_snapshot_asks_for_columns_by_itself(tmp_path: Path) -> None:
     with fjord.open(tmp_path) as db:
         db.create_stream("pages", columns=COLUMNS, key="uri", mode="latest").append({"uri": "a"})
@@ -258,27 +167,6 @@ def test_a_snapshot_asks_for_columns_by_itself(tmp_path: Path) -> None:
         assert snapshot.stream("pages").get("a") == full("a")
     with fjord.open(tmp_path) as db, db.snapshot() as snapshot:
         assert [batch.values for batch in snapshot.stream("pages").batches()] == [[full("a")]]
-
-
-@pytest.mark.parametrize(
-    ("act", "said"),
-    [
-        (lambda pages: pages.append(b"v", key="k"), "this table takes rows of its columns"),
-        (lambda pages: pages.append({"uri": "a"}, key="k"), "append the row alone"),
-        (lambda pages: pages.append_many([{"uri": "a"}], keys=["k"]), "append the row alone"),
-        (lambda pages: pages.append_many([{"uri": "a"}, 5]), "where one is a row, is a dict"),
-        (lambda pages: pages.append_many([5, {"uri": "a"}]), "a value is None, bytes, str"),
-        (lambda pages: pages.append_many({"url": ["a"]}), "there is no column 'url'"),
-        (lambda pages: pages.append_many({"uri": "a"}), "column uri is a list of values"),
-    ],
-)
-def test_what_is_no_message_of_the_stream_is_refused(
-    db: fjord.Database, act: Callable[[fjord.Stream], object], said: str
-) -> None:
-    pages = db.create_stream("pages", columns=COLUMNS, key="uri", mode="latest")
-    with pytest.raises((FjordError, TypeError), match=said):
-        act(pages)
-    assert len(pages.read()) == 0
 
 
 def test_tables_without_columns_take_no_rows(db: fjord.Database) -> None:
@@ -318,21 +206,6 @@ def test_a_transaction_asks_for_columns_at_its_end(tmp_path: Path) -> None:
             tx.jobs("pages").push(row)
             with pytest.raises(LocalProtocolError, match="column uri is required"):
                 tx.jobs("pages").push({"depth": 1})
-
-
-def test_a_transaction_with_a_row_that_is_none_does_nothing(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        db.create_jobs("pages", columns=COLUMNS, key="uri")
-    with fjord.open(tmp_path) as db:
-        with (
-            pytest.raises(LocalProtocolError, match="column uri is string"),
-            db.transaction() as tx,
-        ):
-            tx.jobs("pages").push({"uri": "fine"})
-            tx.jobs("pages").push({"uri": 5})
-        with pytest.raises(LocalProtocolError, match="no declared columns"), db.transaction() as tx:
-            tx.stream("none").append({"uri": "a"})
-        assert db.jobs("pages").count().waiting == 0
 
 
 def test_a_transaction_that_is_stale_is_done_again_by_the_user(db: fjord.Database) -> None:

@@ -36,12 +36,6 @@ def test_the_successor_of_a_prefix_is_behind_all_keys_that_begin_so(
     assert not end or not end.startswith(prefix)
 
 
-def test_nothing_is_behind_the_last_prefix() -> None:
-    assert successor(b"\xff\xff") == b""
-    assert successor(b"") == b""
-    assert successor(b"a\xff") == b"b"
-
-
 @pytest.mark.parametrize(
     ("span", "expected"),
     [
@@ -58,41 +52,6 @@ def test_bounds_and_prefix_are_taken_together(
     span: Span[Any], expected: tuple[bytes, bytes]
 ) -> None:
     assert span.bounds() == expected
-
-
-@pytest.mark.parametrize(
-    ("span", "key"),
-    [
-        (Span[str](), "k"),
-        (Span(start="a"), "k"),
-        (Span(start=b"a"), b"k"),
-        (Span(stop=b"z"), b"k"),
-        (Span(prefix=b""), b"k"),
-        (Span(match=b"k"), b"k"),
-    ],
-)
-def test_keys_come_back_as_the_kind_that_was_given(span: Span[Any], key: object) -> None:
-    assert span.decode_keys([b"k"]) == [key]
-
-
-def test_a_walk_goes_on_where_a_page_ends() -> None:
-    one = walk(Span(start="a"))
-    call = one.next_call()
-    assert call is not None
-    assert call.result(page(b"a", next_key=b"b")) == ["a"]
-    assert asked(one).start == b"b"
-    call = one.next_call()
-    assert call is not None
-    call.result(page(b"b"))
-    assert one.next_call() is None
-
-
-def test_an_empty_page_is_no_end_if_there_is_more() -> None:
-    one = walk(Span(match="x"))
-    call = one.next_call()
-    assert call is not None
-    assert call.result(page(next_key=b"m")) == []
-    assert asked(one).start == b"m"
 
 
 @pytest.mark.req("FJ-43")
@@ -114,14 +73,6 @@ def test_a_limit_is_at_least_one() -> None:
 
 def test_a_prefix_outside_of_the_bounds_needs_no_question() -> None:
     assert walk(Span(prefix="a", start="b")).next_call() is None
-
-
-def test_a_server_that_does_not_go_on_is_an_error() -> None:
-    one = walk(Span(start="b"))
-    call = one.next_call()
-    assert call is not None
-    with pytest.raises(RemoteProtocolError, match="same page"):
-        call.result(page(next_key=b"b"))
 
 
 def test_more_than_was_asked_for_or_something_else_is_the_peers_mistake() -> None:

@@ -33,13 +33,6 @@ def columns(*parts: tuple[bytes, list[bytes]], known: Schemas = KNOWN) -> RowCol
     return RowColumns("t", [(types, Strings.of(rows)) for types, rows in parts], known)
 
 
-def test_columns_of_all_parts_are_one() -> None:
-    found = columns((ROW * 2, encoded(*LISTED)), (ROW, encoded({"uri": "c"})))
-    assert found.names == ["uri", "depth"]
-    assert found.column("uri") == ["a", "b", "c"]
-    assert found.column("depth") == [1, None, None]
-
-
 def test_a_tombstone_has_no_value_in_any_column() -> None:
     first, second = encoded(*LISTED)
     found = columns(

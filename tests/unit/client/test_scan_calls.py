@@ -10,9 +10,7 @@ import pytest
 from fjord.client import history
 from fjord.client.history import ScanWalk, scan_of
 from fjord.columns import Strings
-from fjord.commands import Reply, Scan, Scanned, ScannedArrow
-from fjord.errors import Code, RefusedError, RemoteProtocolError
-from fjord.ops import Opcode
+from fjord.commands import Reply, Scan, Scanned
 from tests.unit.client.scripted import NOW_US
 from tests.unit.client.stream_samples import appended, encoded
 
@@ -56,81 +54,7 @@ def test_the_end_is_fixed_by_the_first_piece() -> None:
     assert found == pieces
 
 
-def test_a_scan_leaves_out_what_is_not_wanted() -> None:
-    command = scan_of("t", 5, 9, ops=["STREAM_APPEND", Opcode.JOB_ADD], key_prefix="ü")
-    assert command == Scan(
-        table="t",
-        start_seq=5,
-        end_seq=9,
-        opcodes=bytes([Opcode.STREAM_APPEND, Opcode.JOB_ADD]),
-        key_prefix="ü".encode(),
-    )
-    assert scan_of("t", 5, 0, ops=None, key_prefix="") == FIRST
-
-
 @pytest.mark.parametrize("kind", ["APPENDED", 250])
 def test_there_must_be_such_ops(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"there are no ops .* STREAM_APPEND"):
         scan_of("t", 5, 9, ops=[kind], key_prefix="")
-
-
-def test_one_kind_of_ops_is_no_list() -> None:
-    with pytest.raises(TypeError, match="ops is a list"):
-        scan_of("t", 5, 9, ops="STREAM_APPEND", key_prefix="")
-    with pytest.raises(TypeError, match="columns is a list"):
-        history.as_arrow(FIRST, "seq", is_remote=True)
-
-
-# -- Arrow ----------------------------------------------------------------------------------------
-
-
-def test_a_server_makes_the_tables() -> None:
-    walk = history.as_arrow(FIRST, ["seq", "value"], is_remote=True)
-    answers = [
-        ScannedArrow(
-            stream=stream_of(piece(b"a"), columns=["seq", "value"]), next_seq=7, end_seq=9
-        ),
-        ScannedArrow(stream=stream_of(piece()), next_seq=9, end_seq=9),
-    ]
-    sent, (table, nothing) = walked(walk, *answers)
-    columns = ("seq", "value")
-    assert sent == [
-        Scan(table="t", start_seq=5, end_seq=0, arrow=True, columns=columns),
-        Scan(table="t", start_seq=7, end_seq=9, arrow=True, columns=columns),
-    ]
-    assert table.to_pylist() == [{"seq": 5, "value": b"a"}]
-    assert nothing.num_rows == 0
-
-
-def test_those_of_a_directory_are_made_here() -> None:
-    command = scan_of("t", 6, 0, ops=None, key_prefix="k")
-    walk = history.as_arrow(command, ["value", "seq"], is_remote=False)
-    sent, (table,) = walked(walk, piece(b"a", b"b", b"c"))
-    assert sent == [command]
-    assert table.to_pylist() == [{"value": b"b", "seq": 6}, {"value": b"c", "seq": 7}]
-    assert table.column_names == ["value", "seq"]
-
-
-def test_keys_without_the_prefix_are_left_out() -> None:
-    command = scan_of("t", 5, 0, ops=None, key_prefix="other")
-    walk = history.as_arrow(command, (), is_remote=False)
-    _, (table,) = walked(walk, piece(b"a", b"b"))
-    assert table.num_rows == 0
-    assert len(table.column_names) == 15
-
-
-def test_there_must_be_such_a_column() -> None:
-    call = history.as_arrow(FIRST, ["colour"], is_remote=False).next_call()
-    assert call is not None
-    with pytest.raises(RefusedError) as error:
-        call.result(piece(b"a"))
-    assert error.value.code is Code.BAD_NAME
-
-
-@pytest.mark.parametrize("is_remote", [True, False])
-def test_a_reply_of_another_kind_is_the_peers_mistake(is_remote: bool) -> None:
-    call = history.as_arrow(FIRST, (), is_remote=is_remote).next_call()
-    assert call is not None
-    wrong = piece() if is_remote else ScannedArrow(stream=b"", next_seq=9, end_seq=9)
-    with pytest.raises(RemoteProtocolError, match="of the kind Scanned"):
-        call.result(wrong)

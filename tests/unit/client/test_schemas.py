@@ -11,16 +11,10 @@ from fjord import jobs, values
 from fjord.client.calls import Call, done
 from fjord.client.declared_tables import TableInfo, encode_job_settings
 from fjord.client.entries import Encoded, decode_value
-from fjord.client.schemas import NO_COLUMNS, NoSchemas, Schemas, UnknownSchemaError, shared
+from fjord.client.schemas import Schemas, UnknownSchemaError
 from fjord.commands import ListTables, Nop
 from fjord.declared import schema
-from fjord.errors import (
-    Code,
-    LocalProtocolError,
-    NotFoundError,
-    RefusedError,
-    StaleSchemaError,
-)
+from fjord.errors import LocalProtocolError, RefusedError
 
 PAGES: Any = {"uri": ("string", True), "depth": "uint8"}
 ROW = {"uri": "a", "depth": 3}
@@ -69,8 +63,6 @@ def builder(schemas: Schemas, row: Any) -> Callable[[], Call[Any]]:
 
 
 ASK, SEND = ListTables(name="t"), Nop()
-NOT_FOUND = NotFoundError(Code.NOT_FOUND, "no such table")
-STALE = StaleSchemaError(Code.STALE_SCHEMA, "other columns")
 
 
 # -- asking ---------------------------------------------------------------------------------------
@@ -84,22 +76,6 @@ def test_columns_are_asked_for_once() -> None:
     )
     assert run(schemas.writing(builder(schemas, ROW)), "written") == ([SEND], "written")
     assert schemas.names == ["uri", "depth"]
-
-
-def test_what_needs_no_columns_asks_for_none() -> None:
-    schemas = of()
-    assert run(schemas.writing(lambda: Call(Nop(), done)), None) == ([SEND], None)
-    assert schemas.current is None
-    with pytest.raises(UnknownSchemaError):
-        schemas.names  # noqa: B018
-
-
-def test_other_columns_are_learned_when_the_server_says_so() -> None:
-    schemas = of(table(PAGES))
-    wider = table({**PAGES, "who": "string"}, number=2)
-    sent, _ = run(schemas.writing(builder(schemas, ROW)), STALE, wider, None)
-    assert sent == [SEND, ASK, SEND]
-    assert schemas.names == ["uri", "depth", "who"]
 
 
 def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
@@ -116,35 +92,6 @@ def test_a_row_that_does_not_fit_may_fit_by_now() -> None:
         )
 
 
-def test_a_table_made_again_with_other_columns_is_noticed_by_a_row_that_does_not_fit() -> None:
-    schemas = of(table(PAGES))
-    sent, _ = run(schemas.writing(builder(schemas, {"n": 1})), table({"n": "int8"}), None)
-    assert sent == [ASK, SEND]
-
-
-def test_a_wrong_value_is_refused_without_a_question_where_no_columns_are_known() -> None:
-    def build() -> Call[None]:
-        raise LocalProtocolError(Code.BAD_TYPE, "a key is str or bytes")
-
-    with pytest.raises(LocalProtocolError, match="a key is str"):
-        run(of().writing(build))
-
-
-def test_a_table_without_columns_takes_no_rows_until_it_has_some() -> None:
-    schemas = of()
-    for answer in (NOT_FOUND, table()):
-        with pytest.raises(LocalProtocolError, match="table t has no declared columns"):
-            run(schemas.writing(builder(schemas, ROW)), answer)
-    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
-
-
-def test_values_that_are_no_rows_tell_that_there_are_no_columns() -> None:
-    schemas = of()
-    schemas.current = NO_COLUMNS
-    assert run(schemas.writing(builder(schemas, ROW)), table(PAGES), None)[0] == [ASK, SEND]
-    assert schemas.current is not NO_COLUMNS
-
-
 def test_what_is_read_is_asked_for_again() -> None:
     schemas = of()
     (data,), _ = of(table(PAGES)).encode([ROW])
@@ -156,22 +103,6 @@ def test_what_is_read_is_asked_for_again() -> None:
     assert steps.throw(UnknownSchemaError()).command == ASK
     assert steps.send(table(PAGES)) is call
     assert call.read(None) == ROW  # type: ignore[arg-type]
-
-
-def test_handles_of_one_table_share_its_columns() -> None:
-    schemas_of = shared()
-    assert schemas_of("t", jobs.decode_settings) is schemas_of("t", jobs.decode_settings)
-    assert schemas_of("t", jobs.decode_settings) is not schemas_of("u", jobs.decode_settings)
-    assert shared()("t", jobs.decode_settings) is not schemas_of("t", jobs.decode_settings)
-
-
-def test_a_spool_takes_no_rows() -> None:
-    none = NoSchemas("t", jobs.decode_settings)
-    assert none.names == []
-    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
-        none.encode([ROW])
-    with pytest.raises(LocalProtocolError, match="a spool takes no rows"):
-        none.encode_columns({"uri": ["a"]})
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -187,20 +118,6 @@ def test_rows_and_columns_are_the_same() -> None:
     assert schemas.has_key
     assert not of(table(PAGES)).has_key
     assert of(table(PAGES)).encode([ROW])[1] == []
-
-
-@pytest.mark.parametrize("wrong", [[ROW, 5], [ROW, "ab"], [None, ROW]])
-def test_what_is_no_row_is_named(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="each value, where one is a row, is a dict"):
-        of(table(PAGES)).encode(wrong)
-
-
-@pytest.mark.parametrize("column", ["ab", b"ab", 5, {"a"}, iter("a")])
-def test_what_is_no_column_is_named(column: Any) -> None:
-    with pytest.raises(TypeError, match="column uri is a list of values"):
-        of(table(PAGES)).encode_columns({"uri": column})
-    with pytest.raises(LocalProtocolError, match="there is no column 'url'"):
-        of(table(PAGES)).encode_columns({"url": ["a"]})
 
 
 # -- reading --------------------------------------------------------------------------------------

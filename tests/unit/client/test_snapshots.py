@@ -11,13 +11,13 @@ import pytest
 from fjord.client.blocking.runner import SnapshotRunner
 from fjord.client.blocking.snapshots import Snapshot
 from fjord.clock import Stamps
-from fjord.commands import Refusal, Replies
-from fjord.errors import Code, RefusedError, RemoteProtocolError
+from fjord.commands import Replies
+from fjord.errors import RemoteProtocolError
 from fjord.testing import SimClock
 from tests.unit.client.runners import runner
-from tests.unit.client.scripted import NOW_US, TOKEN, entries
-from tests.unit.client.shell_calls import FIVE, MISSING, Recorder, Sample
-from tests.unit.client.snapshot_samples import OPENED, SAMPLES, replies
+from tests.unit.client.scripted import NOW_US, TOKEN
+from tests.unit.client.shell_calls import Recorder, Sample
+from tests.unit.client.snapshot_samples import OPENED, SAMPLES
 from tests.unit.client.stream_samples import NOW, shown
 
 
@@ -48,23 +48,6 @@ def test_a_snapshot_says_what_it_is() -> None:
     assert (snapshot.at, snapshot.expires_at) == (NOW, NOW + timedelta(minutes=15))
     assert repr(snapshot.kv()) == "<SnapshotKv 'default'>"
     assert repr(snapshot.stream("t")) == "<SnapshotStream 't'>"
-
-
-def test_tables_are_like_dicts() -> None:
-    found = replies(entries((3, FIVE)), entries(MISSING), entries((3, b"")))
-    table = over(Recorder(found)).stream("t")
-    assert table["k"] == 5
-    with pytest.raises(KeyError):
-        table["k"]
-    assert "k" in table
-
-
-def test_a_snapshot_that_is_gone_is_refused() -> None:
-    gone = Refusal(code=Code.SNAPSHOT_GONE, text="its time is over")
-    for answer in (gone, Replies(replies=[gone])):
-        with pytest.raises(RefusedError, match="its time is over") as error:
-            over(Recorder([answer])).kv("t").get("k")
-        assert error.value.code is Code.SNAPSHOT_GONE
 
 
 @pytest.mark.parametrize("answer", [TOKEN, Replies(replies=[]), Replies(replies=[TOKEN, TOKEN])])

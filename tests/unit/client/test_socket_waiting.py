@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
-import fjord
 from fjord.client.connection import Connection
-from fjord.commands import Changed, Command, ListenJobs, Next, Read, Reply, Taken
+from fjord.commands import Command, Next, Read, Reply, Taken
 from fjord.errors import ClosedError, UnavailableError
 from tests.unit.client.job_samples import taken_of
-from tests.unit.client.scripted import (
-    BUSY,
-    CUT,
-    NOW_US,
-    SILENCE,
-    TOKEN,
-    Answer,
-    Scripted,
-    say,
-    usual,
-)
-from tests.unit.client.test_socket import SET, error_of
+from tests.unit.client.runners import Kind, connected
+from tests.unit.client.scripted import BUSY, CUT, SILENCE, TOKEN, Answer, Scripted, say, usual
+from tests.unit.client.test_socket import SET, both, error_of
 
 NEXT = Next(table="t", count=1, wait_us=20_000_000)
 TAKEN = taken_of(b"k")
@@ -78,35 +69,27 @@ def test_a_connection_that_waited_is_used_again() -> None:
     assert len(set(server.clients)) == 1
 
 
-def test_a_call_that_waits_has_its_own_time_beside() -> None:
-    with Scripted(silent_to_next) as server:
-        connection = Connection(server.url, timeout=0.2)
-        with pytest.raises(UnavailableError, match=r"within 0.5 s \(no answer"):
-            connection.execute(Next(table="t", wait_us=300_000))
-        connection.close()
+@both
+def test_a_call_that_waits_has_its_own_time_beside(kind: Kind) -> None:
+    begun = time.monotonic()
+    with (
+        Scripted(silent_to_next) as server,
+        connected(kind, server, 0.2) as connection,
+        pytest.raises(UnavailableError, match="no answer"),
+    ):
+        connection.execute(Next(table="t", wait_us=300_000))
+    assert time.monotonic() - begun >= 0.5
 
 
+@both
 @pytest.mark.parametrize("answer", [CUT, say(BUSY)], ids=["cut", "busy"])
-def test_what_waited_already_waits_the_rest_only(answer: Answer) -> None:
+def test_what_waited_already_waits_the_rest_only(kind: Kind, answer: Answer) -> None:
     def script(number: int, command: Command) -> Answer:
         return answer if len(server.asked) == 1 else say(TAKEN)
 
-    with Scripted(script) as server:
-        connection = Connection(server.url, timeout=20)
+    with Scripted(script) as server, connected(kind, server) as connection:
         assert keys_of(connection.execute(NEXT)) == [b"k"]
-        connection.close()
     first, second = server.commands
     assert isinstance(first, Next)
     assert isinstance(second, Next)
-    assert 0 < second.wait_us < first.wait_us == 20_000_000
-
-
-def test_jobs_are_listened_to_on_a_connection_of_their_own() -> None:
-    moment = Changed("t", b"", 2, b"arrived", NOW_US, 0)
-    with (
-        Scripted(lambda number, command: say(TOKEN, moment)) as server,
-        fjord.connect(server.url) as db,
-        db.jobs("t").listen() as moments,
-    ):
-        assert next(moments).kind == "arrived"
-    assert server.asked == [(2, ListenJobs(table="t"))]
+    assert 0 < second.wait_us < first.wait_us <= 20_000_000

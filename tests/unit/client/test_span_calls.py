@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fjord.client.history import SpanInfo, span_of
-from fjord.commands import Done, Refusal, Span, Spanned
-from fjord.errors import Code, RefusedError, RemoteProtocolError
-from tests.unit.client.test_database_streams import awaited, blocking
+from fjord.commands import Done, Span, Spanned
+from fjord.errors import RemoteProtocolError
+from tests.unit.client.test_database_streams import blocking
 
 EPOCH = b"0123456789abcdef"
 MOMENT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -39,20 +38,9 @@ def test_a_batch_is_described_as_it_is_found() -> None:
     found = db.span("t", 5, until=8, rows_max=4, bytes_max=100, before=MOMENT, epoch=EPOCH.hex())
     assert found == info(7, 3)
     wanted = Span(
-        table="t",
-        after=5,
-        until=8,
-        rows_max=4,
-        bytes_max=100,
-        before_us=MOMENT_US,
-        epoch=EPOCH,
+        table="t", after=5, until=8, rows_max=4, bytes_max=100, before_us=MOMENT_US, epoch=EPOCH
     )
     assert asked == [wanted]
-
-
-def test_what_nobody_has_written_has_neither_a_moment_nor_an_epoch() -> None:
-    db, _ = blocking(reply(0, 0, 9, epoch=bytes(16)))
-    assert db.span("t") == info(0, 0, epoch="")
 
 
 def test_the_rest_is_asked_for_with_what_there_is_room_for() -> None:
@@ -73,20 +61,13 @@ def test_the_rest_is_asked_for_with_what_there_is_room_for() -> None:
 
 
 @pytest.mark.parametrize("bound", [{"rows_max": 5}, {"bytes_max": 50}])
-def test_a_commit_that_comes_in_any_case_is_left_out_if_there_is_no_room(
-    bound: Any,
-) -> None:
+def test_a_commit_that_comes_in_any_case_is_left_out_if_there_is_no_room(bound: Any) -> None:
     db, asked = blocking(reply(15, 3, 20, more=True), reply(25, 3, 25))
     assert db.span("t", **bound) == info(15, 3)
     assert len(asked) == 2
     db, asked = blocking(reply(15, 5, 20, more=True))
     assert db.span("t", **bound) == info(15, 5)
     assert len(asked) == 1
-
-
-def test_a_first_commit_that_is_too_large_comes_also_from_the_rest() -> None:
-    db, _ = blocking(reply(0, 0, 20, more=True), reply(25, 30, 25))
-    assert db.span("t", rows_max=5) == info(25, 30)
 
 
 def test_a_server_that_does_not_go_on_is_found_out() -> None:
@@ -96,22 +77,6 @@ def test_a_server_that_does_not_go_on_is_found_out() -> None:
     db, _ = blocking(Done(master=EPOCH, seq=1))
     with pytest.raises(RemoteProtocolError, match="Done, not Spanned"):
         db.span("t")
-
-
-def test_a_refusal_is_raised() -> None:
-    db, _ = blocking(Refusal(code=Code.FORKED, text="another one"))
-    with pytest.raises(RefusedError, match="another one") as caught:
-        db.span("t", 5, epoch=EPOCH.hex())
-    assert caught.value.code is Code.FORKED
-
-
-def test_asyncio_asks_in_the_same_way() -> None:
-    async def main() -> None:
-        db, asked = awaited(reply(15, 3, 20, more=True), reply(25, 2, 25))
-        assert await db.span("t", 3, rows_max=5) == info(25, 5)
-        assert [command.after for command in asked if isinstance(command, Span)] == [3, 20]
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize(

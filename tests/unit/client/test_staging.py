@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from fjord.columns import Strings
-from fjord.commands import (
-    Append,
-    AskWriter,
-    CommitStages,
-    Committed,
-    Done,
-    Push,
-    Refusal,
-    Set,
-    Stage,
-)
-from fjord.errors import Code, RefusedError, RemoteProtocolError
-from tests.unit.client.test_database_streams import awaited, blocking
+from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Set, Stage
+from fjord.errors import RemoteProtocolError
+from tests.unit.client.test_database_streams import blocking
 
 ROWS = Strings.of([b"a", b"b"])
 STAGED = Done(master=b"m" * 16, seq=42)
@@ -66,11 +55,6 @@ def test_a_commit_is_asked_for_until_nothing_is_left() -> None:
     assert asked == [COMMIT] * 3
 
 
-def test_a_batch_that_was_there_is_not_new() -> None:
-    db, _ = blocking(committed(is_new=False))
-    assert not db.staging("t").commit("w", 3, [5, 7]).is_new
-
-
 def test_a_server_that_does_not_come_to_an_end_is_left() -> None:
     db, _ = blocking(committed(left=2), committed(left=2))
     with pytest.raises(RemoteProtocolError, match="does not come to an end"):
@@ -81,33 +65,3 @@ def test_the_last_batch_of_a_writer() -> None:
     db, asked = blocking(committed(), committed(batch=-1))
     assert [db.staging("t").last_batch("w"), db.staging("t").last_batch("x")] == [3, None]
     assert asked == [AskWriter(table="t", writer="w"), AskWriter(table="t", writer="x")]
-
-
-def test_a_refusal_is_raised() -> None:
-    db, _ = blocking(Refusal(code=Code.STAGE_GONE, text="stage 5 is not there"))
-    with pytest.raises(RefusedError, match="STAGE_GONE"):
-        db.staging("t").commit("w", 3, [5])
-
-
-def test_a_table_has_a_name() -> None:
-    db, _ = blocking()
-    with pytest.raises(RefusedError, match="BAD_NAME"):
-        db.staging("-no")
-
-
-def test_all_of_it_can_be_awaited() -> None:
-    async def main() -> None:
-        db, asked = awaited(
-            STAGED, STAGED, STAGED, committed(left=1), committed(rows=2), committed()
-        )
-        staging = db.staging("t")
-        assert await staging.append(b"\1\1", ROWS, ROWS) == 42
-        assert await staging.set(keys=ROWS, types=b"", values=ROWS, timestamps_us=[]) == 42
-        columns = ("keys", "domains", "types", "values", "priorities")
-        dates = ("process_at_us", "expires_at_us", "timestamps_us")
-        assert await staging.push(**dict.fromkeys((*columns, *dates))) == 42
-        assert (await staging.commit("w", 3, [5, 7])).rows == 2
-        assert await staging.last_batch("w") == 3
-        assert asked[3:5] == [COMMIT, COMMIT]
-
-    asyncio.run(main())

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from fjord import ops, values
-from fjord.client.messages import Message, MessageBatch, ReadBy
+from fjord.client.messages import MessageBatch, ReadBy
 from fjord.columns import Strings
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
 from fjord.ops import Op, Opcode
 from tests.unit.client.scripted import NOW_US
-from tests.unit.client.stream_samples import NOW, appended, encoded, message, messages, moved
+from tests.unit.client.stream_samples import NOW, appended, encoded, messages, moved
 
 SECOND = timedelta(seconds=1)
 
@@ -55,58 +54,10 @@ def test_a_batch_says_what_it_is() -> None:
     assert MessageBatch("t", messages(b"a"), ReadBy("s", 2)).read_by == ("s", 2)
 
 
-def test_an_empty_batch_has_nothing() -> None:
-    batch = MessageBatch("t", messages(after=5))
-    assert len(batch) == 0
-    assert batch.messages == []
-    for column in (batch.columns, batch.seqs, batch.keys, batch.values, batch.times):
-        assert column == []
-
-
-def test_appends_have_consecutive_seqs_and_one_moment_each() -> None:
-    batch = batch_of(
-        appended(b"a", b"b"),
-        appended(b"c", key=b""),
-        firsts=(3, 8),
-        walls=(NOW_US, NOW_US + 1_000_000),
-    )
-    assert batch.seqs == [3, 4, 8]
-    assert batch.keys == ["k", "k", ""]
-    assert batch.values == [b"a", b"b", b"c"]
-    assert batch.times == [NOW, NOW, NOW + SECOND]
-    assert list(batch) == [
-        message(3, b"a"),
-        message(4, b"b"),
-        Message(8, "", b"c", NOW + SECOND),
-    ]
-
-
-def test_moves_have_their_own_seqs_and_moments() -> None:
-    batch = batch_of(
-        moved(
-            (3, 1, b"k", b"a"),
-            (9, ops.TOMBSTONE, b"l", b""),
-            (10, 0, b"m", b""),
-            at_us=[NOW_US, NOW_US + 1_000_000, NOW_US],
-        )
-    )
-    assert list(batch) == [
-        message(3, b"a"),
-        Message(9, "l", None, NOW + SECOND, is_tombstone=True),
-        Message(10, "m", None, NOW, is_tombstone=False),
-    ]
-    assert batch.values == [b"a", None, None]
-
-
 @pytest.mark.parametrize(
     "found",
     [
-        [b"a", b"b"],
-        ["a", "ü"],
-        [None, None],
-        [1, -5],
-        [True, 0.5, None, b"x", "y"],
-        ["one"],
+        *([b"a", b"b"], ["a", "ü"], [None, None], [1, -5], [True, 0.5, None, b"x", "y"], ["one"]),
         [bytes([number]) * 3 for number in range(200)],
         [b"%d" % number for number in range(200)],
         [f"{number:03}" for number in range(131)],
@@ -133,15 +84,6 @@ def test_a_look_at_the_first_message_tells_that_there_are_no_rows() -> None:
     assert not broken.lacks_columns  # nothing was decoded for it
     with pytest.raises(RemoteProtocolError):
         _ = broken.columns
-
-
-def test_columns_are_as_they_came() -> None:
-    (part,) = batch_of(appended(b"a", b"b"), firsts=(3,)).columns
-    assert list(part.seqs) == [3, 4]
-    assert list(part.at_us) == [NOW_US, NOW_US]
-    assert part.types == b"\1\1"
-    assert part.keys.rows() == [b"k", b"k"]
-    assert part.values.rows() == [b"a", b"b"]
 
 
 def test_messages_that_came_one_by_one_are_one_run() -> None:
@@ -212,8 +154,7 @@ def test_a_batch_is_an_arrow_table() -> None:
         replace(messages(b"a"), ops=Strings.of([b"\x30" + bytes(47)])),
         replace(messages(b"a"), rows=2),
         replace(
-            messages(b"a"),
-            ops=encoded(Op(Opcode.UNSUBSCRIBE, 7, 1, (Strings.of([b"name"]),))),
+            messages(b"a"), ops=encoded(Op(Opcode.UNSUBSCRIBE, 7, 1, (Strings.of([b"name"]),)))
         ),
     ],
 )
@@ -221,13 +162,3 @@ def test_what_are_no_messages_is_the_peers_mistake(found: Messages) -> None:
     with pytest.raises(RemoteProtocolError) as error:
         MessageBatch("t", found).columns  # noqa: B018
     assert error.value.code is Code.BAD_BATCH
-
-
-@pytest.mark.parametrize(
-    ("type_", "data"), [(2, [b"\xff", b"\xff"]), (4, [b"1", b"2"]), (9, [b"", b""])]
-)
-def test_a_value_that_is_none_is_the_peers_mistake(type_: int, data: list[bytes]) -> None:
-    columns: Any = (bytes([type_] * 2), Strings.of([b"", b""]), Strings.of(data))
-    batch = batch_of(Op(Opcode.STREAM_APPEND, 7, 2, columns))
-    with pytest.raises(RemoteProtocolError):
-        batch.values  # noqa: B018

@@ -11,29 +11,11 @@ from fjord.client import history
 from fjord.client.calls import Steps
 from fjord.client.messages import MessageBatch
 from fjord.client.streams import StreamCalls
-from fjord.commands import (
-    CreateTable,
-    ListTables,
-    Nop,
-    Reply,
-    Stats,
-    Subscribe,
-    Unsubscribe,
-)
+from fjord.commands import ListTables, Nop, Reply, Subscribe, Unsubscribe
 from fjord.errors import Code, RemoteProtocolError, UnavailableError
 from fjord.streams import Start
+from tests.unit.client import stream_samples as samples
 from tests.unit.client.scripted import NOW_US, TOKEN
-from tests.unit.client.stream_samples import (
-    LAST,
-    NOW,
-    acted,
-    append_of,
-    block_list,
-    messages,
-    position,
-    read_of,
-    subscribers,
-)
 
 CALLS = StreamCalls("t")
 
@@ -52,15 +34,9 @@ def follow(steps: Steps[Any], *replies: Reply) -> tuple[list[Any], Any]:
     raise AssertionError("there are more steps")
 
 
-def test_a_stream_is_declared_with_its_settings() -> None:
-    call = CALLS.create({"mode": "latest"})
-    assert call.command == CreateTable(name="t", kind=3, settings=b'{"mode":"latest"}')
-    assert CALLS.create({}).command == CreateTable(name="t", kind=3)
-
-
 def test_an_append_for_a_transaction_is_one_command() -> None:
     call = CALLS.append_many([b"a", b"b"], None)
-    assert call.command == append_of(b"a", b"b")
+    assert call.command == samples.append_of(b"a", b"b")
     assert call.result(TOKEN) == 5
     call = CALLS.append_many([], None)
     assert call.command == Nop()
@@ -68,17 +44,19 @@ def test_an_append_for_a_transaction_is_one_command() -> None:
 
 
 def test_what_was_read_is_read_on() -> None:
-    begun = MessageBatch("t", messages(b"a", after=9, until=20, ended=False))
-    assert next(CALLS.read(10, begun)).command == read_of(9, until=20, count=10, subscriber="")
-    ended = MessageBatch("t", messages(b"a", after=9))
-    assert next(CALLS.read(10, ended)).command == read_of(9, count=10, subscriber="")
+    begun = MessageBatch("t", samples.messages(b"a", after=9, until=20, ended=False))
+    assert next(CALLS.read(10, begun)).command == samples.read_of(
+        9, until=20, count=10, subscriber=""
+    )
+    ended = MessageBatch("t", samples.messages(b"a", after=9))
+    assert next(CALLS.read(10, ended)).command == samples.read_of(9, count=10, subscriber="")
 
 
 def test_what_was_read_is_not_asked_for_again() -> None:
     for lacks in (False, True):
         batch = SimpleNamespace(lacks_columns=lacks)
         steps = CALLS.read(10, 0)
-        assert next(steps).command == read_of(0, count=10, subscriber="")
+        assert next(steps).command == samples.read_of(0, count=10, subscriber="")
         if lacks:
             assert steps.send(batch).command == ListTables(name="t")
             with pytest.raises(UnavailableError):
@@ -89,20 +67,6 @@ def test_what_was_read_is_not_asked_for_again() -> None:
             assert end.value.value is batch
 
 
-@pytest.mark.parametrize("keys", ["k", b"k"])
-def test_one_key_is_no_list(keys: Any) -> None:
-    with pytest.raises(TypeError, match="several keys are a list"):
-        CALLS.delete_many(keys)
-
-
-def test_a_row_that_was_not_asked_for_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="row 1 of 1"):
-        CALLS.delete("k").result(acted(1))
-
-
-# -- readers --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("start", "after"), [("beginning", 0), (1, 0), (0, 0), (7, 6)])
 def test_a_reader_begins_at_a_seq(start: Any, after: int) -> None:
     sent, cursor = follow(CALLS.reader(start))
@@ -110,19 +74,16 @@ def test_a_reader_begins_at_a_seq(start: Any, after: int) -> None:
     assert (cursor.table, cursor.after, cursor.until, cursor.subscriber) == ("t", after, 0, "")
 
 
-def test_a_reader_begins_at_the_end() -> None:
-    sent, cursor = follow(CALLS.reader("end"), LAST)
-    assert sent == [Stats()]
-    assert cursor.after == 5
+# -- readers --------------------------------------------------------------------------------------
 
 
 def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
-    (made, gone), cursor = follow(CALLS.reader(NOW), position(8), TOKEN)
+    (made, gone), cursor = follow(CALLS.reader(samples.NOW), samples.position(8), TOKEN)
     assert made == Subscribe(table="t", name=made.name, start=Start.TIME, at=NOW_US)
     assert gone == Unsubscribe(table="t", name=made.name)
     assert made.name.startswith("reader-")
     assert cursor.after == 8
-    other, _ = follow(CALLS.reader(NOW), position(8), TOKEN)
+    other, _ = follow(CALLS.reader(samples.NOW), samples.position(8), TOKEN)
     assert other[0].name != made.name
 
 
@@ -134,13 +95,13 @@ def test_a_reader_begins_at_a_moment_by_a_subscriber_that_goes_again() -> None:
     [
         (
             CALLS.subscribers(),
-            subscribers((b"a", 5, 2, False), next_name="b"),
-            subscribers((b"a", 5, 2, False), next_name="b"),
+            samples.subscribers((b"a", 5, 2, False), next_name="b"),
+            samples.subscribers((b"a", 5, 2, False), next_name="b"),
         ),
         (
             history.blocks("t"),
-            block_list(b"a", next_after=9),
-            block_list(b"a", next_after=9),
+            samples.block_list(b"a", next_after=9),
+            samples.block_list(b"a", next_after=9),
         ),
     ],
 )

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
 
 from fjord import limits
-from fjord.client.subscribers import Cursor, check_count, check_seq, read_on, start_of
+from fjord.client.subscribers import Cursor, check_count, check_seq, start_of
 from fjord.commands import Messages
 from fjord.errors import Code, RemoteProtocolError
-from fjord.streams import Start
-from tests.unit.client.scripted import NOW_US
-from tests.unit.client.stream_samples import NOW, messages, read_of
-
-
-@pytest.mark.parametrize(
-    ("start", "found"),
-    [
-        ("beginning", (Start.BEGINNING, 0)),
-        ("end", (Start.END, 0)),
-        (7, (Start.SEQ, 7)),
-        (0, (Start.SEQ, 0)),
-        (NOW, (Start.TIME, NOW_US)),
-    ],
-)
-def test_a_start_is_a_word_a_seq_or_a_moment(start: Any, found: tuple[Start, int]) -> None:
-    assert start_of(start) == found
+from tests.unit.client.stream_samples import messages
 
 
 @pytest.mark.parametrize(
@@ -63,69 +46,6 @@ def read(cursor: Cursor, answer: Messages, **options: Any) -> Any:
     call = cursor.read(10, **options)
     call.result(answer)
     return call.command
-
-
-def test_a_snapshot_is_read_to_its_end_then_the_next_one_begins() -> None:
-    cursor = Cursor("t", 5, subscriber="s")
-    answers = [
-        messages(b"a", b"b", until=20, ended=False),
-        messages(b"c", first=9, after=20),
-        messages(after=31),
-    ]
-    assert [read(cursor, answer) for answer in answers] == [
-        read_of(5, count=10),
-        read_of(7, count=10, until=20),
-        read_of(20, count=10),
-    ]
-    assert (cursor.after, cursor.until) == (31, 0)
-
-
-def test_a_later_end_is_taken_over() -> None:
-    cursor = Cursor("t", 5, 20)
-    read(cursor, messages(b"a", until=30, ended=False))
-    assert (cursor.after, cursor.until) == (6, 30)
-
-
-def test_a_single_read_begins_no_snapshot() -> None:
-    cursor = Cursor("t", 5, subscriber="s")
-    begun = messages(b"a", until=20, ended=False)
-    assert read(cursor, begun, once=True) == read_of(5, count=10, once=True)
-    assert (cursor.after, cursor.until) == (6, 0)
-
-
-def test_a_single_read_stays_in_the_snapshot_that_there_is() -> None:
-    cursor = Cursor("t", 5, 20, subscriber="s")
-    inside = messages(b"a", until=20, ended=False)
-    assert read(cursor, inside, once=True) == read_of(5, until=20, count=10, once=True)
-    assert (cursor.after, cursor.until) == (6, 20)
-    read(cursor, messages(b"b", first=7, until=30, ended=False), once=True)
-    assert (cursor.after, cursor.until) == (7, 0)
-
-
-def test_another_place_may_be_in_the_same_snapshot() -> None:
-    cursor = Cursor("t", 5, 20)
-    cursor.go(8)
-    assert (cursor.after, cursor.until) == (8, 20)
-    cursor.go(20)
-    assert (cursor.after, cursor.until) == (20, 0)
-
-
-def test_a_read_goes_on_until_there_is_something() -> None:
-    cursor = Cursor("t", 5)
-    steps = read_on(cursor, 10, 2)
-    sent = [next(steps)]
-    pause = messages(after=9, until=20, ended=False)
-    sent.append(steps.send(sent[-1].result(pause)))
-    sent.append(steps.send(sent[-1].result(replace(pause, until=30))))
-    with pytest.raises(StopIteration) as end:
-        steps.send(sent[-1].result(messages(after=30)))
-    assert len(end.value.value) == 0
-    asked = read_of(5, count=10, wait_us=2_000_000, subscriber="")
-    assert [call.command for call in sent] == [
-        asked,
-        replace(asked, after=9, until=20),
-        replace(asked, after=9, until=30),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,9 @@ import pytest
 
 from fjord.client.calls import Call, Result
 from fjord.client.messages import MessageBatch, ReadBy
-from fjord.client.subscribers import SubscriberCalls, first_of, subscribe
-from fjord.commands import Refusal, Reply, Rest, Subscribe
-from fjord.errors import Code, NotFoundError, RefusedError, RemoteProtocolError, StaleError
-from fjord.streams import Start
+from fjord.client.subscribers import SubscriberCalls
+from fjord.commands import Refusal, Reply, Rest
+from fjord.errors import Code, NotFoundError, StaleError
 from tests.unit.client.runners import runner
 from tests.unit.client.shell_calls import Recorder
 from tests.unit.client.stream_samples import (
@@ -20,7 +19,6 @@ from tests.unit.client.stream_samples import (
     ack_of,
     message,
     messages,
-    numbers,
     position,
     read_of,
     subscriber_calls,
@@ -55,28 +53,6 @@ class Told:
         return self._runner.follow(self.calls.pop(None))
 
 
-def test_a_subscriber_begins_at_its_mark() -> None:
-    call = subscribe("t", "s", "end")
-    assert call.command == Subscribe(table="t", name="s", start=Start.END)
-    calls = call.result(position(7))
-    assert (calls.table, calls.name) == ("t", "s")
-    assert next(calls.read(10, None)).command == read_of(7, count=10)
-
-
-def test_a_batch_is_acknowledged_to_where_reading_goes_on() -> None:
-    told = Told(messages(b"a", after=9), position(9), messages(after=9))
-    told.ack(told.read())
-    told.read()
-    assert told.sent == [read_of(5), ack_of(9), read_of(9)]
-
-
-def test_what_others_have_processed_is_not_read() -> None:
-    told = Told(messages(b"a", after=9, until=40, ended=False), position(30), messages(after=40))
-    told.ack(told.read())
-    told.read()
-    assert told.sent[2] == read_of(30, until=40)
-
-
 def test_a_batch_carries_the_epoch_in_which_it_was_read() -> None:
     told = Told(messages(b"a"), position(0, epoch=3), STALE)
     batch = told.read()
@@ -84,15 +60,6 @@ def test_a_batch_carries_the_epoch_in_which_it_was_read() -> None:
     with pytest.raises(StaleError):
         told.ack(batch)
     assert told.sent[2] == ack_of(6, epoch=2)
-
-
-def test_after_a_seek_reading_begins_there() -> None:
-    told = Told(messages(b"a", until=20, ended=False), position(0, epoch=3), messages(after=0))
-    told.read()
-    told.run(told.calls.seek("beginning"))
-    batch = told.read()
-    assert told.sent[2] == read_of(0)
-    assert batch.read_by == ReadBy("s", 3)
 
 
 def test_who_was_moved_by_others_reads_from_the_mark() -> None:
@@ -126,29 +93,6 @@ def test_one_that_sleeps_is_woken_by_a_read() -> None:
     assert told.sent == [wake, read_of(5), sleep, wake, read_of(5)]
 
 
-def test_a_peek_looks_at_the_mark_and_leaves_reads_where_they_are() -> None:
-    told = Told(
-        messages(b"a", b"b", until=9, ended=False),
-        subscribers((b"s", 5, 2, False)),
-        messages(b"a", until=9, ended=False),
-        messages(b"c", first=8, after=9),
-        subscribers((b"s", 9, 2, False)),
-        messages(after=9),
-    )
-    told.read(2)
-    assert told._runner.follow(told.calls.peek()) == message(6, b"a")
-    told.read()
-    assert told._runner.follow(told.calls.peek()) is None
-    assert told.sent == [
-        read_of(count=2),
-        WHERE,
-        read_of(5, until=9, count=1, once=True),
-        read_of(7, until=9),
-        WHERE,
-        read_of(9, count=1, once=True),
-    ]
-
-
 # -- pop ------------------------------------------------------------------------------------------
 
 
@@ -168,21 +112,6 @@ def test_each_pop_expects_the_mark_of_the_one_before() -> None:
     ]
 
 
-def test_a_pop_begins_at_the_mark_whatever_was_read() -> None:
-    told = Told(
-        messages(b"a", b"b", until=9, ended=False),
-        messages(b"a", until=9, ended=False),
-        position(6),
-    )
-    told.read(2)
-    assert told.pop() == message(6, b"a")
-    assert told.sent == [
-        read_of(count=2),
-        read_of(5, until=9, count=1, once=True),
-        ack_of(6, expected=5),
-    ]
-
-
 def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
     told = Told(
         messages(b"a", until=9, ended=False),
@@ -193,33 +122,6 @@ def test_a_message_that_somebody_else_has_popped_is_not_given_out() -> None:
     )
     assert told.pop() == message(7, b"b")
     assert told.sent[2:] == [WHERE, read_of(6, count=1, once=True), ack_of(9, expected=6)]
-
-
-def test_a_pop_that_is_refused_gives_nothing_out() -> None:
-    told = Told(messages(b"a"), Refusal(code=Code.DISK_FULL, text="full"))
-    with pytest.raises(RefusedError, match="full"):
-        told.pop()
-    assert len(told.sent) == 2
-
-
-# -- transactions ---------------------------------------------------------------------------------
-
-
-def test_pledges_of_one_transaction_build_on_each_other() -> None:
-    told = Told(messages(b"a", until=9, ended=False), messages(b"b", first=7, after=9))
-    batches = [told.read(1), told.read(1)]
-    commands = [told.calls.pledge(batch).command for batch in batches]
-    assert commands == [ack_of(6, expected=5), ack_of(9, expected=6)]
-    assert told.calls.pledge(5).command == ack_of(5, expected=9)
-
-
-def test_after_a_failed_transaction_reading_begins_at_the_mark() -> None:
-    told = Told(messages(b"a"), subscribers((b"s", 5, 2, False)), messages(b"a"))
-    told.calls.pledge(told.read())
-    told.calls.lose()
-    batch = told.read()
-    assert told.sent[1:] == [WHERE, read_of(5)]
-    assert told.calls.pledge(batch).command == ack_of(6, expected=5)
 
 
 # -- what cannot be meant -------------------------------------------------------------------------
@@ -234,34 +136,3 @@ def test_what_somebody_else_has_read_is_not_acknowledged() -> None:
         with pytest.raises(ValueError, match="this is subscriber s of t, but the batch was read"):
             told.ack(batch)
     assert told.sent == []
-
-
-def test_a_batch_that_was_read_without_a_name_can_be_acknowledged() -> None:
-    told = Told(position(6))
-    told.ack(MessageBatch("t", messages(b"a")))
-    assert told.sent == [ack_of(6)]
-
-
-@pytest.mark.parametrize("seq", [-1, 2**63])
-def test_what_is_no_seq_is_not_acknowledged(seq: int) -> None:
-    with pytest.raises(ValueError, match="seq: 0 or more"):
-        Told().ack(seq)
-
-
-def test_a_lag_without_its_number_is_the_peers_mistake() -> None:
-    with pytest.raises(RemoteProtocolError, match="without messages"):
-        subscriber_calls().lag().result(numbers(seqs=5))
-
-
-def test_a_batch_without_messages_has_no_first_one() -> None:
-    assert first_of(MessageBatch("t", messages(after=5))) is None
-    assert first_of(MessageBatch("t", messages(b"a"))) == message(6, b"a")
-
-
-def test_going_back_in_another_epoch_changes_nothing() -> None:
-    told = Told(messages(b"a"), position(3, epoch=3), messages(after=3))
-    batch = told.read()
-    told.run(told.calls.seek(4))
-    told.calls.go_back(batch)
-    told.read()
-    assert told.sent[2] == read_of(3)

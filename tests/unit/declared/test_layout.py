@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 import pytest
@@ -26,42 +25,6 @@ def heads_of(made: Schema, rows: list[dict[str, Any]]) -> Heads:
     return Heads(Layout(made), Strings.of(Rows(made).encode(rows)[0]))
 
 
-def test_columns_stand_where_the_page_says() -> None:
-    found = Layout(PAGES)
-    assert found.prefix == b"\x02\x01\x00"
-    assert found.prefix_of(0b1010) == b"\x02\x01\x0a"
-    assert (found.fixed, found.loose) == ([1, 2], [0, 3])
-    assert found.places == {1: 3, 2: 4}
-    assert (found.ends_place, found.size) == (20, 28)
-
-
-def test_columns_are_taken_out_of_all_rows() -> None:
-    heads = heads_of(PAGES, ROWS)
-    assert heads.are_whole
-    assert heads.are_of_schema
-    assert heads.stored(1) == [row["depth"] for row in ROWS]
-    assert heads.stored(2) == [row["size"].to_bytes(16, "little", signed=True) for row in ROWS]
-    assert heads.parts(0) == [row["uri"].encode() for row in ROWS]
-    assert heads.parts(3) == [row["body"] for row in ROWS]
-    uris = array("I", [len(row["uri"]) for row in ROWS])
-    assert heads.end_bytes(0) == uris.tobytes()
-
-
-def test_rows_without_texts_are_their_heads() -> None:
-    numbers = schema.read({"a": "int16", "b": "boolean"})
-    heads = heads_of(numbers, [{"a": -1, "b": True}, {"a": 2, "b": False}])
-    assert heads.heads is heads.data
-    assert (heads.stored(0), heads.stored(1)) == ([-1, 2], [True, False])
-
-
-def test_whatever_is_not_zero_is_true() -> None:
-    flags = schema.read({"a": "boolean"})
-    rows = [b"\x01\x00\x00" + bytes((byte,)) for byte in range(256)]
-    heads = Heads(Layout(flags), Strings.of(rows))
-    assert heads.stored(0) == [False] + [True] * 255
-    assert heads.stored(0) == [row["a"] for row in Rows(flags).decode(rows)]
-
-
 def test_columns_without_a_value_are_told() -> None:
     assert heads_of(PAGES, ROWS).nulls() == {0}
     lacking = [*ROWS, {"uri": "a"}, {"uri": "b", "depth": 1}]
@@ -70,13 +33,6 @@ def test_columns_without_a_value_are_told() -> None:
     assert heads.null_plane(1) == bytes(20) + b"\x0e\x0c"
     wide = schema.read({f"c{at}": "int8" for at in range(10)})
     assert heads_of(wide, [{"c9": 1}, {"c0": 1}]).nulls() == {0x1FF, 0x3FE}
-
-
-def test_rows_that_are_cut_or_of_others_are_noticed() -> None:
-    encoded, _ = Rows(PAGES).encode(ROWS)
-    assert not Heads(Layout(PAGES), Strings.of([*encoded, encoded[0][:9]])).are_whole
-    for other in (b"\x03" + encoded[0][1:], encoded[0][:1] + b"\x02" + encoded[0][2:]):
-        assert not Heads(Layout(PAGES), Strings.of([*encoded, other])).are_of_schema
 
 
 @pytest.mark.parametrize("filler", [b"", b"x" * 1000], ids=["short", "long"])

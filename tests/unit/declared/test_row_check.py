@@ -85,16 +85,6 @@ def test_no_end_of_a_row_is_made_up_for_by_another(place: int, end: int) -> None
         assert problem([*fine[:place], cut, next_, *fine[place + 2 :]]) is not None
 
 
-def test_a_character_does_not_go_on_in_the_next_text() -> None:
-    both = schema.read({"a": "string", "b": "string"})
-    fine = Rows(both).encode([{"a": "x", "b": "\u00fc"}] * COUNT)[0]
-    check = Layout(both)
-    assert check.problem(Strings.of(fine)) is None
-    # The first byte of the letter belongs to a, the second one to b.
-    torn = fine[0][:3] + struct.pack("<II", 2, 3) + fine[0][11:]
-    assert check.problem(Strings.of([*fine, torn])) == "column a is no UTF-8"
-
-
 @given(filled(), st.integers(1, 12), st.binary(max_size=80), st.integers(0, 80), st.data())
 def test_many_are_fine_if_each_of_them_is(
     sample: tuple[Schema, list[dict[str, Any]]],

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fjord.declared import xml
-from fjord.declared.declaration import FILE_BYTES_MAX, Declaration, Index, Problems
+from fjord.declared.declaration import FILE_BYTES_MAX, Declaration, Index
 from fjord.declared.schema import Column
 from fjord.errors import DeclarationError, FjordError
 from tests.unit.declared.declarations import MANY
@@ -82,22 +82,11 @@ def test_a_file_declares_tables() -> None:
     assert str(pages.setting_places["lease"]) == "f.xml:8:5"
 
 
-def test_a_file_may_be_one_table() -> None:
-    (found,) = xml.read(b'<table name="t" model="kv"/>', "f.xml")
-    assert found == Declaration(name="t", model="kv")
-    assert xml.read(b"<context/>", "f.xml") == []
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_encodings_are_told_apart(encoding: str) -> None:
     text = PAGES.partition("\n")[2].replace("fetched", "ge\u00f6ffnet \U0001f600")
     pages, _ = xml.read(text.encode(encoding), "f.xml")
     assert pages.description == "Pages that are to be ge\u00f6ffnet \U0001f600"
-
-
-def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
-    text = '<?xml version="1.0" encoding="iso-8859-15"?><context><!-- \u20ac --></context>'
-    assert xml.read(text.encode("iso-8859-15"), "f.xml") == []
 
 
 @pytest.mark.req("SJ-30")
@@ -107,11 +96,6 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ("<context>", "<tables>", 2, "a file is a context or a table, not 'tables'"),
         ('model="jobs"', 'model="jobs" size="4"', 3, "table has no attribute 'size'; there may be"),
         ('model="jobs"', "", 3, "table needs the attribute model"),
-        ('model="jobs"', 'model="list"', 3, "model 'list'; there are jobs, queue, stream, kv"),
-        ('name="pages"', 'name="-"', 3, "'-' names no table"),
-        ('row-key="uri, depth"', 'row-key="url"', 3, "a column 'url', which is not declared"),
-        ('row-key="uri, depth"', 'row-key="seen"', 3, "belongs to the key, so it must be required"),
-        ('row-key="uri, depth"', 'row-key=""', 3, "a column '', which is not declared"),
         ("<description>", "<block-size>4</block-size><description>", 4, "no 'block-size' in it"),
         ("Pages that", "<b>Pages</b> that", 5, "description has no 'b' in it; there may be noth"),
         ('name="lease"', "", 8, "setting needs the attribute name"),
@@ -119,9 +103,6 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ("</schema>", "</schema><schema/>", 15, "table has more than 1 of schema"),
         ('type="uint8"', 'type="uint9"', 13, "there is no type 'uint9'; there are boolean"),
         ('type="uint8" required="true"', 'type="uint8" required="1"', 13, "true or false, not 1"),
-        ('name="seen"', 'name="depth"', 14, "there are two columns depth"),
-        ('name="seen"', 'name="domain"', 14, "every table has a column domain of its own"),
-        ('name="expiration"', 'name="dates"', 17, "no index 'dates'; it has key and expiration"),
         ('<column name="depth"/>', "", 16, "index key has the columns of row-key"),
         ('name="mails"', 'name="pages"', 19, "table pages was declared in line 3 already"),
         ("</context>", "", 21, "this is no XML: no element found"),
@@ -131,7 +112,6 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ("fetched", "\x00", 6, "this is no XML: not well-formed"),
         ("fetched", "\x1b[2J", 6, "this is no XML: not well-formed"),
         ("utf-8", "utf-7", 1, "its encoding cannot be read, use UTF-8"),
-        ("utf-8", "rot13", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "no-such", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "utf-16", 1, "this is no XML: encoding specified"),
     ],
@@ -144,32 +124,6 @@ def test_what_is_wrong_is_said_with_line_and_column(
     assert first.split(":")[0] == str(line)
     assert int(first.split(":")[1]) >= 1
     assert said in first
-
-
-@pytest.mark.req("SJ-30")
-def test_all_that_is_wrong_is_said_at_once() -> None:
-    text = (
-        PAGES.replace("uint8", "uint9").replace("queue", "list").replace("<schema>", "<x/><schema>")
-    )
-    assert [line.split(":")[0] for line in problems(text)] == ["11", "13", "19"]
-
-
-def test_a_table_that_is_cut_is_not_complained_of_for_what_it_lacks() -> None:
-    (only,) = problems(PAGES[: PAGES.index('<column name="depth"')])
-    assert "this is no XML" in only
-
-
-def test_problems_may_be_gathered_by_the_caller() -> None:
-    noted = Problems()
-    found = xml.read(PAGES.replace("uint8", "uint9").encode(), "f.xml", noted)
-    assert [one.name for one in found] == ["pages", "mails"]
-    assert len(noted) == 1
-
-
-def test_much_that_is_wrong_is_counted() -> None:
-    lines = problems("<context>" + "<x/>" * 1000 + "</context>")
-    assert len(lines) == 21
-    assert lines[-1] == " and 980 more"
 
 
 # -- harm -----------------------------------------------------------------------------------------
@@ -217,12 +171,6 @@ def test_a_large_file_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyP
         assert only == " a file of declarations has at most 1 MiB"
 
 
-def test_a_file_of_the_largest_size_is_read() -> None:
-    text = b"<context>" + b" " * (FILE_BYTES_MAX - 19) + b"</context>"
-    assert len(text) == FILE_BYTES_MAX
-    assert xml.read(text, "f.xml") == []
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -253,6 +201,7 @@ def test_without_defusedxml_it_says_what_to_install(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.req("SJ-30")
+@settings(max_examples=40)
 @given(MANY)
 def test_what_is_written_is_read_again(tables: list[Declaration]) -> None:
     text = xml.write(tables)

@@ -21,9 +21,3 @@ def test_a_table_is_made_with_its_columns(dialect: Dialect) -> None:
     made = writing.create("journal", dialect, has_value=True)
     with_value = Dump(whole(made.encode()), columns=columns)
     assert (list(with_value.rows()), with_value.table) == ([], "journal")
-
-
-@pytest.mark.parametrize("dialect", Dialect)
-def test_indexes_have_the_name_of_the_table_without_its_schema(dialect: Dialect) -> None:
-    made = writing.create("s.pages", dialect)
-    assert all(f" pages_{name} " in made for name in ("index", "uri", "next_row"))

@@ -8,51 +8,30 @@ import pytest
 
 from fjord.errors import FjordError, UsageError
 from fjord.sql import live, shape
-from fjord.sql.live import Address, Live
+from fjord.sql.live import Live
 
 
 @pytest.mark.parametrize(
-    ("url", "address"),
+    ("url", "parts"),
     [
         (
             "mysql://snap:se%40cret@db.example/snaplist",
-            Address(
-                scheme="mysql",
-                host="db.example",
-                port=3306,
-                user="snap",
-                password="se@cret",
-                database="snaplist",
-            ),
+            ("mysql", "db.example", 3306, "snap", "se@cret", "snaplist", ""),
         ),
         (
             "mariadb:///a%20b?unix_socket=/run/s.sock",
-            Address(
-                scheme="mariadb",
-                host="localhost",
-                port=3306,
-                user="",
-                password="",
-                database="a b",
-                socket="/run/s.sock",
-            ),
+            ("mariadb", "localhost", 3306, "", "", "a b", "/run/s.sock"),
         ),
         (
             "postgresql://u@[::1]:5433/db?host=/run/postgresql",
-            Address(
-                scheme="postgresql",
-                host="::1",
-                port=5433,
-                user="u",
-                password="",
-                database="db",
-                socket="/run/postgresql",
-            ),
+            ("postgresql", "::1", 5433, "u", "", "db", "/run/postgresql"),
         ),
     ],
 )
-def test_an_address_is_read(url: str, address: Address) -> None:
-    assert live.parse(url) == address
+def test_an_address_is_read(url: str, parts: tuple[object, ...]) -> None:
+    names = ("scheme", "host", "port", "user", "password", "database", "socket")
+    found = live.parse(url)
+    assert tuple(getattr(found, name) for name in names) == parts
 
 
 def test_a_password_is_not_shown() -> None:
@@ -66,15 +45,9 @@ def test_a_password_is_not_shown() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "",
-        "secret",
-        "oracle://u:secret@h/db",
-        "mysql://u:secret@h",
-        "mysql://u:secret@/db",
-        "mysql://u:secret@h:port/db",
-        "mysql://u:secret@h/db?ssl=1",
-        "mysql://u:secret@h/db?secret",
-        "mysql://[secret/db",
+        *("", "secret", "oracle://u:secret@h/db", "mysql://u:secret@h", "mysql://u:secret@/db"),
+        *("mysql://u:secret@h:port/db", "mysql://u:secret@h/db?ssl=1"),
+        *("mysql://u:secret@h/db?secret", "mysql://[secret/db"),
     ],
 )
 def test_what_is_no_address_is_refused_and_not_shown(url: str) -> None:

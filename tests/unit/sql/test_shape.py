@@ -46,18 +46,6 @@ def test_a_row_is_a_job() -> None:
     )
 
 
-def test_text_and_digits_are_taken_as_a_driver_gives_them() -> None:
-    given = cells(domain="b\xfccher.de", priority="7", uri="u", key_start_date=b"%d" % NOW_US)
-    job = RULES.job(given)
-    assert (job.domain, job.priority, job.key) == ("b\xfccher.de".encode(), 7, b"u")
-    assert job.process_at_us == NOW_US
-
-
-def test_a_job_that_is_to_come_was_inserted_now() -> None:
-    job = RULES.job(cells(key_start_date=NOW_US + HOUR_US))
-    assert (job.process_at_us, job.inserted_us) == (NOW_US + HOUR_US, NOW_US)
-
-
 @pytest.mark.req("FJ-17")
 @pytest.mark.parametrize(
     ("status", "is_now", "due_us"),
@@ -125,14 +113,6 @@ def test_jobs_are_pushed_with_dates_of_their_own() -> None:
     assert (list(push.expires_at_us), push.relative) == ([0, 0], False)
 
 
-def test_columns_are_told_apart() -> None:
-    assert shape.missing(["id", "uri"]) == ["domain", "priority", "key_start_date", "status"]
-    names = [*shape.ORDER, "next_processing", "extra", "value"]
-    assert shape.missing(names) == []
-    assert shape.left_out(names, shape.COLUMNS) == ["extra", "value"]
-    assert shape.left_out(names, (*shape.COLUMNS, "value")) == ["extra"]
-
-
 # -- values ---------------------------------------------------------------------------------------
 
 WITH_VALUES: Final = Rules(now_us=NOW_US, read_value=lines.value)
@@ -141,11 +121,7 @@ WITH_VALUES: Final = Rules(now_us=NOW_US, read_value=lines.value)
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
-        (None, None),
-        (b"null", None),
-        (b'"text"', "text"),
-        ("5", 5),
-        (b"true", True),
+        *((None, None), (b"null", None), (b'"text"', "text"), ("5", 5), (b"true", True)),
         (b'{"base64": "/w=="}', b"\xff"),
     ],
 )
@@ -158,12 +134,9 @@ def test_a_value_is_read_from_json(cell: Cell, value: Value) -> None:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        (b"{", "value is no JSON"),
-        (b"\xff", "value is no JSON"),
-        (b"[" * 100_000, "value is no JSON"),
-        (b"[]", "value is null, a string"),
-        (b"1" * (2**23 + 1), "value has more than"),
-        (5, "value is no text"),
+        *((b"{", "value is no JSON"), (b"\xff", "value is no JSON")),
+        *((b"[" * 100_000, "value is no JSON"), (b"[]", "value is null, a string")),
+        *((b"1" * (2**23 + 1), "value has more than"), (5, "value is no text")),
         (Odd("too long"), "value is no text"),
     ],
 )
@@ -215,21 +188,11 @@ def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
         shape.rows(rows, [0], json.dumps)
 
 
-def test_a_taken_job_counts_as_failed_when_its_lease_is_over() -> None:
-    (row,) = shape.rows(page([b"k"], [b"d"], is_taken=True), [0], None)
-    assert isinstance(row, JournalRow)
-    assert row.status == NOW_US + HOUR_US - FAILED_US
-    back = RULES.job(cells(uri=row.uri, status=row.status, key_start_date=row.key_start_date))
-    assert back.process_at_us == NOW_US + HOUR_US
-
-
 @pytest.mark.parametrize(
     ("key", "domain", "reason"),
     [
-        (b"\xff", b"d", "no UTF-8"),
-        (b"k", b"\xff", "no UTF-8"),
-        (b"a\0", b"d", "a zero byte"),
-        (b"k", b"a\0", "a zero byte"),
+        *((b"\xff", b"d", "no UTF-8"), (b"k", b"\xff", "no UTF-8")),
+        *((b"a\0", b"d", "a zero byte"), (b"k", b"a\0", "a zero byte")),
     ],
 )
 def test_a_job_that_no_table_holds_is_told(key: bytes, domain: bytes, reason: str) -> None:

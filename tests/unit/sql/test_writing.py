@@ -76,23 +76,7 @@ def test_statements_have_an_end() -> None:
     assert found == [500, 500, 201]
 
 
-def test_rows_are_inserted_together_and_modes_put_back() -> None:
-    text = "".join(writing.inserts([JournalRow("d", 1, 2, "it's", None, None)], "journal"))
-    assert text.splitlines()[3:] == [
-        "START TRANSACTION;",
-        "INSERT INTO journal (domain, priority, key_start_date, uri, status) VALUES",
-        "('d', 1, 2, 'it''s', NULL);",
-        "COMMIT;",
-        "/*!40101 SET SQL_MODE=@OLD_SQL_MODE */;",
-    ]
-
-
 @pytest.mark.parametrize("name", ["", "a b", "a;b", "1a", "a.b.c", "`a`", "a" * 64, "a\n", "\xe4"])
 def test_a_name_that_needs_quotes_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="no plain name"):
         writing.check_name(name)
-
-
-@pytest.mark.parametrize("name", ["journal", "snaplist.journal", "_a1"])
-def test_a_plain_name_is_taken(name: str) -> None:
-    assert writing.check_name(name) == name

@@ -6,29 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
+from fjord import commands
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Acted,
-    Bury,
-    Cancel,
-    Command,
-    CountJobs,
-    Discard,
-    Extend,
-    Fail,
-    Find,
-    Finish,
-    JobPage,
-    ListenJobs,
-    Next,
-    Numbers,
-    Peek,
-    Push,
-    Reply,
-    Reschedule,
-    Revive,
-    Taken,
-)
 from fjord.commands.layout import TIMES, U64S
 from tests.unit.wire.streams import MASTER, NOW_US
 
@@ -36,7 +15,9 @@ LARGEST = 2**64 - 1
 KEYS = Strings.of([b"a", b"", b"http://x.com/" + b"c" * 300])
 
 
-def push(table: str, keys: Sequence[bytes], *, timestamp_us: int = NOW_US, **options: Any) -> Push:
+def push(
+    table: str, keys: Sequence[bytes], *, timestamp_us: int = NOW_US, **options: Any
+) -> commands.Push:
     """Jobs that differ in everything, and whose columns do."""
     count = len(keys)
     given: dict[str, Any] = {
@@ -48,20 +29,22 @@ def push(table: str, keys: Sequence[bytes], *, timestamp_us: int = NOW_US, **opt
         "expires_at_us": array("Q", range(2_000, 2_000 + count)),
         "timestamps_us": repeat(timestamp_us, count),
     }
-    return Push(table=table, keys=Strings.of(keys), **given | options)
+    return commands.Push(table=table, keys=Strings.of(keys), **given | options)
 
 
-def taken(keys: Sequence[bytes], **options: Any) -> Taken:
+def taken(keys: Sequence[bytes], **options: Any) -> commands.Taken:
     """Jobs that differ in everything; with `first_xid` and the like as given."""
     given = {"first_xid": 7 if keys else 0, "until_us": NOW_US if keys else 0, "next_at_us": 0}
-    return Taken(keys=Strings.of(keys), **given | _columns(Taken, len(keys)) | options)
+    return commands.Taken(
+        keys=Strings.of(keys), **given | _columns(commands.Taken, len(keys)) | options
+    )
 
 
 def seed_taken(
     key: bytes, type_: int, value: bytes, *, first_xid: int = 0, until_us: int = 0
-) -> Taken:
+) -> commands.Taken:
     """A job as it comes in the seed's layout, which has no room for the rest."""
-    none = dict.fromkeys(numbers_of(Taken), (0,))
+    none = dict.fromkeys(numbers_of(commands.Taken), (0,))
     return taken(
         [key],
         first_xid=first_xid,
@@ -75,22 +58,22 @@ def seed_taken(
     )
 
 
-def job_page(keys: Sequence[bytes], next_start: bytes = b"") -> JobPage:
+def job_page(keys: Sequence[bytes], next_start: bytes = b"") -> commands.JobPage:
     reasons = Strings.of([b"r" * (3 * row % 99) for row in range(len(keys))])
-    return JobPage(
+    return commands.JobPage(
         keys=Strings.of(keys),
         reasons=reasons,
         next_start=next_start,
-        **_columns(JobPage, len(keys)),
+        **_columns(commands.JobPage, len(keys)),
     )
 
 
-def numbers_of(type_: type[Reply]) -> list[str]:
+def numbers_of(type_: type[commands.Reply]) -> list[str]:
     """The columns of 64-bit numbers that a reply has, in their order."""
     return [one.name for one in type_.row.fields if one.kind in (U64S, TIMES)]
 
 
-def _columns(type_: type[Taken | JobPage], count: int) -> dict[str, Any]:
+def _columns(type_: type[commands.Taken | commands.JobPage], count: int) -> dict[str, Any]:
     names = numbers_of(type_)
     dates = {
         name: array("Q", range(1_000 * at, 1_000 * at + count))
@@ -107,46 +90,48 @@ def _columns(type_: type[Taken | JobPage], count: int) -> dict[str, Any]:
 
 
 # Those that a batch may hold.
-INNER_JOBS: list[Command] = [
+INNER_JOBS: list[commands.Command] = [
     push("t", [b"k"]),
     push("12345678", [b""], relative=True, timestamp_us=0),
     push("t", [b"k"], process_at_us=[LARGEST], expires_at_us=[LARGEST], timestamp_us=LARGEST),
     push("a-name", [b"k", b"", b"http://x.com/" + b"y" * 300]),
     push("t", [b"k%d" % row for row in range(9)], relative=True),
     push("t", [], timestamp_us=0),
-    Finish(table="t", xids=(7,)),
-    Finish(table="t", xids=(7, 8), strict=True),
-    Finish(table="longer_name", xids=array("Q", [0, 1, LARGEST])),
-    Finish(table="t", xids=()),
-    Extend(table="t", xids=(7,)),
-    Extend(table="t", xids=(7, 9), lease_us=LARGEST),
-    Fail(table="t", xids=(7,)),
-    Fail(table="t", xids=(7, 8, LARGEST), delay_us=LARGEST, counts=False, reason=b"it broke"),
-    Fail(table="t", xids=(7,), buries=True, reason=b"r" * 1_000),
-    Cancel(table="t", keys=Strings.of([b"k"])),
-    Cancel(table="t", keys=KEYS),
-    Reschedule(table="t", keys=KEYS),
-    Reschedule(table="t", keys=KEYS, priority=0),
-    Reschedule(table="t", keys=KEYS, priority=255, process_at_us=LARGEST),
-    Reschedule(table="t", keys=KEYS, process_at_us=0),
-    Reschedule(table="t", keys=KEYS, process_at_us=5, relative=True),
-    Bury(table="t", keys=KEYS),
-    Bury(table="t", keys=Strings.of([b"k"]), reason=b"by hand"),
-    Revive(table="t", rows=(5,)),
-    Revive(table="t", rows=(5, LARGEST), delay_us=LARGEST),
-    Discard(table="t", rows=(5, 6, 7)),
-    Peek(table="t"),
-    Peek(table="t", state=3, start=b"\0\xff" * 20, count=LARGEST, domain=b"x.com"),
-    Find(table="t", keys=KEYS),
-    CountJobs(table="t"),
-    CountJobs(table="t", domain=b"x.com"),
-    CountJobs(table="t", generations=True),
+    commands.Finish(table="t", xids=(7,)),
+    commands.Finish(table="t", xids=(7, 8), strict=True),
+    commands.Finish(table="longer_name", xids=array("Q", [0, 1, LARGEST])),
+    commands.Finish(table="t", xids=()),
+    commands.Extend(table="t", xids=(7,)),
+    commands.Extend(table="t", xids=(7, 9), lease_us=LARGEST),
+    commands.Fail(table="t", xids=(7,)),
+    commands.Fail(
+        table="t", xids=(7, 8, LARGEST), delay_us=LARGEST, counts=False, reason=b"it broke"
+    ),
+    commands.Fail(table="t", xids=(7,), buries=True, reason=b"r" * 1_000),
+    commands.Cancel(table="t", keys=Strings.of([b"k"])),
+    commands.Cancel(table="t", keys=KEYS),
+    commands.Reschedule(table="t", keys=KEYS),
+    commands.Reschedule(table="t", keys=KEYS, priority=0),
+    commands.Reschedule(table="t", keys=KEYS, priority=255, process_at_us=LARGEST),
+    commands.Reschedule(table="t", keys=KEYS, process_at_us=0),
+    commands.Reschedule(table="t", keys=KEYS, process_at_us=5, relative=True),
+    commands.Bury(table="t", keys=KEYS),
+    commands.Bury(table="t", keys=Strings.of([b"k"]), reason=b"by hand"),
+    commands.Revive(table="t", rows=(5,)),
+    commands.Revive(table="t", rows=(5, LARGEST), delay_us=LARGEST),
+    commands.Discard(table="t", rows=(5, 6, 7)),
+    commands.Peek(table="t"),
+    commands.Peek(table="t", state=3, start=b"\0\xff" * 20, count=LARGEST, domain=b"x.com"),
+    commands.Find(table="t", keys=KEYS),
+    commands.CountJobs(table="t"),
+    commands.CountJobs(table="t", domain=b"x.com"),
+    commands.CountJobs(table="t", generations=True),
 ]
 
 # Those that it may not.
-OUTER_JOBS: list[Command] = [
-    Next(table="t"),
-    Next(
+OUTER_JOBS: list[commands.Command] = [
+    commands.Next(table="t"),
+    commands.Next(
         table="t",
         count=LARGEST,
         domain=b"x.com" * 51,
@@ -154,7 +139,7 @@ OUTER_JOBS: list[Command] = [
         wait_us=LARGEST - 1,
         done=True,
     ),
-    ListenJobs(table="longer_name"),
+    commands.ListenJobs(table="longer_name"),
 ]
 
 NOTHING = taken([])
@@ -168,18 +153,18 @@ JOB_PAGES = [
     job_page([b"k"]),
     job_page([b"a", b"b" * 300, b""], b"n" * 33),
 ]
-ACTED = Acted(master=MASTER, seq=5, missing=())
-ACTED_ON_SOME = Acted(master=MASTER, seq=LARGEST, missing=array("Q", [0, 2, 99_999]))
-REVIVED_SOME = Acted(
+ACTED = commands.Acted(master=MASTER, seq=5, missing=())
+ACTED_ON_SOME = commands.Acted(master=MASTER, seq=LARGEST, missing=array("Q", [0, 2, 99_999]))
+REVIVED_SOME = commands.Acted(
     master=MASTER, seq=6, missing=array("Q", [1]), dropped=array("Q", [0, 4, 99_999])
 )
-MISSING_ONE = Acted(master=MASTER, seq=5, missing=(0,))
-COUNTS = Numbers(
+MISSING_ONE = commands.Acted(master=MASTER, seq=5, missing=(0,))
+COUNTS = commands.Numbers(
     names=Strings.of([b"waiting", b"taken", b"dead", b"next_at_us"]),
     values=array("Q", [4, 0, 1, NOW_US]),
 )
 
-JOB_REPLIES: list[Reply] = [
+JOB_REPLIES: list[commands.Reply] = [
     *(NOTHING, LATER, ONE_JOB, SOME_JOBS, DONE_JOBS),
     *(ACTED, ACTED_ON_SOME, REVIVED_SOME, MISSING_ONE),
     *JOB_PAGES,

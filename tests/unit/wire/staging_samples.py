@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from fjord.commands import (
-    Advance,
-    AskWriter,
-    Command,
-    CommitStages,
-    Committed,
-    Reply,
-    Stage,
-)
+from fjord.commands import Advance, AskWriter, Command, CommitStages, Committed, Reply, Stage
 from tests.unit.wire.job_samples import push
 from tests.unit.wire.stream_samples import append
 from tests.unit.wire.streams import set_many

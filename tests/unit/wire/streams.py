@@ -9,18 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Command,
-    Delete,
-    Entries,
-    Get,
-    Nop,
-    Page,
-    Reply,
-    Scanned,
-    Set,
-    codec,
-)
+from fjord.commands import Command, Delete, Entries, Get, Nop, Page, Reply, Scanned, Set, codec
 from fjord.wire import Cursors, Request, RequestDecoder, encode_reply, encode_request
 
 NOW_US = 1_700_000_000_000_000

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.commands import Nop, Range, Refusal
 from fjord.errors import Code
-from fjord.wire import Cursors
 from tests.unit.wire.samples import PAGES, TOKEN
-from tests.unit.wire.streams import CURSORS, MASTER
+from tests.unit.wire.streams import CURSORS
 
 PAGE = Range(table="t", start=b"a", stop=b"m", count=5, regex=b"^a", with_data=False)
 
@@ -60,16 +59,6 @@ def test_only_a_page_that_goes_on_has_a_cursor() -> None:
     assert CURSORS.after(Nop(), goes_on) == b""
 
 
-def test_a_server_that_was_started_again_says_so() -> None:
-    cursor = CURSORS.encode(PAGE, b"k")
-    for secret in (b"secret", b"another secret"):
-        assert code_of(Cursors(secret, bytes(16)).decode(cursor)) is Code.CURSOR_EXPIRED
-
-
-def test_a_signature_of_another_secret_is_no_good() -> None:
-    assert code_of(Cursors(b"other", MASTER).decode(CURSORS.encode(PAGE, b"k"))) is Code.BAD_CURSOR
-
-
 def test_every_changed_bit_is_found_out() -> None:
     cursor = CURSORS.encode(PAGE, b"k")
     for position in range(len(cursor)):
@@ -77,21 +66,3 @@ def test_every_changed_bit_is_found_out() -> None:
             changed = bytearray(cursor)
             changed[position] ^= 1 << bit
             assert code_of(CURSORS.decode(bytes(changed))) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
-
-
-def test_every_truncation_and_extension_is_found_out() -> None:
-    cursor = CURSORS.encode(PAGE, b"k")
-    for changed in (*(cursor[:size] for size in range(len(cursor))), cursor + b"\0"):
-        assert code_of(CURSORS.decode(changed)) is Code.BAD_CURSOR
-
-
-@given(st.binary(max_size=200))
-def test_random_bytes_are_no_cursor(data: bytes) -> None:
-    assert code_of(CURSORS.decode(data)) in (Code.BAD_CURSOR, Code.CURSOR_EXPIRED)
-
-
-def test_a_table_that_is_no_text_is_no_cursor() -> None:
-    page = Range(table="t")
-    cursor = bytearray(CURSORS.encode(page, b"k"))
-    cursor[cursor.index(b"tk")] = 0xFF
-    assert code_of(CURSORS.decode(bytes(cursor))) is Code.BAD_CURSOR

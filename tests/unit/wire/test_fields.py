@@ -2,135 +2,61 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import limits
 from fjord.commands import Flag, Refusal
-from fjord.commands.codec import FLAG_NAMES
-from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import Function
-from fjord.wire.fields import (
-    BODY_LENGTH,
-    MAGIC_REPLY,
-    MAGIC_REQUEST,
-    REPLY,
-    REQUEST,
-    VALUE_BITS,
-    VERSION,
-    Fields,
-    IncompleteError,
-    ReceiveBuffer,
-    decode_error,
-    encode_error,
-    encode_keys,
-    encode_value,
-)
+from fjord.errors import Code
+from fjord.wire import Function, fields
 
 # -- headers and flags ----------------------------------------------------------------------------
+
+FUNCTIONS = """
+NOP QUIT SET GET DELETE ADD NOT TRUNCATE LOCK UNLOCK RENAME NEXT DONE TOUCH PING LISTEN CHANGE
+"""
+FLAGS = """
+KEY_16 VALUE_8 VALUE_16 TIMEOUT UPDATE_TIMEOUT OVERWRITE WORKED_ON QUERY_RANGE QUERY_REGEX PERSIST
+DATA LISTEN PERSIST_SYNONYM COUNT TTL BODY
+"""
 
 
 @pytest.mark.req("FJ-34", "FJ-35")
 def test_the_seeds_functions_have_the_seeds_numbers() -> None:
-    assert {function.name: function.value for function in Function} == {
-        "NOP": 0,
-        "QUIT": 1,
-        "SET": 2,
-        "GET": 3,
-        "DELETE": 4,
-        "ADD": 5,
-        "NOT": 6,
-        "TRUNCATE": 7,
-        "LOCK": 8,
-        "UNLOCK": 9,
-        "RENAME": 10,
-        "NEXT": 11,
-        "DONE": 12,
-        "TOUCH": 13,
-        "PING": 14,
-        "LISTEN": 15,
-        "CHANGE": 16,
-    }
+    assert [function.name for function in Function] == FUNCTIONS.split()
+    assert list(Function) == list(range(17))
 
 
 @pytest.mark.req("FJ-37")
 def test_the_flags_have_the_seeds_bits() -> None:
-    expected = {
-        0: Flag.KEY_16,
-        1: Flag.VALUE_8,
-        2: Flag.VALUE_16,
-        3: Flag.TIMEOUT,
-        4: Flag.UPDATE_TIMEOUT,
-        5: Flag.OVERWRITE,
-        6: Flag.WORKED_ON,
-        7: Flag.QUERY_RANGE,
-        8: Flag.QUERY_REGEX,
-        9: Flag.PERSIST,
-        10: Flag.DATA,
-        11: Flag.LISTEN,
-        12: Flag.PERSIST_SYNONYM,
-        13: Flag.COUNT,
-        14: Flag.TTL,
-        15: Flag.BODY,
-    }
-    assert {bit: 1 << bit for bit in expected} == expected
-    assert VALUE_BITS == 0b110
-
-
-def test_every_bit_has_one_name() -> None:
-    assert sorted(FLAG_NAMES) == [1 << bit for bit in range(16)]
-    assert len(set(FLAG_NAMES.values())) == 16
+    assert [getattr(Flag, name) for name in FLAGS.split()] == [1 << bit for bit in range(16)]
+    assert fields.VALUE_BITS == 0b110
 
 
 @pytest.mark.req("FJ-36")
 def test_a_request_header_has_18_big_endian_bytes() -> None:
-    assert (MAGIC_REQUEST, VERSION) == (b"FJ", 1)
-    header = REQUEST.pack(MAGIC_REQUEST, VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
+    assert (fields.MAGIC_REQUEST, fields.VERSION) == (b"FJ", 1)
+    header = fields.REQUEST.pack(
+        fields.MAGIC_REQUEST, fields.VERSION, 2, 0x0304, 0x0506, 0x0708090A0B0C0D0E
+    )
     assert header == bytes.fromhex("464a 0001 0002 0304 0506 0708090a0b0c0d0e")
-
-
-def test_a_reply_header_has_16_big_endian_bytes() -> None:
-    header = REPLY.pack(MAGIC_REPLY, VERSION, 0x0304, 0x0506, 0x0708090A0B0C0D0E)
-    assert header == bytes.fromhex("4a52 0001 0304 0506 0708090a0b0c0d0e")
-
-
-def test_a_body_length_has_4_big_endian_bytes() -> None:
-    assert BODY_LENGTH.pack(0x01020304) == bytes.fromhex("01020304")
 
 
 # -- fields ---------------------------------------------------------------------------------------
 
 
-def fields_of(data: bytes, flags: int = 0) -> Fields:
-    buffer = ReceiveBuffer()
+def fields_of(data: bytes, flags: int = 0) -> fields.Fields:
+    buffer = fields.ReceiveBuffer()
     buffer.feed(data)
-    return Fields(buffer, 0, flags)
-
-
-def test_fields_follow_each_other() -> None:
-    fields = fields_of(b"\0\5" + bytes(7) + b"\x09" + b"\1k" + b"xx")
-    assert (fields.u16(), fields.u64(), fields.key()) == (5, 9, b"k")
-    fields.skip(2)
-    assert fields.offset == 14
-    with pytest.raises(IncompleteError):
-        fields.skip(1)
+    return fields.Fields(buffer, 0, flags)
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65535])
 def test_keys_are_as_wide_as_they_must_be(size: int) -> None:
     key = b"k" * size
-    flags, data = encode_keys(Flag.DATA, key)
+    flags, data = fields.encode_keys(Flag.DATA, key)
     assert flags == Flag.DATA | (Flag.KEY_16 if size > 255 else 0)
     assert fields_of(data, flags).key() == key
-
-
-def test_one_wide_key_makes_all_of_them_wide() -> None:
-    flags, data = encode_keys(0, b"k", b"l" * 256)
-    fields = fields_of(data, flags)
-    assert (flags, fields.key(), fields.key()) == (Flag.KEY_16, b"k", b"l" * 256)
 
 
 @pytest.mark.parametrize(
@@ -138,39 +64,9 @@ def test_one_wide_key_makes_all_of_them_wide() -> None:
 )
 def test_values_are_as_wide_as_they_must_be(size: int, bits: int) -> None:
     value = b"v" * size
-    flags, data = encode_value(2, value)
+    flags, data = fields.encode_value(2, value)
     assert flags == bits
     assert fields_of(data, flags).value("SET") == (b"\2", value)
-
-
-def test_a_missing_byte_says_how_many_are_needed() -> None:
-    for data, flags, needed in (
-        (b"\0", 0, 2),
-        (b"\0\0", Flag.KEY_16, 2),
-    ):
-        fields = fields_of(data[:1], flags)
-        with pytest.raises(IncompleteError):
-            fields.u16()
-        assert fields.buffer.pending_bytes < fields.buffer.needed
-        fields.buffer.feed(bytes(needed - 1))
-        assert fields.buffer.pending_bytes >= fields.buffer.needed
-
-
-@pytest.mark.parametrize(
-    ("flags", "size", "code"),
-    [
-        (VALUE_BITS, struct.pack(">I", limits.VALUE_BYTES_MAX + 2), Code.VALUE_TOO_LARGE),
-        (VALUE_BITS, bytes(4), Code.BAD_VALUE_SIZE),
-        (Flag.VALUE_8, b"\0", Code.BAD_VALUE_SIZE),
-        (0, b"", Code.BAD_VALUE_SIZE),
-    ],
-)
-def test_a_size_that_cannot_be_is_refused_without_its_value(
-    flags: int, size: bytes, code: Code
-) -> None:
-    with pytest.raises(RemoteProtocolError) as caught:
-        fields_of(size, flags).value("SET")
-    assert caught.value.code is code
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -180,44 +76,16 @@ def test_a_size_that_cannot_be_is_refused_without_its_value(
 def test_every_code_comes_back(code: Code) -> None:
     for text in ("", "why: because", "\u00e9"):
         refusal = Refusal(code=code, text=text)
-        assert decode_error(encode_error(refusal)) == refusal
+        assert fields.decode_error(fields.encode_error(refusal)) == refusal
 
 
 @pytest.mark.parametrize("text", [b"SOMETHING_NEW: text", b"no code at all", b"\xff\xfe", b""])
 def test_an_unknown_code_is_a_failure_with_its_text(text: bytes) -> None:
     expected = Refusal(code=Code.FAILED, text=text.decode(errors="replace"))
-    assert decode_error(text) == expected
-
-
-def test_an_endless_text_is_cut_to_64_kib() -> None:
-    assert len(encode_error(Refusal(code=Code.BUSY, text="x" * 100_000))) == 0xFFFF
-
-
-def test_a_text_that_is_no_unicode_is_sent_all_the_same() -> None:
-    assert encode_error(Refusal(code=Code.BUSY, text="\ud800")) == b"BUSY: ?"
+    assert fields.decode_error(text) == expected
 
 
 # -- the buffer -----------------------------------------------------------------------------------
-
-
-def test_bytes_are_taken_without_being_used_up() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"abc")
-    buffer.feed(b"def")
-    assert buffer.take(0, 6) == b"abcdef"
-    assert buffer.take(2, 2) == b"cd"
-    assert buffer.pending_bytes == 6
-
-
-def test_what_was_taken_stays_when_more_bytes_come() -> None:
-    buffer = ReceiveBuffer()
-    for data in (b"abc", b"def"):
-        buffer.feed(data)
-    taken = buffer.take(1, 4)
-    buffer.consume(4)
-    buffer.feed(b"g" * 1000)
-    assert taken == b"bcde"
-    assert isinstance(taken, bytes)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 7])
@@ -226,7 +94,7 @@ def test_a_large_body_is_passed_on_without_a_copy_and_stays(pieces: int, more: b
     body = bytes(range(256)) * 1024
     data = b"head" + body + more
     step = -(-len(data) // pieces)
-    buffer = ReceiveBuffer()
+    buffer = fields.ReceiveBuffer()
     for at in range(0, len(data), step):
         buffer.feed(data[at : at + step])
     found = buffer.body(4, len(body))
@@ -240,66 +108,8 @@ def test_a_large_body_is_passed_on_without_a_copy_and_stays(pieces: int, more: b
     assert found == body
 
 
-def test_a_small_body_is_a_copy() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"head")
-    buffer.feed(b"body")
-    assert buffer.body(4, 4) == b"body"
-    assert isinstance(buffer.body(4, 4), bytes)
-
-
-def test_consumed_bytes_are_gone() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"abcdef")
-    buffer.consume(2)
-    assert buffer.pending_bytes == 4
-    assert buffer.take(0, 2) == b"cd"
-    buffer.feed(b"gh")
-    assert buffer.take(0, 6) == b"cdefgh"
-
-
-def test_consumed_bytes_are_given_back_to_memory() -> None:
-    buffer = ReceiveBuffer()
-    for _ in range(100):
-        buffer.feed(b"x" * 1000)
-        buffer.consume(1000)
-    assert len(buffer.data) <= 1000
-
-
-def test_an_empty_buffer_is_not_worth_a_look() -> None:
-    buffer = ReceiveBuffer()
-    assert buffer.pending_bytes < buffer.needed
-    buffer.feed(b"a")
-    assert buffer.pending_bytes >= buffer.needed
-    buffer.consume(1)
-    assert buffer.pending_bytes < buffer.needed
-
-
-def test_nothing_is_tried_before_the_missing_bytes_are_there() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"abc")
-    assert buffer.has(3)
-    assert not buffer.has(5)
-    assert buffer.pending_bytes < buffer.needed
-    buffer.feed(b"d")
-    assert buffer.pending_bytes < buffer.needed
-    buffer.feed(b"e")
-    assert buffer.pending_bytes >= buffer.needed
-    assert buffer.has(5)
-
-
-def test_a_message_that_has_begun_says_what_it_lacks() -> None:
-    buffer = ReceiveBuffer()
-    assert buffer.missing == 0
-    buffer.feed(b"..abc")
-    buffer.consume(2)
-    assert buffer.missing == 0
-    assert not buffer.has(10)
-    assert buffer.missing == 7
-
-
 def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:
-    buffer = ReceiveBuffer()
+    buffer = fields.ReceiveBuffer()
     buffer.feed(b"..abc")
     buffer.consume(2)
     assert not buffer.has(10)
@@ -311,18 +121,9 @@ def test_the_beginning_of_a_message_is_taken_out_and_fed_again() -> None:
     assert buffer.take(0, 10) == b"abcdefghij"
 
 
-def test_the_next_message_is_looked_at_again() -> None:
-    buffer = ReceiveBuffer()
-    buffer.feed(b"abc")
-    assert not buffer.has(5)
-    buffer.feed(b"def")
-    buffer.consume(5)
-    assert buffer.pending_bytes >= buffer.needed
-
-
 @given(st.lists(st.tuples(st.binary(max_size=9), st.integers(0, 9))))
 def test_a_buffer_is_a_queue_of_bytes(steps: list[tuple[bytes, int]]) -> None:
-    buffer, model = ReceiveBuffer(), b""
+    buffer, model = fields.ReceiveBuffer(), b""
     for data, size in steps:
         buffer.feed(data)
         model += data

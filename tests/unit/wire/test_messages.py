@@ -5,82 +5,26 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fjord import limits
+from fjord import commands, limits, wire
 from fjord.columns import Strings
-from fjord.commands import (
-    FUNCTIONS,
-    Acknowledge,
-    Advance,
-    AsOf,
-    Batch,
-    Command,
-    Done,
-    Extend,
-    Fail,
-    Finish,
-    Flag,
-    Hello,
-    Lag,
-    Listen,
-    ListenJobs,
-    Next,
-    Nop,
-    Peek,
-    Read,
-    Refusal,
-    Replies,
-    Reply,
-    Reschedule,
-    Scan,
-    Stats,
-    Subscribe,
-    Unlisten,
-    Use,
-)
 from fjord.commands.codec import FLAG_NAMES
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import (
-    LAST_SEED_FUNCTION,
-    Function,
-    RawReply,
-    ReplyDecoder,
-    Request,
-    RequestDecoder,
-    encode_fatal,
-    encode_request,
-    read_reply,
-    seed,
-)
 from fjord.wire.explain import function_name
 from fjord.wire.fields import REQUEST
+from tests.unit.wire import streams
 from tests.unit.wire.job_samples import push
-from tests.unit.wire.samples import COMMANDS, LONG, REPLIES, SHORT, TOKEN, names_of
-from tests.unit.wire.stream_samples import append, messages
-from tests.unit.wire.streams import (
-    NOW_US,
-    answered,
-    batch_bytes,
-    body_of,
-    check_arrivals,
-    check_request,
-    get_many,
-    new_decoder,
-    plain,
-    reply_bytes,
-    request_bytes,
-    sent,
-    set_many,
-)
+from tests.unit.wire.samples import COMMANDS, REPLIES, TOKEN, names_of
+from tests.unit.wire.stream_samples import append
 
-ABOVE = [number for number in FUNCTIONS if number > LAST_SEED_FUNCTION]
+ABOVE = [number for number in commands.FUNCTIONS if number > wire.LAST_SEED_FUNCTION]
 
 
 def refusal_of(data: bytes) -> RemoteProtocolError:
     """The error that ends a connection which sends `data`."""
-    decoder = RequestDecoder()
+    decoder = wire.RequestDecoder()
     decoder.feed(data)
     with pytest.raises(RemoteProtocolError) as caught:
         while decoder.next() is not None:
@@ -113,39 +57,21 @@ def test_another_magic_is_refused_with_a_hint(data: bytes, hint: str) -> None:
     assert (f"looks like {hint}" in error.text) if hint else ("looks like" not in error.text)
 
 
-def test_a_wrong_magic_is_refused_at_its_first_byte_and_a_right_one_is_waited_for() -> None:
-    assert refusal_of(b"G").code is Code.BAD_MAGIC
-    decoder = RequestDecoder()
-    decoder.feed(b"F")
-    assert decoder.next() is None
-    decoder.feed(b"J")
-    assert decoder.next() is None
-
-
-@pytest.mark.parametrize("version", [0, 2, 256, 65535])
-def test_another_version_is_refused_with_the_supported_ones(version: int) -> None:
-    error = refusal_of(request_bytes(0, version=version))
-    assert error.code is Code.BAD_VERSION
-    assert error.text == "supported versions: 1"
-
-
 def test_every_function_without_a_meaning_is_refused() -> None:
-    known = {*Function, *FUNCTIONS}
+    known = {*wire.Function, *commands.FUNCTIONS}
     for number in [*range(300), 0x7FFF, 0xFFFF]:
         if number not in known:
-            error = refusal_of(request_bytes(number))
+            error = refusal_of(streams.request_bytes(number))
             assert error.code is Code.UNKNOWN_FUNCTION
             assert str(number) in error.text
 
 
-def test_what_only_a_server_sends_is_forbidden() -> None:
-    for rest in (b"", b"\1k"):
-        assert refusal_of(request_bytes(16, rest)).code is Code.FORBIDDEN
-    assert refusal_of(request_bytes(16, flags=0xFFFF)).code is Code.FORBIDDEN
-
-
-KNOWN = {number: row.flags for number, row in enumerate(seed.ROWS) if row.command}
-KNOWN |= {number: row.flags for number, row in FUNCTIONS.items() if number > LAST_SEED_FUNCTION}
+KNOWN = {number: row.flags for number, row in enumerate(wire.seed.ROWS) if row.command}
+KNOWN |= {
+    number: row.flags
+    for number, row in commands.FUNCTIONS.items()
+    if number > wire.LAST_SEED_FUNCTION
+}
 
 
 @pytest.mark.req("FJ-37")
@@ -153,167 +79,117 @@ KNOWN |= {number: row.flags for number, row in FUNCTIONS.items() if number > LAS
 def test_every_flag_that_a_function_does_not_know_is_refused_by_its_bit(function: int) -> None:
     for bit in range(16):
         if not KNOWN[function] & 1 << bit:
-            error = refusal_of(request_bytes(function, flags=1 << bit))
+            error = refusal_of(streams.request_bytes(function, flags=1 << bit))
             assert error.code is Code.BAD_FLAGS
             assert f"bit {bit} ({FLAG_NAMES[1 << bit]})" in error.text
             assert function_name(function) in error.text
 
 
-def test_the_lowest_of_several_unknown_flags_is_named() -> None:
-    error = refusal_of(request_bytes(0, flags=Flag.BODY | Flag.LISTEN))
-    assert "bit 11 (LISTEN)" in error.text
-
-
-def test_an_error_never_echoes_what_was_sent() -> None:
-    for data in (b"<script>" + bytes(20), request_bytes(0xABCD, b"<script>")):
-        assert "<script>" not in str(refusal_of(data))
-
-
 # -- functions above 16 ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [Nop(), *COMMANDS], ids=names_of([Nop(), *COMMANDS]))
-def test_each_command_arrives_as_it_was_sent(command: Command) -> None:
-    data = sent(command, 0xFFFF)
+@pytest.mark.parametrize(
+    "command", [commands.Nop(), *COMMANDS], ids=names_of([commands.Nop(), *COMMANDS])
+)
+def test_each_command_arrives_as_it_was_sent(command: commands.Command) -> None:
+    data = streams.sent(command, 0xFFFF)
     function, _, flags = struct.unpack_from(">HHH", data, 4)
     # A table is chosen where messages are read; who runs commands has nothing to do for it.
-    found = Nop() if isinstance(command, Use) else command
-    expected = Request(function, 0xFFFF, flags, found, len(data))
+    found = commands.Nop() if isinstance(command, commands.Use) else command
+    expected = wire.Request(function, 0xFFFF, flags, found, len(data))
     if len(data) < 2000:
-        check_request(data, expected)
+        streams.check_request(data, expected)
     else:
-        decoder = RequestDecoder()
+        decoder = wire.RequestDecoder()
         decoder.feed(data)
-        assert plain(decoder.next()) == plain(expected)
+        assert streams.plain(decoder.next()) == streams.plain(expected)
 
 
-NUMBERED = [one for one in COMMANDS if type(one).row.flags & Flag.NUMBER and len(sent(one)) < 2000]
+NUMBERED = [
+    one
+    for one in COMMANDS
+    if type(one).row.flags & commands.Flag.NUMBER and len(streams.sent(one)) < 2000
+]
 
 
 @pytest.mark.parametrize("command", NUMBERED, ids=names_of(NUMBERED))
-def test_a_number_stands_before_the_length(command: Command) -> None:
-    data, plain_one = sent(command, 7, 2**64 - 1), sent(command)
-    flags = struct.unpack_from(">H", plain_one, 8)[0] | Flag.NUMBER
+def test_a_number_stands_before_the_length(command: commands.Command) -> None:
+    data, plain_one = streams.sent(command, 7, 2**64 - 1), streams.sent(command)
+    flags = struct.unpack_from(">H", plain_one, 8)[0] | commands.Flag.NUMBER
     stamp = plain_one[10:18]
     assert data == plain_one[:8] + struct.pack(">H", flags) + stamp + b"\xff" * 8 + plain_one[18:]
     number = type(command).row.number
-    check_request(data, Request(number, 7, flags, command, len(data), 2**64 - 1))
+    streams.check_request(data, wire.Request(number, 7, flags, command, len(data), 2**64 - 1))
 
 
 def test_the_number_0_is_none_and_refused() -> None:
-    message = sent(NUMBERED[0], 7, number=1)
+    message = streams.sent(NUMBERED[0], 7, number=1)
     at = REQUEST.size + 7
     assert message[at] == 1
-    decoder = RequestDecoder()
+    decoder = wire.RequestDecoder()
     decoder.feed(message[:at] + b"\0" + message[at + 1 :])
     request = decoder.next()
     assert request is not None
-    assert isinstance(request.command, Refusal)
+    assert isinstance(request.command, commands.Refusal)
     assert request.command.code is Code.BAD_BATCH
 
 
-def test_a_body_behind_a_number_is_bounded_too() -> None:
-    rest = bytes(8) + struct.pack(">I", limits.MESSAGE_BYTES_MAX + 1)
-    assert refusal_of(request_bytes(32, rest, flags=Flag.NUMBER)).code is Code.TOO_LARGE
-
-
 def test_large_messages_are_sent_in_pieces_and_small_ones_in_one() -> None:
-    assert len(encode_request(append("t", [b"v"]), 7)) == 1
+    assert len(wire.encode_request(append("t", [b"v"]), 7)) == 1
     large = append("t", [b"v" * 1_000] * 1_000)
-    assert len(encode_request(large, 7)) > 1
-    assert len(encode_request(Batch(commands=[append("t", [b"v" * 99] * 99)] * 100), 7)) == 1
+    assert len(wire.encode_request(large, 7)) > 1
+    assert (
+        len(wire.encode_request(commands.Batch(commands=[append("t", [b"v" * 99] * 99)] * 100), 7))
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        Hello(client=b"short"),
-        Scan(table="t", start_seq=-1, end_seq=0),
-        Scan(table="t", start_seq=1, end_seq=2**64),
-        Unlisten(identifier=-1),
-        Listen(table="\ud800", keys=Strings.of([b"k"])),
-        get_many("n" * 70_000, [b"k"]),
-        Batch(commands=[Stats()]),
-        Batch(commands=[Next(table="t")]),
-        Batch(commands=[ListenJobs(table="t")]),
+        commands.Hello(client=b"short"),
+        commands.Scan(table="t", start_seq=-1, end_seq=0),
+        commands.Scan(table="t", start_seq=1, end_seq=2**64),
+        commands.Unlisten(identifier=-1),
+        commands.Listen(table="\ud800", keys=Strings.of([b"k"])),
+        streams.get_many("n" * 70_000, [b"k"]),
+        commands.Batch(commands=[commands.Next(table="t")]),
         push("t", [b"k", b"l"], types=b"\1"),
-        push("t", [b"k"], priorities=b""),
-        push("t", [b"k"], process_at_us=[]),
         push("t", [b"k"], expires_at_us=[1, 2]),
-        push("t", [b"k"], timestamps_us=[]),
         push("t", [b"k"], domains=Strings.of([])),
-        push("t", [b"k"], values=Strings.of([b"", b""])),
-        push("t", [b"k"], process_at_us=[-1]),
         push("t", [b"k", b"l"], process_at_us=[1, 2**64]),
-        Next(table="t", count=-1),
-        Next(table="t", lease_us=2**64),
-        Finish(table="t", xids=[-1]),
-        Finish(table="t", xids=[1, 2**64]),
-        Extend(table="t", xids=[1], lease_us=-1),
-        Fail(table="t", xids=[1], delay_us=-1),
-        Reschedule(table="t", keys=Strings.of([b"k"]), priority=2**32),
-        Reschedule(table="t", keys=Strings.of([b"k"]), priority=-1),
-        Peek(table="t", state=-1),
-        Batch(commands=[Batch(commands=[Nop()])]),
-        Batch(commands=[Read(table="t", after=0)]),
-        Batch(commands=[AsOf(snapshot=1, commands=[get_many("t", [b"k"])])]),
-        AsOf(snapshot=1, commands=[Nop()]),
-        AsOf(snapshot=-1, commands=[get_many("t", [b"k"])]),
-        AsOf(snapshot=1, commands=[set_many("t", [(b"k", 1, b"v")])]),
-        append("t", [b"v"], types=b""),
-        append("t", [b"v"], keys=Strings.of([])),
+        commands.Finish(table="t", xids=[-1]),
+        commands.Fail(table="t", xids=[1], delay_us=-1),
+        commands.Reschedule(table="t", keys=Strings.of([b"k"]), priority=2**32),
+        commands.AsOf(snapshot=1, commands=[streams.set_many("t", [(b"k", 1, b"v")])]),
         append("t", [b"v", b"w"], types=b"\1"),
-        append("\ud800", [b"v"]),
-        Read(table="t", after=-1),
-        Read(table="t", after=0, until=2**64),
-        Read(table="t", after=0, subscriber="\ud800"),
-        Subscribe(table="t", name="n", start=2**32),
-        Acknowledge(table="t", name="n", seq=1, epoch=-1),
-        Acknowledge(table="t", name="n", seq=1, epoch=1, expected=-2),
-        Acknowledge(table="t", name="n", seq=1, epoch=1, expected=2**64 - 1),
-        Lag(table="t", name="n", after=2**64 - 1),
-        Advance(writer="w", expected=-2, batch=5),
-        Advance(writer="w", expected=2**64 - 1, batch=5),
-        Advance(writer="w", expected=0, batch=-1),
-        Advance(writer="\ud800", expected=0, batch=5),
-        Scan(table="t", start_seq=1, end_seq=0, columns=["\ud800"]),
+        commands.Read(table="t", after=0, subscriber="\ud800"),
+        commands.Acknowledge(table="t", name="n", seq=1, epoch=1, expected=-2),
+        commands.Acknowledge(table="t", name="n", seq=1, epoch=1, expected=2**64 - 1),
+        commands.Scan(table="t", start_seq=1, end_seq=0, columns=["\ud800"]),
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_what_cannot_be_sent_is_refused_at_home(command: Command) -> None:
+def test_what_cannot_be_sent_is_refused_at_home(command: commands.Command) -> None:
     with pytest.raises(LocalProtocolError, match="this cannot be sent"):
-        encode_request(command, 1)
+        wire.encode_request(command, 1)
 
 
 @pytest.mark.parametrize("function", ABOVE)
 @pytest.mark.parametrize("size", [limits.MESSAGE_BYTES_MAX + 1, 2**31, 2**32 - 1])
 def test_a_body_over_the_limit_is_refused_before_it_is_awaited(function: int, size: int) -> None:
-    error = refusal_of(request_bytes(function, struct.pack(">I", size)))
+    error = refusal_of(streams.request_bytes(function, struct.pack(">I", size)))
     assert error.code is Code.TOO_LARGE
     assert str(limits.MESSAGE_BYTES_MAX) in error.text
-
-
-def test_the_largest_body_is_awaited() -> None:
-    decoder = RequestDecoder()
-    decoder.feed(request_bytes(33, struct.pack(">I", limits.MESSAGE_BYTES_MAX)))
-    assert decoder.next() is None
-
-
-def test_pending_bytes_are_those_of_no_request_yet() -> None:
-    decoder = RequestDecoder()
-    decoder.feed(request_bytes(0) + b"FJ\0")
-    assert decoder.pending_bytes == 18 + 3
-    assert decoder.next() is not None
-    assert decoder.pending_bytes == 3
 
 
 # -- anything at all ------------------------------------------------------------------------------
 
 
-def feed_all(data: bytes, pieces: list[int]) -> list[Request]:
+def feed_all(data: bytes, pieces: list[int]) -> list[wire.Request]:
     """Everything that comes out of bytes fed in pieces; ends at the first error."""
-    decoder, start = RequestDecoder(), 0
-    found: list[Request] = []
+    decoder, start = wire.RequestDecoder(), 0
+    found: list[wire.Request] = []
     try:
         for size in [*pieces, len(data)]:
             decoder.feed(data[start : start + size])
@@ -323,12 +199,6 @@ def feed_all(data: bytes, pieces: list[int]) -> list[Request]:
     except RemoteProtocolError:
         pass  # the server answers once and closes
     return found
-
-
-@example(b"FJ\0\1")
-@given(st.binary(max_size=100))
-def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
-    feed_all(data, [1, 2, 3])
 
 
 @settings(max_examples=300)
@@ -341,196 +211,73 @@ def test_random_bytes_raise_nothing_but_a_protocol_error(data: bytes) -> None:
 def test_random_bytes_behind_a_good_header_raise_nothing_else(
     function: int, flags: int, rest: bytes, pieces: list[int]
 ) -> None:
-    feed_all(request_bytes(function, rest, flags=flags & KNOWN[function]), pieces)
+    feed_all(streams.request_bytes(function, rest, flags=flags & KNOWN[function]), pieces)
 
 
 @settings(max_examples=300)
 @given(st.sampled_from(ABOVE), st.binary(max_size=120))
 def test_a_random_body_is_a_command_or_a_refusal(function: int, body: bytes) -> None:
-    found = feed_all(batch_bytes(function, body) + request_bytes(0), [])
+    found = feed_all(streams.batch_bytes(function, body) + streams.request_bytes(0), [])
     assert len(found) == 2
     assert found[0].function == function
-    assert found[1].command == Nop()
+    assert found[1].command == commands.Nop()
 
 
 @settings(max_examples=200)
 @given(st.sampled_from(COMMANDS), st.data())
 def test_a_changed_byte_in_a_body_never_costs_the_connection(
-    command: Command, data: st.DataObject
+    command: commands.Command, data: st.DataObject
 ) -> None:
-    message = sent(command)
+    message = streams.sent(command)
     position = data.draw(st.integers(22, len(message) - 1))
     changed = bytearray(message)
     changed[position] ^= data.draw(st.integers(1, 255))
-    found = feed_all(bytes(changed) + request_bytes(0), [])
+    found = feed_all(bytes(changed) + streams.request_bytes(0), [])
     assert len(found) == 2
-    assert found[1].command == Nop()
-
-
-def test_a_refused_body_leaves_the_next_message_alone() -> None:
-    decoder = RequestDecoder()
-    good = sent(get_many("t", [b"k"]), 9)
-    decoder.feed(batch_bytes(33, b"not a body") + good)
-    refused = decoder.next()
-    assert refused is not None
-    assert isinstance(refused.command, Refusal)
-    assert refused.command.code is Code.BAD_BATCH
-    following = decoder.next()
-    assert following is not None
-    assert following.identifier == 9
-    assert plain(following.command) == plain(get_many("t", [b"k"]))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["", "-t", "a/b", "..", "x.pack", "a b", "n" * 129, "\xe9", "a\n", "%2e%2e"],
-)
-def test_use_refuses_what_is_no_name(name: str) -> None:
-    decoder = RequestDecoder()
-    decoder.feed(sent(Use(table=name)))
-    request = decoder.next()
-    assert request is not None
-    assert isinstance(request.command, Refusal)
-    assert request.command.code is Code.BAD_NAME
-    assert decoder.table == "default"
-
-
-def test_large_requests_one_behind_the_other_do_not_disturb_each_other() -> None:
-    asked = [append("t", [b"%d" % number * 50] * 5_000) for number in range(10, 15)]
-    data = b"".join(map(sent, asked))
-    decoder, found = new_decoder(), []
-    for at in range(0, len(data), 100_001):
-        decoder.feed(data[at : at + 100_001])
-        while (request := decoder.next()) is not None:
-            found.append(request.command)
-    assert plain(found) == plain(asked)
+    assert found[1].command == commands.Nop()
 
 
 # -- replies --------------------------------------------------------------------------------------
 
 
-def decode(data: bytes) -> RawReply:
-    decoder = ReplyDecoder()
+def decode(data: bytes) -> wire.RawReply:
+    decoder = wire.ReplyDecoder()
     decoder.feed(data)
     raw = decoder.next()
-    assert isinstance(raw, RawReply)
+    assert isinstance(raw, wire.RawReply)
     return raw
 
 
-GET_MANY = FUNCTIONS[33]
+GET_MANY = commands.FUNCTIONS[33]
 
 
 @pytest.mark.req("FJ-39")
 @pytest.mark.parametrize("reply", REPLIES)
-def test_each_answer_reaches_the_client_under_its_identifier(reply: Reply) -> None:
+def test_each_answer_reaches_the_client_under_its_identifier(reply: commands.Reply) -> None:
     for identifier in (0, 1, 0x1234, 0xFFFF):
-        raw = decode(answered(reply, identifier=identifier))
+        raw = decode(streams.answered(reply, identifier=identifier))
         assert raw.identifier == identifier
-        assert plain(read_reply(GET_MANY, raw)) == plain(reply)
-
-
-@pytest.mark.parametrize("reply", REPLIES)
-def test_each_answer_decodes_however_it_arrives(reply: Reply) -> None:
-    data = answered(reply)
-    if len(data) < 4_000:
-        check_arrivals(ReplyDecoder, data, decode(data), following=reply_bytes(b"\0"))
-
-
-def test_functions_above_16_are_answered_with_a_body() -> None:
-    body = body_of(TOKEN)
-    expected = reply_bytes(b"\0" + struct.pack(">I", len(body)) + body, flags=Flag.BODY)
-    assert answered(TOKEN) == expected
-
-
-def test_a_refusal_has_an_empty_body() -> None:
-    text = b"NOT_FOUND: the key does not exist"
-    expected = reply_bytes(bytes([len(text)]) + text + bytes(4), flags=Flag.BODY)
-    assert answered(SHORT) == expected
-
-
-def test_the_last_words_of_a_server_have_identifier_0() -> None:
-    error = RemoteProtocolError(Code.BAD_VERSION, "supported versions: 1")
-    raw = decode(encode_fatal(error, now_us=NOW_US))
-    assert raw.identifier == 0
-    expected = Refusal(code=Code.BAD_VERSION, text="supported versions: 1")
-    assert read_reply(Nop.row, raw) == expected
+        assert streams.plain(wire.read_reply(GET_MANY, raw)) == streams.plain(reply)
 
 
 def test_a_nop_is_answered_without_a_body_and_nothing_else_is() -> None:
-    raw = decode(answered(TOKEN, Function.NOP))
-    assert read_reply(Nop.row, raw) == Done(master=b"", seq=0)
+    raw = decode(streams.answered(TOKEN, wire.Function.NOP))
+    assert wire.read_reply(commands.Nop.row, raw) == commands.Done(master=b"", seq=0)
     with pytest.raises(RemoteProtocolError, match="without a body"):
-        read_reply(GET_MANY, raw)
-
-
-def test_a_body_that_is_no_reply_is_refused() -> None:
-    raw = decode(reply_bytes(b"\0\0\0\0\3abc", flags=Flag.BODY))
-    with pytest.raises(RemoteProtocolError) as caught:
-        read_reply(GET_MANY, raw)
-    assert caught.value.code is Code.BAD_BATCH
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        reply_bytes(b"\0" * 8, magic=b"FJ"),
-        reply_bytes(b"\0", version=0),
-        reply_bytes(b"\0", version=2),
-        b"HTTP/1.1 400 Bad Request\r\n",
-        b"-ERR unknown command\r\n",
-    ],
-)
-def test_a_peer_that_is_no_fjord_server_is_found_out(data: bytes) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(data)
-    with pytest.raises(RemoteProtocolError, match="no Fjord server of version 1"):
-        decoder.next()
+        wire.read_reply(GET_MANY, raw)
 
 
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x80\0\0\0"])
 def test_a_size_that_cannot_be_is_refused_before_it_is_awaited(size: bytes) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(reply_bytes(b"\0" + size, flags=Flag.BODY))
+    decoder = wire.ReplyDecoder()
+    decoder.feed(streams.reply_bytes(b"\0" + size, flags=commands.Flag.BODY))
     with pytest.raises(RemoteProtocolError):
         decoder.next()
 
 
 @pytest.mark.parametrize("bit", [bit for bit in range(16) if bit not in (0, 15)])
 def test_flags_of_other_replies_are_refused(bit: int) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(reply_bytes(bytes(64), flags=1 << bit))
+    decoder = wire.ReplyDecoder()
+    decoder.feed(streams.reply_bytes(bytes(64), flags=1 << bit))
     with pytest.raises(RemoteProtocolError):
         decoder.next()
-
-
-def test_the_largest_answer_is_awaited() -> None:
-    decoder = ReplyDecoder()
-    size = limits.ANSWER_BYTES_MAX + limits.BATCH_ROWS_MAX * (1 + 1 + 5 * 8 + 4)
-    decoder.feed(reply_bytes(b"\0" + struct.pack(">I", size), flags=Flag.BODY))
-    assert decoder.next() is None
-
-
-def test_large_replies_one_behind_the_other_do_not_disturb_each_other() -> None:
-    replies: list[Reply] = [messages([bytes([number]) * 300_000]) for number in range(5)]
-    replies.append(Replies(replies=[messages([b"m" * 300_000]), LONG, messages([])]))
-    data = b"".join(map(answered, replies))
-    decoder, found = ReplyDecoder(), []
-    for at in range(0, len(data), 100_001):
-        decoder.feed(data[at : at + 100_001])
-        while (raw := decoder.next()) is not None:
-            assert isinstance(raw, RawReply)
-            found.append(read_reply(GET_MANY, raw))
-    assert plain(found) == plain(replies)
-
-
-@settings(max_examples=200)
-@given(st.integers(0, 0xFFFF), st.binary(max_size=80))
-def test_random_replies_raise_nothing_but_a_protocol_error(flags: int, rest: bytes) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(reply_bytes(rest, flags=flags & (Flag.KEY_16 | Flag.BODY)))
-    try:
-        while (raw := decoder.next()) is not None:
-            if isinstance(raw, RawReply):
-                read_reply(GET_MANY, raw)
-    except RemoteProtocolError:
-        pass  # the client closes the connection

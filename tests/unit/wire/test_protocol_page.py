@@ -10,31 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord import jobs, limits, ops, streams
+from fjord import commands, jobs, limits, ops, streams
 from fjord.columns import Strings
-from fjord.commands import (
-    ARRIVED,
-    DUE,
-    FUNCTIONS,
-    REVISION,
-    Acknowledge,
-    Append,
-    Batch,
-    Changed,
-    Done,
-    Entries,
-    Finish,
-    Flag,
-    InBatch,
-    Messages,
-    Next,
-    Position,
-    Push,
-    Range,
-    Read,
-    Replies,
-    Taken,
-)
 from fjord.commands.codec import FLAG_NAMES
 from fjord.errors import Code
 from fjord.wire import Function, Request, encode_change, encode_reply, seed
@@ -57,21 +34,18 @@ from tests.unit.wire.streams import (
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "protocol.md").read_text()
-QUERY = Range(table="default", start=b"a", stop=b"m", count=2)
+QUERY = commands.Range(table="default", start=b"a", stop=b"m", count=2)
 ANSWER = page(
-    [b"apple", b"bee"],
-    entries((2, b"x", NOW_US, 0), (3, b"\5" + bytes(7), NOW_US, 0)),
-    b"cat",
+    [b"apple", b"bee"], entries((2, b"x", NOW_US, 0), (3, b"\5" + bytes(7), NOW_US, 0)), b"cat"
 )
 CURSOR = CURSORS.encode(QUERY, b"cat")
-TWO = Batch(
-    commands=[
-        set_many("settings", [(b"a", 3, b"\1" + bytes(7))]),
-        delete_many("other", [b"b"]),
-    ],
+TWO = commands.Batch(
+    commands=[set_many("settings", [(b"a", 3, b"\1" + bytes(7))]), delete_many("other", [b"b"])]
 )
-DONE = Replies(replies=[Done(master=MASTER, seq=41), Done(master=MASTER, seq=42)])
-JOB = Push(
+DONE = commands.Replies(
+    replies=[commands.Done(master=MASTER, seq=41), commands.Done(master=MASTER, seq=42)]
+)
+JOB = commands.Push(
     table="pages",
     keys=Strings.of([b"http://a.com/x"]),
     domains=Strings.of([b""]),
@@ -83,7 +57,7 @@ JOB = Push(
     timestamps_us=[NOW_US],
     relative=True,
 )
-TAKEN = Taken(
+TAKEN = commands.Taken(
     first_xid=4711,
     until_us=NOW_US + 60_000_000,
     next_at_us=0,
@@ -101,9 +75,11 @@ TAKEN = Taken(
 )
 LATER = taken([], next_at_us=NOW_US + 5_000_000)
 TWO_MESSAGES = (b"\2\2", Strings.of([b"user:7", b""]), Strings.of([b"hello", b"world"]))
-APPEND = Append(table="events", types=TWO_MESSAGES[0], keys=TWO_MESSAGES[1], values=TWO_MESSAGES[2])
+APPEND = commands.Append(
+    table="events", types=TWO_MESSAGES[0], keys=TWO_MESSAGES[1], values=TWO_MESSAGES[2]
+)
 STORED, _ = ops.encode(ops.Op(ops.Opcode.STREAM_APPEND, 7, 2, TWO_MESSAGES))
-MESSAGES = Messages(
+MESSAGES = commands.Messages(
     first_seqs=(41,),
     walls_us=(NOW_US,),
     ops=Strings.of([STORED]),
@@ -123,21 +99,23 @@ EXAMPLES = [
     request_bytes(3, bytes([len(CURSOR)]) + CURSOR, identifier=9, flags=0x0580),
     sent(TWO, 10, number=1),
     answered(DONE, 19, identifier=10),
-    encode_change(15, Changed("default", b"k", 2, b"w", NOW_US, 0)),
-    encode_change(15, Changed("default", b"k", Entries.MISSING, b"", NOW_US + 1, 0)),
+    encode_change(15, commands.Changed("default", b"k", 2, b"w", NOW_US, 0)),
+    encode_change(
+        15, commands.Changed("default", b"k", commands.Entries.MISSING, b"", NOW_US + 1, 0)
+    ),
     sent(JOB, 16),
-    sent(Next(table="pages", count=10, wait_us=30_000_000), 17),
+    sent(commands.Next(table="pages", count=10, wait_us=30_000_000), 17),
     answered(TAKEN, 49, identifier=17),
-    seed_client.encode_request(Next(table="pages", lease_us=60_000_000), 18, NOW_US),
+    seed_client.encode_request(commands.Next(table="pages", lease_us=60_000_000), 18, NOW_US),
     answered(TAKEN, Function.NEXT, identifier=18),
     answered(LATER, Function.NEXT, identifier=18),
-    seed_client.encode_request(Finish(table="pages", xids=(4711,)), 19, NOW_US),
-    encode_change(20, Changed("pages", b"", 2, ARRIVED, NOW_US, 0)),
+    seed_client.encode_request(commands.Finish(table="pages", xids=(4711,)), 19, NOW_US),
+    encode_change(20, commands.Changed("pages", b"", 2, commands.ARRIVED, NOW_US, 0)),
     sent(APPEND, 21),
-    sent(Read(table="events", after=40, count=1000, wait_us=5_000_000), 22),
+    sent(commands.Read(table="events", after=40, count=1000, wait_us=5_000_000), 22),
     answered(MESSAGES, 67, identifier=22),
-    sent(Acknowledge(table="events", name="billing", seq=42, epoch=0), 23),
-    answered(Position(seq=42, epoch=0, asleep=False, created=False), 69, identifier=23),
+    sent(commands.Acknowledge(table="events", name="billing", seq=42, epoch=0), 23),
+    answered(commands.Position(seq=42, epoch=0, asleep=False, created=False), 69, identifier=23),
 ]
 # What the replies among them answer, where that makes a difference.
 ANSWERED = {5: 19, 10: 49, 12: Function.NEXT, 13: Function.NEXT, 18: 67, 20: 69}
@@ -172,7 +150,7 @@ def rows_of(heading: str) -> list[list[str]]:
 
 def test_every_function_has_its_number() -> None:
     shown = {(row[0], row[1].strip("`")) for row in rows_of("### Functions")}
-    known = {(str(row.number), row.name) for row in FUNCTIONS.values()}
+    known = {(str(row.number), row.name) for row in commands.FUNCTIONS.values()}
     known |= {(str(int(function)), function.name) for function in Function}
     assert shown - {("number", "name")} == known
 
@@ -194,13 +172,16 @@ def test_every_code_has_a_row() -> None:
 
 def flags_in(text: str) -> int:
     bits = {name: bit for bit, name in FLAG_NAMES.items()}
-    bits |= {"VALUE": Flag.VALUE_8 | Flag.VALUE_16, "QUERY": Flag.QUERY_RANGE | Flag.QUERY_REGEX}
+    bits |= {
+        "VALUE": commands.Flag.VALUE_8 | commands.Flag.VALUE_16,
+        "QUERY": commands.Flag.QUERY_RANGE | commands.Flag.QUERY_REGEX,
+    }
     return sum(bits[word] for word in re.findall(r"[A-Z][A-Z_0-9]+", text))
 
 
-@pytest.mark.parametrize("number", [number for number in FUNCTIONS if number > 16])
+@pytest.mark.parametrize("number", [number for number in commands.FUNCTIONS if number > 16])
 def test_functions_above_16_have_their_reply(number: int) -> None:
-    row = FUNCTIONS[number]
+    row = commands.FUNCTIONS[number]
     (found,) = [
         cells for cells in rows_of("### What each function answers") if f"`{row.name}`" in cells[0]
     ]
@@ -214,7 +195,7 @@ def test_functions_up_to_16_have_their_flags(function: Function) -> None:
     for line in found:
         known |= flags_in(re.sub(r"QUERY \d.*|none", "", line))
     if function is Function.GET:
-        known |= Flag.QUERY_RANGE | Flag.QUERY_REGEX
+        known |= commands.Flag.QUERY_RANGE | commands.Flag.QUERY_REGEX
     assert found
     assert known == seed.ROWS[function].flags
 
@@ -226,13 +207,17 @@ def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
     for part in text.split(", "):
         first, _, last = part.partition(" to ")
         numbers |= set(range(int(first), int(last or first) + 1))
-    held = [row for row in FUNCTIONS.values() if row.in_batch is not InBatch.NEVER]
+    held = [
+        row for row in commands.FUNCTIONS.values() if row.in_batch is not commands.InBatch.NEVER
+    ]
     assert numbers == {row.number for row in held}
 
 
 def test_functions_that_a_numbered_batch_may_hold_are_those_of_the_code() -> None:
     found = re.findall(r"batch with a \[number\].*? holds (.*?), and nothing else", TEXT, re.DOTALL)
-    held = [row.name for row in FUNCTIONS.values() if row.in_batch is InBatch.NUMBERED]
+    held = [
+        row.name for row in commands.FUNCTIONS.values() if row.in_batch is commands.InBatch.NUMBERED
+    ]
     assert [names_in(text) for text in found] == [set(held)]
 
 
@@ -286,8 +271,8 @@ def test_the_ranges_of_jobs_are_those_of_the_code() -> None:
         f"0 to {jobs.PRIORITY_MAX}, the smallest first. From {jobs.SLOW_FROM} up",
         f"UTF-8, at most {limits.REASON_BYTES_MAX:,} bytes",
         f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB of jobs",
-        f"the string `{ARRIVED.decode()}`",
-        f"`{DUE.decode()}` (a process date was reached)",
+        f"the string `{commands.ARRIVED.decode()}`",
+        f"`{commands.DUE.decode()}` (a process date was reached)",
     ):
         assert text in JOBS.replace("\n", " ")
     assert f"8 to {8 + limits.JOB_KEY_BYTES_MAX:,} bytes" in TEXT
@@ -339,14 +324,14 @@ def test_every_start_has_its_number() -> None:
 
 def test_functions_that_as_of_may_hold_are_those_of_the_code() -> None:
     (text,) = re.findall(r"\*\*`AS_OF`\.\*\* (.*?) as inner messages", TEXT)
-    is_held = FUNCTIONS[77].holds
+    is_held = commands.FUNCTIONS[77].holds
     assert is_held is not None
-    assert names_in(text) == {row.name for row in FUNCTIONS.values() if is_held(row)}
+    assert names_in(text) == {row.name for row in commands.FUNCTIONS.values() if is_held(row)}
 
 
 def test_the_revision_is_that_of_the_code() -> None:
     (row,) = [row for row in rows_of("### What each function holds") if row[0] == "revision"]
-    assert row[2].startswith(f"{REVISION}: ")
+    assert row[2].startswith(f"{commands.REVISION}: ")
 
 
 @pytest.mark.req("FJ-28")
@@ -356,7 +341,10 @@ def test_the_three_answers_of_next_are_told_apart_as_the_page_says() -> None:
     for row in rows:
         data = answered(ANSWERS_OF_NEXT[row[0]], Function.NEXT)
         flags = int.from_bytes(data[6:8], "big")
-        has_count, has_timeout = bool(flags & Flag.COUNT), bool(flags & Flag.TIMEOUT)
+        has_count, has_timeout = (
+            bool(flags & commands.Flag.COUNT),
+            bool(flags & commands.Flag.TIMEOUT),
+        )
         assert has_count is (row[1] == "COUNT is set")
         assert has_count or has_timeout is (row[1] == "TIMEOUT, and not COUNT")
 

@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import (
-    Changed,
-    Command,
-    Entries,
-    Extend,
-    Finish,
-    Flag,
-    Get,
-    Next,
-    Nop,
-    Range,
-    Refusal,
-    Rename,
-    Reply,
-    Scan,
-    Taken,
-    Touch,
-    Use,
-)
-from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-from fjord.wire import (
-    Function,
-    RawChange,
-    ReplyDecoder,
-    Request,
-    RequestDecoder,
-    encode_change,
-    encode_reply,
-    seed,
-)
-from tests.unit.wire import seed_client
-from tests.unit.wire.job_samples import (
-    ACTED,
-    LATER,
-    MISSING_ONE,
-    NOTHING,
-    ONE_JOB,
-    push,
-    seed_taken,
-)
-from tests.unit.wire.samples import ONE, SHORT, TOKEN
+from fjord import wire
+from fjord.commands import Changed, Command, Entries, Flag, Nop, Range, Reply, Use
+from fjord.errors import Code
+from fjord.wire import RequestDecoder
+from tests.unit.wire import seed_client, streams
+from tests.unit.wire.job_samples import LATER, NOTHING, seed_taken
 from tests.unit.wire.seed_client import SeedDecoder, SeedReply, entries_without_dates
-from tests.unit.wire.seed_samples import (
-    CHANGES,
-    DEFAULT,
-    PAGE,
-    PAGES,
-    SAMPLES,
-    SEEDS,
-    TWO,
-    VECTOR,
-    XID,
-)
-from tests.unit.wire.streams import (
-    CURSORS,
-    NOW_US,
-    answered,
-    check_arrivals,
-    check_request,
-    delete_many,
-    entries,
-    get_many,
-    new_decoder,
-    page,
-    plain,
-    reply_bytes,
-    request_bytes,
-    sent,
-    set_one,
-)
+from tests.unit.wire.seed_samples import CHANGES, DEFAULT, PAGES, SAMPLES, SEEDS, VECTOR, XID
 
-UNTIL = struct.pack(">Q", NOW_US + 9)
+UNTIL = struct.pack(">Q", streams.NOW_US + 9)
 # -- requests -------------------------------------------------------------------------------------
 
 each_sample = pytest.mark.parametrize(
@@ -92,8 +25,10 @@ each_sample = pytest.mark.parametrize(
 
 @pytest.mark.req("FJ-36")
 def test_the_published_vector_decodes_and_encodes_byte_for_byte() -> None:
-    command = set_one(b"k", 2, b"v", timestamp_us=1_700_000_000_000_000)
-    check_request(VECTOR, Request(Function.SET, 0x1234, 0x0222, command, len(VECTOR)))
+    command = streams.set_one(b"k", 2, b"v", timestamp_us=1_700_000_000_000_000)
+    streams.check_request(
+        VECTOR, wire.Request(wire.Function.SET, 0x1234, 0x0222, command, len(VECTOR))
+    )
     assert seed_client.encode_request(command, 0x1234) == VECTOR
 
 
@@ -103,151 +38,45 @@ def test_each_sample_decodes_however_it_arrives(
     data: bytes, command: Command, canonical: bool
 ) -> None:
     number, identifier, flags = struct.unpack_from(">HHH", data, 4)
-    expected = Request(Function(number), identifier, flags, command, len(data))
+    expected = wire.Request(wire.Function(number), identifier, flags, command, len(data))
     if len(data) < 1000:
-        check_request(data, expected)
+        streams.check_request(data, expected)
     else:
-        decoder = RequestDecoder()
+        decoder = wire.RequestDecoder()
         decoder.feed(data)
-        assert plain(decoder.next()) == plain(expected)
+        assert streams.plain(decoder.next()) == streams.plain(expected)
 
 
 @each_sample
 def test_each_command_encodes_to_its_sample(data: bytes, command: Command, canonical: bool) -> None:
-    encoded = seed_client.encode_request(command, 7, NOW_US)
+    encoded = seed_client.encode_request(command, 7, streams.NOW_US)
     assert (encoded == data) is canonical
-
-
-def test_every_function_that_a_client_may_send_has_a_sample() -> None:
-    sampled = {struct.unpack_from(">H", data, 4)[0] for data, _, _ in SAMPLES.values()}
-    assert sampled == set(Function) - {Function.QUIT, Function.CHANGE}
-
-
-def test_quit_is_a_header_and_nothing_more() -> None:
-    data = request_bytes(1, timestamp_us=0)
-    check_request(data, Request(Function.QUIT, 7, 0, Nop(), len(data)))
 
 
 @pytest.mark.req("FJ-44")
 def test_set_and_get_may_ask_to_be_told_of_changes() -> None:
-    for command in (set_one(b"k", 2, b"v"), get_many(DEFAULT, [b"k"])):
+    for command in (streams.set_one(b"k", 2, b"v"), streams.get_many(DEFAULT, [b"k"])):
         data = seed_client.encode_request(command, 7, listens=True)
         flags = struct.unpack_from(">H", data, 8)[0]
         assert flags & Flag.LISTEN
-        function = Function(data[5])
-        check_request(data, Request(function, 7, flags, command, len(data)))
-        assert Request(function, 7, flags, command, len(data)).listens
-        assert not Request(function, 7, 0, command, len(data)).listens
-
-
-def test_the_table_is_the_one_that_was_chosen() -> None:
-    decoder = new_decoder()
-    assert decoder.table == DEFAULT
-    get = request_bytes(3, b"\1k", flags=0x0400)
-    decoder.feed(get + sent(Use(table="mine"), 8) + get + sent(Use(table="no/name"), 9) + get)
-    found = [decoder.next() for _ in range(5)]
-    tables = [one.command.table for one in found if one and isinstance(one.command, Get)]
-    assert tables == [DEFAULT, "mine", "mine"]
-    assert decoder.table == "mine"
+        function = wire.Function(data[5])
+        streams.check_request(data, wire.Request(function, 7, flags, command, len(data)))
+        assert wire.Request(function, 7, flags, command, len(data)).listens
+        assert not wire.Request(function, 7, 0, command, len(data)).listens
 
 
 @each_sample
 def test_each_sample_speaks_to_the_table_that_was_chosen(
     data: bytes, command: Command, canonical: bool
 ) -> None:
-    decoder = new_decoder()
-    decoder.feed(sent(Use(table="mine"), 8) + data)
+    decoder = streams.new_decoder()
+    decoder.feed(streams.sent(Use(table="mine"), 8) + data)
     decoder.next()
     request = decoder.next()
     assert request is not None
     has_its_own = isinstance(command, Nop) or getattr(command, "table", "") == "other"
     if not has_its_own:
         assert getattr(request.command, "table", "") == "mine"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        Scan(table=DEFAULT, start_seq=1, end_seq=0),
-        Range(table=DEFAULT, start=b"a", regex=b"^a"),
-        Touch(table=DEFAULT, keys=ONE, extend=True),
-        Touch(table=DEFAULT, keys=ONE, extend=True, expires_at_us=5, worked_until_us=6),
-    ],
-)
-def test_what_these_functions_cannot_say_is_not_encoded(command: Command) -> None:
-    with pytest.raises(LocalProtocolError):
-        seed_client.encode_request(command, 7)
-
-
-numbers = st.integers(1, 2**64 - 1)
-keys_ = st.binary(max_size=300)
-commands_on_one_key: st.SearchStrategy[Command] = st.one_of(
-    st.builds(
-        set_one,
-        keys_,
-        st.integers(0, 255),
-        st.binary(max_size=300),
-        timestamp_us=st.integers(0, 2**64 - 1),
-        expires_at_us=st.integers(0, 2**64 - 1),
-        ttl_us=st.integers(0, 2**64 - 1),
-        overwrite=st.booleans(),
-        persist=st.booleans(),
-    ),
-    st.builds(
-        Get,
-        table=st.just(DEFAULT),
-        keys=keys_.map(lambda key: Strings.of([key])),
-        with_data=st.booleans(),
-        skip_worked=st.booleans(),
-    ),
-    st.builds(
-        Range,
-        table=st.just(DEFAULT),
-        start=keys_,
-        stop=keys_,
-        count=st.integers(0, 0xFFFF),
-        with_data=st.booleans(),
-        skip_worked=st.booleans(),
-    ),
-    st.builds(
-        Rename,
-        table=st.just(DEFAULT),
-        key=keys_,
-        to=keys_,
-        timestamp_us=numbers,
-        overwrite=st.booleans(),
-    ),
-    st.builds(
-        lambda key, timestamp_us, purge: delete_many(DEFAULT, [key], timestamp_us, purge=purge),
-        keys_,
-        numbers,
-        st.booleans(),
-    ),
-    st.just(Nop()),
-)
-
-
-@given(commands_on_one_key, st.integers(0, 0xFFFF))
-def test_decode_of_encode_is_the_same_command(command: Command, identifier: int) -> None:
-    decoder = RequestDecoder()
-    decoder.feed(seed_client.encode_request(command, identifier))
-    request = decoder.next()
-    assert request is not None
-    assert request.identifier == identifier
-    assert plain(request.command) == plain(command)
-    assert decoder.pending_bytes == 0
-
-
-def test_the_largest_value_is_waited_for_and_taken() -> None:
-    value = b"v" * limits.VALUE_BYTES_MAX
-    data = seed_client.encode_request(set_one(b"k", 1, value), 7)
-    decoder = RequestDecoder()
-    decoder.feed(data[:-1])
-    assert decoder.next() is None
-    decoder.feed(data[-1:])
-    request = decoder.next()
-    assert request is not None
-    assert plain(request.command) == plain(set_one(b"k", 1, value))
 
 
 def test_a_cursor_is_refused_where_none_are_given_out() -> None:
@@ -259,170 +88,32 @@ def test_a_cursor_is_refused_where_none_are_given_out() -> None:
     assert getattr(request.command, "code", None) is Code.BAD_CURSOR
 
 
-@pytest.mark.parametrize("cut", range(1, 5))
-def test_an_unfinished_message_waits(cut: int) -> None:
-    for data, _, _ in SAMPLES.values():
-        decoder = RequestDecoder()
-        decoder.feed(data[:-cut])
-        assert decoder.next() is None
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_messages_are_found_in_any_pieces(data: st.DataObject) -> None:
-    """A stream of samples, cut at random: the same messages come out."""
-    small = [sample for sample in SAMPLES.values() if len(sample[0]) < 1000]
-    chosen = data.draw(st.lists(st.sampled_from(small), max_size=5))
-    stream = b"".join(sample[0] for sample in chosen)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
-    decoder = new_decoder()
-    found: list[Request] = []
-    for start, end in itertools.pairwise([0, *cuts, len(stream)]):
-        decoder.feed(stream[start:end])
-        while (request := decoder.next()) is not None:
-            found.append(request)
-    assert [plain(request.command) for request in found] == [plain(one[1]) for one in chosen]
-
-
 # -- one job --------------------------------------------------------------------------------------
 
 
-def command_of(data: bytes) -> Command | Refusal:
-    decoder = new_decoder()
-    decoder.feed(data)
-    request = decoder.next()
-    assert request is not None
-    assert request.size == len(data)
-    return request.command
-
-
-def next_reply(answer: Reply, function: Function = Function.NEXT) -> bytes:
-    return answered(answer, function)
-
-
-@given(st.integers(0, 2**63 - 1), st.integers(1, 2**63))
-def test_a_lease_is_as_long_as_its_end_is_behind_the_timestamp(
-    timestamp_us: int, lease_us: int
-) -> None:
-    until = struct.pack(">Q", timestamp_us + lease_us)
-    for function, rest in ((11, b"\0"), (13, b"\x08" + XID)):
-        data = request_bytes(function, until + rest, flags=Flag.TIMEOUT, timestamp_us=timestamp_us)
-        found = command_of(data)
-        assert isinstance(found, Next | Extend)
-        assert found.lease_us == lease_us
-        assert seed_client.encode_request(found, 7, timestamp_us) == data
-
-
-@pytest.mark.parametrize("function", [11, 13])
-def test_a_lease_that_is_over_at_once_is_refused(function: int) -> None:
-    rest = b"\0" if function == 11 else b"\x08" + XID
-    for until_us in (0, 1, NOW_US - 1, NOW_US):
-        until = struct.pack(">Q", until_us)
-        found = command_of(request_bytes(function, until + rest, flags=Flag.TIMEOUT))
-        assert isinstance(found, Refusal)
-        assert found.code is Code.BAD_TIMEOUT
-
-
-def test_without_a_timeout_a_lease_is_as_usual() -> None:
-    assert command_of(request_bytes(11, b"\0")) == Next(table=DEFAULT, lease_us=0)
-    assert command_of(request_bytes(13, b"\x08" + XID)) == Extend(table=DEFAULT, xids=(7,))
-
-
-@given(st.integers(0, 2**64 - 1), st.binary(max_size=1024))
-def test_the_key_that_a_next_gives_is_taken_by_done_and_touch(xid: int, key: bytes) -> None:
-    given_key = struct.pack(">Q", xid) + key
-    rest = struct.pack(">H", len(given_key)) + given_key
-    for function, type_ in ((12, Finish), (13, Extend)):
-        found = command_of(request_bytes(function, rest, flags=Flag.KEY_16))
-        assert found == type_(table=DEFAULT, xids=(xid,))
-
-
-@pytest.mark.parametrize("function", [12, 13])
-@pytest.mark.parametrize(
-    ("size", "code"), [(0, Code.BAD_VALUE), (7, Code.BAD_VALUE), (1033, Code.KEY_TOO_LONG)]
-)
-def test_a_key_that_no_next_gave_is_refused(function: int, size: int, code: Code) -> None:
-    rest = struct.pack(">H", size) + bytes(size)
-    found = command_of(request_bytes(function, rest, flags=Flag.KEY_16))
-    assert isinstance(found, Refusal)
-    assert found.code is code
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        Next(table=DEFAULT, count=2),
-        Next(table=DEFAULT, count=0),
-        Next(table=DEFAULT, wait_us=1),
-        Finish(table=DEFAULT, xids=()),
-        Finish(table=DEFAULT, xids=(1, 2)),
-        Extend(table=DEFAULT, xids=(1, 2)),
-        push(DEFAULT, [b"k"]),
-    ],
-    ids=repr,
-)
-def test_what_takes_more_than_one_job_is_not_encoded(command: Command) -> None:
-    with pytest.raises(LocalProtocolError):
-        seed_client.encode_request(command, 7, NOW_US)
+def next_reply(answer: Reply, function: wire.Function = wire.Function.NEXT) -> bytes:
+    return streams.answered(answer, function)
 
 
 @pytest.mark.req("FJ-28")
 def test_a_job_is_a_pair_and_the_end_of_its_lease() -> None:
-    answer = seed_taken(b"k", 2, b"v", first_xid=7, until_us=NOW_US + 9)
+    answer = seed_taken(b"k", 2, b"v", first_xid=7, until_us=streams.NOW_US + 9)
     rest = UNTIL + b"\0\1" + b"\0" + b"\x09" + XID + b"k" + b"\2\2v"
-    assert next_reply(answer) == reply_bytes(rest, flags=0x200A)
+    assert next_reply(answer) == streams.reply_bytes(rest, flags=0x200A)
 
 
 @pytest.mark.req("FJ-28")
 def test_nothing_to_work_on_is_a_reply_with_nothing_in_it() -> None:
-    assert next_reply(NOTHING) == reply_bytes(b"\0")
+    assert next_reply(NOTHING) == streams.reply_bytes(b"\0")
 
 
 @pytest.mark.req("FJ-28")
 def test_the_next_process_date_is_a_timeout_without_a_job() -> None:
-    date = struct.pack(">Q", NOW_US + 5)
-    assert next_reply(LATER) == reply_bytes(date + b"\0", flags=Flag.TIMEOUT)
+    date = struct.pack(">Q", streams.NOW_US + 5)
+    assert next_reply(LATER) == streams.reply_bytes(date + b"\0", flags=Flag.TIMEOUT)
 
 
-def test_a_job_that_is_done_already_has_no_lease() -> None:
-    rest = b"\0\1" + b"\0" + b"\x09" + bytes(8) + b"k" + b"\1\0"
-    assert next_reply(seed_taken(b"k", 0, b"")) == reply_bytes(rest, flags=0x2002)
-
-
-def test_sizes_are_as_wide_as_they_must_be() -> None:
-    narrow = next_reply(seed_taken(b"k" * 247, 1, b"v" * 254, first_xid=7))
-    assert narrow == reply_bytes(
-        b"\0\1" + b"\0" + b"\xff" + XID + b"k" * 247 + b"\xff\1" + b"v" * 254, flags=0x2002
-    )
-    wide = next_reply(seed_taken(b"k" * 248, 1, b"v" * 255, first_xid=7))
-    assert wide == reply_bytes(
-        b"\0\1" + b"\0\0" + b"\1\0" + XID + b"k" * 248 + b"\1\0\1" + b"v" * 255, flags=0x2005
-    )
-
-
-@pytest.mark.parametrize("function", [Function.DONE, Function.TOUCH])
-def test_a_lease_that_is_somebody_elses_by_now_is_an_error(function: Function) -> None:
-    assert next_reply(ACTED, function) == reply_bytes(b"\0")
-    stale = next_reply(MISSING_ONE, function)
-    assert stale[17:].startswith(b"STALE_XID: ")
-    assert stale[16] == len(stale) - 17
-
-
-@given(
-    key=st.binary(max_size=300),
-    type_=st.integers(0, 255),
-    value=st.binary(max_size=300),
-    first_xid=st.integers(0, 2**64 - 1),
-    until_us=st.integers(0, 2**64 - 1),
-)
-def test_decode_of_encode_is_the_job(
-    key: bytes, type_: int, value: bytes, first_xid: int, until_us: int
-) -> None:
-    answer = seed_taken(key, type_, value, first_xid=first_xid, until_us=until_us)
-    assert plain(decode_reply(next_reply(answer)).read(Function.NEXT)) == plain(answer)
-
-
-def decode(data: bytes) -> SeedReply | RawChange | None:
+def decode(data: bytes) -> SeedReply | wire.RawChange | None:
     decoder = SeedDecoder()
     decoder.feed(data)
     return decoder.next()
@@ -438,99 +129,63 @@ def decode_reply(data: bytes) -> SeedReply:
 
 
 def reply(
-    answer: Reply, *, flags: int = Flag.DATA, function: int = Function.GET, cursor: bytes = b""
+    answer: Reply, *, flags: int = Flag.DATA, function: int = wire.Function.GET, cursor: bytes = b""
 ) -> bytes:
-    return seed.encode_reply(function, 7, flags, answer, now_us=NOW_US, cursor=cursor)
+    return wire.seed.encode_reply(function, 7, flags, answer, now_us=streams.NOW_US, cursor=cursor)
 
 
 @pytest.mark.req("FJ-39")
 @pytest.mark.parametrize(("function", "flags", "answer", "expected"), SEEDS)
 def test_each_answer_reaches_the_client_under_its_identifier(
-    function: Function, flags: int, answer: Reply, expected: Reply
+    function: wire.Function, flags: int, answer: Reply, expected: Reply
 ) -> None:
     for identifier in (0, 1, 0x1234, 0xFFFF):
-        found = decode_reply(answered(answer, function, identifier=identifier, flags=flags))
+        found = decode_reply(streams.answered(answer, function, identifier=identifier, flags=flags))
         assert found.identifier == identifier
-        assert plain(found.read(function)) == plain(expected)
-
-
-def test_every_function_has_an_answer() -> None:
-    assert {function for function, *_ in SEEDS} == set(Function) - {Function.CHANGE}
+        assert streams.plain(found.read(function)) == streams.plain(expected)
 
 
 @pytest.mark.req("FJ-45")
 def test_an_answer_that_goes_on_carries_the_cursor_of_its_query() -> None:
     asked = Range(table="t", stop=b"z", count=2)
-    request = Request(Function.GET, 7, Flag.QUERY_RANGE, asked, 30)
-    answer = page([b"a"], entries((2, b"v", 0, 0)), b"next")
-    (data,) = encode_reply(request, answer, now_us=NOW_US, cursors=CURSORS)
-    expected = page([b"a"], entries_without_dates(b"\2", answer.entries.values))
-    expected.next_key = CURSORS.encode(asked, b"next")
-    assert plain(decode_reply(bytes(data)).read(Function.GET)) == plain(expected)
-
-
-@pytest.mark.parametrize("command", [Nop(), SHORT, Get(table="t", keys=PAGE.keys)])
-def test_other_answers_carry_none(command: Nop | Refusal | Get) -> None:
-    request = Request(Function.SET, 7, 0, command, 30)
-    for cursors in (None, CURSORS):
-        found = encode_reply(request, TOKEN, now_us=NOW_US, cursors=cursors)
-        assert found == [answered(TOKEN, Function.SET)]
-
-
-@pytest.mark.req("FJ-28")
-def test_the_three_answers_to_a_next_are_told_apart() -> None:
-    found = [decode_reply(next_reply(one)).read(Function.NEXT) for one in (ONE_JOB, NOTHING, LATER)]
-    assert [(len(one.types), one.next_at_us) for one in found if isinstance(one, Taken)] == [
-        (1, 0),
-        (0, 0),
-        (0, NOW_US + 5),
-    ]
-
-
-def test_a_reply_carries_the_servers_time_and_a_value_its_own() -> None:
-    assert decode_reply(answered(TOKEN, Function.SET)).timestamp_us == NOW_US
-    assert decode_reply(reply(entries((2, b"v", 5, 0)))).timestamp_us == 5
-
-
-def test_a_value_is_laid_out_as_the_seed_says() -> None:
-    answer = entries((2, b"v", 5, 0))
-    assert reply(answer) == reply_bytes(b"\0\2\2v", flags=0x0002, timestamp_us=5)
+    request = wire.Request(wire.Function.GET, 7, Flag.QUERY_RANGE, asked, 30)
+    answer = streams.page([b"a"], streams.entries((2, b"v", 0, 0)), b"next")
+    (data,) = wire.encode_reply(request, answer, now_us=streams.NOW_US, cursors=streams.CURSORS)
+    expected = streams.page([b"a"], entries_without_dates(b"\2", answer.entries.values))
+    expected.next_key = streams.CURSORS.encode(asked, b"next")
+    assert streams.plain(decode_reply(bytes(data)).read(wire.Function.GET)) == streams.plain(
+        expected
+    )
 
 
 @pytest.mark.req("FJ-45")
 def test_a_probe_tells_the_type_and_no_data() -> None:
-    answer = entries((2, b"v" * 1000, 5, 0))
-    assert reply(answer, flags=0) == reply_bytes(b"\0\1\2", flags=0x0002, timestamp_us=5)
+    answer = streams.entries((2, b"v" * 1000, 5, 0))
+    assert reply(answer, flags=0) == streams.reply_bytes(b"\0\1\2", flags=0x0002, timestamp_us=5)
 
 
 @pytest.mark.req("FJ-35")
-@pytest.mark.parametrize("function", [Function.ADD, Function.NOT, Function.TRUNCATE])
-def test_a_changed_value_is_returned_without_being_asked_for(function: Function) -> None:
-    answer = entries((3, bytes(8), 5, 0))
-    expected = reply_bytes(b"\0\x09\3" + bytes(8), flags=0x0002, timestamp_us=5)
+@pytest.mark.parametrize("function", [wire.Function.ADD, wire.Function.NOT, wire.Function.TRUNCATE])
+def test_a_changed_value_is_returned_without_being_asked_for(function: wire.Function) -> None:
+    answer = streams.entries((3, bytes(8), 5, 0))
+    expected = streams.reply_bytes(b"\0\x09\3" + bytes(8), flags=0x0002, timestamp_us=5)
     assert reply(answer, flags=Flag.VALUE_8, function=function) == expected
-
-
-def test_an_expiry_stands_before_the_error() -> None:
-    answer = entries((0, b"", 5, 9))
-    expected = reply_bytes(bytes(7) + b"\x09\0\1\0", flags=0x000A, timestamp_us=5)
-    assert reply(answer) == expected
 
 
 @pytest.mark.req("FJ-35", "FJ-46")
 @pytest.mark.parametrize(("state", "flags"), [(0, 2), (1, 0x22), (2, 0x42), (3, 0x62)])
 def test_a_value_says_that_it_is_locked_or_worked_on(state: int, flags: int) -> None:
-    answer = entries((2, b"v", 5, 0), state=state)
-    assert reply(answer) == reply_bytes(b"\0\2\2v", flags=flags, timestamp_us=5)
+    answer = streams.entries((2, b"v", 5, 0), state=state)
+    assert reply(answer) == streams.reply_bytes(b"\0\2\2v", flags=flags, timestamp_us=5)
 
 
 @pytest.mark.parametrize(
     ("size", "flags", "field"), [(254, 2, ">B"), (255, 4, ">H"), (65534, 4, ">H"), (65535, 6, ">I")]
 )
 def test_the_size_field_is_as_wide_as_it_must_be(size: int, flags: int, field: str) -> None:
-    answer = entries((1, b"v" * size, 5, 0))
+    answer = streams.entries((1, b"v" * size, 5, 0))
     value = struct.pack(field, size + 1) + b"\1" + b"v" * size
-    assert reply(answer) == reply_bytes(b"\0" + value, flags=flags, timestamp_us=5)
+    assert reply(answer) == streams.reply_bytes(b"\0" + value, flags=flags, timestamp_us=5)
 
 
 @pytest.mark.req("FJ-45")
@@ -543,21 +198,8 @@ def test_the_size_field_is_as_wide_as_it_must_be(size: int, flags: int, field: s
     ],
 )
 def test_a_missing_key_is_an_error(flags: int, text: bytes) -> None:
-    answer = entries((Entries.MISSING, b"", 0, 0))
-    assert reply(answer, flags=flags) == reply_bytes(bytes([len(text)]) + text)
-
-
-@pytest.mark.parametrize(("size", "flags", "field"), [(251, 0, ">B"), (252, 1, ">H")])
-def test_a_long_error_has_a_wide_size(size: int, flags: int, field: str) -> None:
-    text = "BUSY: " + "x" * (size - 2)
-    answer = Refusal(code=Code.BUSY, text="x" * (size - 2))
-    expected = reply_bytes(struct.pack(field, len(text)) + text.encode(), flags=flags)
-    assert reply(answer) == expected
-
-
-def test_an_endless_error_is_cut_to_64_kib() -> None:
-    encoded = reply(Refusal(code=Code.BUSY, text="x" * 100_000))
-    assert len(encoded) == 16 + 2 + 0xFFFF
+    answer = streams.entries((Entries.MISSING, b"", 0, 0))
+    assert reply(answer, flags=flags) == streams.reply_bytes(bytes([len(text)]) + text)
 
 
 @pytest.mark.req("FJ-40", "FJ-45")
@@ -566,42 +208,15 @@ def test_a_page_is_pairs_and_perhaps_a_cursor(data: bytes, answer: Reply, cursor
     assert reply(answer, cursor=cursor) == data
 
 
-def test_pairs_have_no_dates() -> None:
-    found = decode_reply(PAGES["the-end"][0]).read(Function.GET)
-    expected = entries_without_dates(b"\2\1", TWO.values)
-    assert plain(found) == plain(page([b"a", b"b"], expected))
-
-
-def test_a_page_that_goes_on_is_not_sent_without_its_cursor() -> None:
-    with pytest.raises(AssertionError, match="needs a cursor"):
-        reply(page([b"a"], entries((1, b"", 6, 0)), b"next"))
-
-
 # -- changes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("FJ-44")
 @pytest.mark.parametrize(("data", "changed"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_change_is_a_request_of_the_server(data: bytes, changed: Changed) -> None:
-    assert encode_change(7, changed) == data
+    assert wire.encode_change(7, changed) == data
     found = decode(data)
-    assert isinstance(found, RawChange)
+    assert isinstance(found, wire.RawChange)
     assert found.identifier == 7
     assert found.of("t") == changed
-    check_arrivals(ReplyDecoder, data, found, following=reply_bytes(b"\0"))
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        request_bytes(16, b"\1k", version=2),
-        request_bytes(16, b"\1k", flags=Flag.OVERWRITE),
-        request_bytes(15, b"\1k"),
-        request_bytes(16, b"\1k", magic=b"FK"),
-    ],
-)
-def test_any_other_request_of_a_server_is_none(data: bytes) -> None:
-    decoder = ReplyDecoder()
-    decoder.feed(data)
-    with pytest.raises(RemoteProtocolError):
-        decoder.next()
+    streams.check_arrivals(wire.ReplyDecoder, data, found, following=streams.reply_bytes(b"\0"))

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import limits
-from fjord.wire import wakeups
 from fjord.wire.wakeups import (
     EVERYBODY,
     HEADER,
@@ -50,31 +48,6 @@ def test_what_is_sent_is_what_is_heard(wakeup: Wakeup) -> None:
     assert decode(datagram) == wakeup
 
 
-@given(WAKEUPS, st.data())
-def test_a_datagram_is_one_whole_wakeup_or_nothing(wakeup: Wakeup, data: st.DataObject) -> None:
-    datagram = encode(wakeup)
-    cut = data.draw(st.integers(0, len(datagram) - 1))
-    assert decode(datagram[:cut]) is None
-    assert decode(datagram + data.draw(st.binary(min_size=1, max_size=200))) is None
-
-
-@given(st.one_of(st.binary(max_size=600), st.binary(max_size=200).map(lambda end: b"FW\1" + end)))
-def test_whatever_comes_is_a_wakeup_or_nothing(datagram: bytes) -> None:
-    found = decode(datagram)
-    assert found is None or encode(found) == datagram
-
-
-@given(WAKEUPS, st.data())
-def test_what_is_changed_on_its_way_is_another_wakeup_or_nothing(
-    wakeup: Wakeup, data: st.DataObject
-) -> None:
-    datagram = bytearray(encode(wakeup))
-    at = data.draw(st.integers(0, len(datagram) - 1))
-    datagram[at] ^= data.draw(st.integers(1, 255))
-    found = decode(bytes(datagram))
-    assert found is None or encode(found) == bytes(datagram) != encode(wakeup)
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -100,12 +73,6 @@ def test_anything_else_is_no_wakeup(wrong: bytes) -> None:
     assert decode(wrong) is None
 
 
-def test_the_longest_name_fits() -> None:
-    longest = Wakeup(What.CHANGED, "n" * limits.NAME_BYTES_MAX, 2**64 - 1, 2**64 - 1)
-    assert len(encode(longest)) == WAKEUP_BYTES_MAX
-    assert decode(encode(longest)) == longest
-
-
 def test_the_page_shows_its_bytes() -> None:
     section = PAGE[PAGE.index("## Wake-ups over UDP") :]
     example = section[section.index("```\n") + 4 :]
@@ -127,33 +94,15 @@ def test_each_is_news_once_in_whatever_order_they_come(seen: list[tuple[int, int
     assert news == list(dict.fromkeys(seen))
 
 
-def test_a_number_far_ahead_does_not_make_others_look_old() -> None:
-    heard = Heard()
-    assert heard.is_new(Wakeup(What.DUE, "t", 1, 2**64 - 1))
-    assert heard.is_new(Wakeup(What.DUE, "t", 1, 7))
-
-
-def test_what_is_known_of_the_past_has_a_bound() -> None:
-    heard = Heard()
-    for number in range(1, 10_000):
-        assert heard.is_new(Wakeup(What.DUE, "t", 1, number))
-    assert len(heard._known) == wakeups._HEARD_MAX
-    assert not heard.is_new(Wakeup(What.DUE, "t", 1, 9_999))
-    assert heard.is_new(Wakeup(What.DUE, "t", 1, 1))  # one poll more, some seconds later
-
-
 # -- addresses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("given", "host", "port"),
     [
-        (17995, EVERYBODY, 17995),
-        ("17995", EVERYBODY, 17995),
-        ("127.0.0.1:1", "127.0.0.1", 1),
-        ("127.255.255.255:65535", EVERYBODY, 65535),
-        ("127.0.0.7:5", "127.0.0.7", 5),
-        ("localhost:5", "127.0.0.1", 5),
+        *((17995, EVERYBODY, 17995), ("17995", EVERYBODY, 17995)),
+        *(("127.0.0.1:1", "127.0.0.1", 1), ("127.255.255.255:65535", EVERYBODY, 65535)),
+        *(("127.0.0.7:5", "127.0.0.7", 5), ("localhost:5", "127.0.0.1", 5)),
         ("[::1]:5", "::1", 5),
     ],
 )
@@ -171,10 +120,4 @@ def test_an_address_is_of_this_machine(given: str | int, host: str, port: int) -
 )
 def test_what_is_no_address_is_refused(wrong: str | int) -> None:
     with pytest.raises(ValueError, match="no address for wake-ups"):
-        parse_address(wrong)
-
-
-@pytest.mark.parametrize("wrong", ["0.0.0.0:5", "192.0.2.1:5", "239.1.2.3:5", "[::]:5"])
-def test_others_are_not_told_of_tables(wrong: str) -> None:
-    with pytest.raises(ValueError, match="loopback addresses only"):
         parse_address(wrong)

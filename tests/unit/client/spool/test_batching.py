@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.client.spool import records as batching
-from fjord.client.spool.records import BYTES_MAX, ROWS_MAX, Gathering, of_command
+from fjord.client.spool.records import ROWS_MAX, Gathering, of_command
 from fjord.columns import Strings, repeat
 from fjord.commands import Advance, Append, Command, Delete, Push, Refusal, Set, codec
 from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
@@ -70,54 +70,6 @@ def append_many(count: int, table: str = "t", size: int = 1) -> bytes:
     return of_command(command, NOW)
 
 
-# -- rows -----------------------------------------------------------------------------------------
-
-
-def test_nothing_is_no_command() -> None:
-    batch = Gathering(NOW)
-    assert batch.add_all([]) == 0
-    assert batch.commands() == []
-
-
-def test_jobs_become_one_push() -> None:
-    records = [
-        pushed(b"a", b"1", domain=b"dom", due=NOW + 5, expires=NOW + 9, stamp=NOW - 2),
-        pushed(b"b", b"", stamp=NOW - 1),
-    ]
-    (command,) = commands_of(*records)
-    assert isinstance(command, Push)
-    assert (command.table, command.relative) == ("t", False)
-    assert list(command.keys) == [b"a", b"b"]
-    assert list(command.values) == [b"1", b""]
-    assert list(command.domains) == [b"dom", b""]
-    assert (command.types, command.priorities) == (b"\x01\x01", b"\x80\x80")
-    assert list(command.process_at_us) == [NOW + 5, 0]
-    assert list(command.expires_at_us) == [NOW + 9, 0]
-    assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
-
-
-def test_messages_become_one_append_with_their_dates() -> None:
-    (command,) = commands_of(appended(b"1", b"k", stamp=NOW - 2), appended(b"2", stamp=NOW - 1))
-    assert isinstance(command, Append)
-    assert (list(command.keys), list(command.values)) == ([b"k", b""], [b"1", b"2"])
-    assert command.timestamps_us is not None
-    assert list(command.timestamps_us) == [NOW - 2, NOW - 1]
-
-
-def test_a_key_is_set_once_and_the_newest_value_is_it() -> None:
-    (command,) = commands_of(
-        set_to(b"a", b"old", stamp=NOW - 9),
-        set_to(b"b", b"1", stamp=NOW - 8),
-        set_to(b"a", b"new", stamp=NOW - 7),
-        set_to(b"a", b"late", stamp=NOW - 20),  # of another process, whose clock is behind
-        set_to(b"a", b"same moment, later", stamp=NOW - 7),
-    )
-    assert isinstance(command, Set)
-    found = dict(zip(command.keys, command.values, strict=True))
-    assert found == {b"a": b"same moment, later", b"b": b"1"}
-    assert list(command.timestamps_us) == [NOW - 7, NOW - 8]
-
-
 def test_deletions_become_one_command_with_their_dates() -> None:
     (command,) = commands_of(
         deleted(b"a", stamp=NOW - 5), deleted(b"b", stamp=NOW - 4), deleted(b"a", stamp=NOW - 6)
@@ -127,18 +79,7 @@ def test_deletions_become_one_command_with_their_dates() -> None:
     assert list(batching.stamps_of(command)) == [NOW - 5, NOW - 4]
 
 
-def test_what_was_set_and_deleted_in_turns_is_two_commands() -> None:
-    gone, kept = commands_of(
-        set_to(b"a", b"1", stamp=NOW - 9), deleted(b"a", stamp=NOW - 8),
-        set_to(b"b", b"2", stamp=NOW - 7), deleted(b"b", stamp=NOW - 6),
-        set_to(b"b", b"3", stamp=NOW - 5), set_to(b"c", b"4", stamp=NOW - 4),
-        deleted(b"c", stamp=NOW - 9),  # of another process, whose clock is behind
-    )  # fmt: skip
-    assert isinstance(gone, Delete)
-    assert isinstance(kept, Set)
-    # Of b both: its value is a new one, and what belonged to the old one is gone.
-    assert (list(gone.keys), dates_of(gone)) == ([b"a", b"b"], [NOW - 8, NOW - 6])
-    assert (list(kept.keys), list(kept.values)) == ([b"b", b"c"], [b"3", b"4"])
+# -- rows -----------------------------------------------------------------------------------------
 
 
 def test_values_that_expire_together_are_one_command() -> None:
@@ -189,66 +130,7 @@ def test_a_batch_comes_to_the_same_as_its_records_one_by_one(
     assert found == expected
 
 
-def test_tables_do_not_break_each_other_up() -> None:
-    records = [
-        record
-        for n in range(5)
-        for record in (pushed(b"%d" % n, table=b"j"), appended(b"%d" % n, table=b"s"))
-    ]
-    jobs, stream = commands_of(*records)
-    assert keys_of(jobs) == [b"0", b"1", b"2", b"3", b"4"]
-    assert isinstance(stream, Append)
-    assert list(stream.values) == [b"0", b"1", b"2", b"3", b"4"]
-
-
-ROWS = st.tuples(
-    st.sampled_from(["push", "append", "many"]),
-    st.sampled_from([b"t", b"u"]),
-    st.integers(0, 3),
-)
-
-
-@given(st.lists(ROWS, max_size=30))
-def test_every_row_of_a_table_keeps_its_place(rows: list[tuple[str, bytes, int]]) -> None:
-    records, expected = [], []
-    for number, (kind, table, _) in enumerate(rows):
-        key = b"%d" % number
-        name = table.decode()
-        if kind == "push":
-            records.append(pushed(key, table=table))
-        elif kind == "append":
-            records.append(appended(b"v", key, table=table))
-        else:
-            many = Delete(table=name, keys=Strings.of([key]), timestamp_us=NOW)
-            records.append(of_command(many, NOW))
-        expected.append((name, key))
-    found = [
-        (command.table, key)
-        for command in commands_of(*records)
-        if isinstance(command, Push | Append | Set | Delete)
-        for key in command.keys
-    ]
-    for name in ("t", "u"):
-        assert [row for row in found if row[0] == name] == [
-            row for row in expected if row[0] == name
-        ]
-
-
 # -- records of many rows -------------------------------------------------------------------------
-
-
-def test_a_record_of_many_rows_stays_one_command() -> None:
-    before, many, after = commands_of(appended(b"a"), append_many(3), appended(b"b"))
-    assert isinstance(many, Append)
-    assert list(many.values) == [b"x", b"x", b"x"]
-    assert isinstance(before, Append)
-    assert isinstance(after, Append)
-    assert (list(before.values), list(after.values)) == ([b"a"], [b"b"])
-
-
-def test_what_follows_many_rows_of_another_table_goes_on_as_before() -> None:
-    found = commands_of(appended(b"a"), append_many(3, table="other"), appended(b"b"))
-    assert len(found) == 2
 
 
 def test_what_is_not_known_ends_a_batch() -> None:
@@ -262,19 +144,6 @@ def test_what_is_not_known_ends_a_batch() -> None:
 
 
 # -- limits ---------------------------------------------------------------------------------------
-
-
-def test_a_batch_has_so_many_rows_at_most() -> None:
-    records = [appended(b"x")] * (ROWS_MAX + 5)
-    assert Gathering(NOW).add_all(records) == ROWS_MAX
-
-
-def test_a_batch_has_so_many_bytes_at_most() -> None:
-    record = appended(b"x" * (BYTES_MAX // 3))
-    assert Gathering(NOW).add_all([record] * 5) == 2
-    huge = appended(b"x" * (BYTES_MAX + 1))
-    assert Gathering(NOW).add_all([huge, record]) == 1  # it goes alone
-    assert Gathering(NOW).add_all([record, huge]) == 1
 
 
 def test_records_of_many_rows_count_as_their_rows() -> None:
@@ -379,12 +248,3 @@ def test_a_row_that_has_expired_is_a_deletion_with_its_own_date() -> None:
     assert isinstance(gone, Delete)
     assert dict(zip(gone.keys, dates_of(gone), strict=True)) == {b"a": NOW - 2, b"c": NOW - 4}
     assert [keys_of(command) for command in kept] == [[b"b"], [b"d"]]
-
-
-def test_every_kind_of_row_has_its_command() -> None:
-    # A kind that can be written and not sent would be set aside for ever.
-    assert {command.__name__ for command in (Push, Append, Set, Delete)} == {
-        type(commands_of(record)[0]).__name__
-        for record in (pushed(b"k"), appended(b"v"), set_to(b"k", b"v"), deleted(b"k"))
-    }
-    assert batching.ROWS_MAX <= limits.BATCH_ROWS_MAX

@@ -33,50 +33,6 @@ def is_whole(line: bytes) -> bool:
     return len(found.records) == 1 and not found.pieces
 
 
-# -- whole lines ----------------------------------------------------------------------------------
-
-
-def test_a_line_is_as_the_page_says() -> None:
-    # docs/spool.md: status, length and crc in hexadecimal, base64, newline.
-    text = b2a_base64(b"hello")
-    assert text == b"aGVsbG8=\n"
-    assert line_of(b"hello") == b"@00000008" + b"%08x" % crc32(text) + b"aGVsbG8=\n"
-    assert line_of(b"hello") == b"@00000008068eb87eaGVsbG8=\n"
-
-
-@pytest.mark.req("FJ-21")
-def test_lines_are_found_where_they_are() -> None:
-    found = parse(FILE, OFFSET)
-    assert found.records == RECORDS
-    assert found.ends == [OFFSET + end for end in ENDS]
-    assert found.starts == [OFFSET, *found.ends[:-1]]
-    assert not found.pieces
-    assert found.stop == OFFSET + len(FILE)
-
-
-def test_nothing_is_found_in_nothing() -> None:
-    assert parse(b"", OFFSET) == Lines(stop=OFFSET)
-
-
-@given(st.lists(st.binary(max_size=300), max_size=20))
-def test_every_record_comes_back(records: list[bytes]) -> None:
-    data = b"".join(map(line_of, records))
-    for is_closed in (False, True):
-        found = parse(data, 0, is_closed=is_closed)
-        assert found.records == records
-        assert not found.pieces
-        assert found.stop == len(data)
-
-
-def test_what_was_erased_is_skipped() -> None:
-    first, second = line_of(b"1"), line_of(b"2")
-    for blank in (b" ", b"\n", b"\0", b" \n\0" * 100, b"\0" * 5000, b" " * 30 + b"\n"):
-        found = parse(blank + first + blank + second + blank, 0)
-        assert found.records == [b"1", b"2"]
-        assert not found.pieces
-        assert found.stop == len(first + second + 3 * blank)
-
-
 # -- a file that ends anywhere --------------------------------------------------------------------
 
 
@@ -94,17 +50,6 @@ def test_half_a_line_is_waited_for(size: int) -> None:
     assert not rest.pieces
 
 
-@pytest.mark.parametrize("size", range(len(FILE) + 1))
-def test_half_a_line_that_nobody_will_end_is_torn(size: int) -> None:
-    found = parse(FILE[:size], OFFSET, is_closed=True)
-    whole = [end for end in ENDS if end <= size]
-    assert found.records == RECORDS[: len(whole)]
-    assert found.stop == OFFSET + size
-    start = OFFSET + max(whole, default=0)
-    torn = [Piece(start, OFFSET + size, Fate.TORN)] if start < OFFSET + size else []
-    assert found.pieces == torn
-
-
 @pytest.mark.parametrize("size", range(1, len(line_of(RECORDS[2]))))
 def test_a_torn_line_does_not_hide_the_next_one(size: int) -> None:
     torn, following = line_of(RECORDS[2])[:size], line_of(b"following")
@@ -119,15 +64,6 @@ def test_a_torn_line_does_not_hide_the_next_one(size: int) -> None:
         assert fates(found) == [fate]
         assert found.pieces[0].start == OFFSET
         assert found.stop == OFFSET + len(torn + blank + following)
-
-
-def test_torn_lines_one_after_the_other_are_one_each() -> None:
-    line = line_of(b"some record")
-    data = line[:1] + line[:9] + line[:20] + line[:-1] + line
-    found = parse(data, 0)
-    assert found.records == [b"some record"]
-    assert fates(found) == 4 * [Fate.TORN]
-    assert [piece.start for piece in found.pieces] == [0, 1, 10, 30]
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -147,19 +83,6 @@ def test_no_flipped_bit_is_taken_for_a_record(bit: int) -> None:
         assert found.pieces[0].fate is not Fate.ASIDE, at
         assert found.stop == OFFSET + len(data)
         check_inside(found, OFFSET + len(before), OFFSET + len(before) + len(line))
-
-
-@pytest.mark.parametrize("byte", [b"\0", b" ", b"\n", b"@", b"A", b"!", b"=", b"\xff"])
-def test_no_changed_byte_is_taken_for_a_record(byte: bytes) -> None:
-    before, line, after = line_of(b"before"), line_of(b"the damaged one"), line_of(b"after")
-    for at in range(len(line)):
-        if line[at : at + 1] == byte:
-            continue
-        found = parse(before + line[:at] + byte + line[at + 1 :] + after, 0)
-        assert found.records == [b"before", b"after"], at
-        # A mark that says "set aside" is believed; anything else is damage.
-        assert (Fate.ASIDE in fates(found)) == (byte == b"!"), at
-        check_inside(found, len(before), len(before + line))
 
 
 def check_inside(found: Lines, start: int, end: int) -> None:
@@ -187,14 +110,6 @@ def test_what_is_no_base64_is_damage() -> None:
     assert not found.records
 
 
-def test_a_line_that_was_set_aside_stays_so() -> None:
-    aside = files.ASIDE + line_of(b"refused")[1:]
-    found = parse(line_of(b"1") + aside + line_of(b"2"), 0)
-    assert found.records == [b"1", b"2"]
-    start = len(line_of(b"1"))
-    assert found.pieces == [Piece(start, start + len(aside) - 1, Fate.ASIDE)]
-
-
 def test_a_refused_line_behind_a_torn_one_is_a_piece_of_its_own() -> None:
     # Else nobody could tell later that it is whole.
     aside = files.ASIDE + line_of(b"refused")[1:]
@@ -203,13 +118,6 @@ def test_a_refused_line_behind_a_torn_one_is_a_piece_of_its_own() -> None:
     assert fates(found) == 3 * [Fate.ASIDE]
     start, end = found.pieces[1].start, found.pieces[1].end
     assert is_whole((torn + aside)[start : end + 1])
-
-
-def test_a_broken_file_is_read_in_one_go() -> None:
-    # Beginnings without an end, and a line that never ends: neither is looked at again and again.
-    found = parse(b"@" * 30_000 + b"@" + b"0" * 1_000_000, 0, is_closed=True)
-    assert len(found.pieces) == 30_001
-    assert found.stop == 1_030_001
 
 
 # -- all sorts of files ---------------------------------------------------------------------------
@@ -293,15 +201,6 @@ def stretches(data: bytes, cuts: list[int]) -> Iterator[Lines]:
         assert stop <= found.stop <= max(stop, cut)
         stop = found.stop
     yield parse(data[stop:], stop, is_closed=True)
-
-
-@given(st.lists(parts(), max_size=4))
-def test_a_file_that_grows_byte_by_byte_gives_the_same(
-    sequence: list[tuple[str, bytes, bytes]],
-) -> None:
-    data, records = expected(sequence)
-    found = list(stretches(data, list(range(len(data)))))
-    assert [record for part in found for record in part.records] == records
 
 
 @given(st.binary(max_size=300))

@@ -9,33 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.spool import files, reader, records
-from fjord.client.spool.files import ASIDE, HEADER_BYTES, LINE_BYTES_MAX, Fate, SpoolFile, line_of
+from fjord.client.spool import files, reader
+from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
 from fjord.client.spool.reader import UNKNOWN, FileReader, Load
-from fjord.commands import Append, Delete, Push, Set, name_problem
-from fjord.limits import MESSAGE_BYTES_MAX
-from tests.unit.client.spool.spool_samples import (
-    IDENTITY,
-    NOW,
-    appended,
-    lines_of,
-    make_file,
-    pushed,
-    rest_of,
-    set_to,
-)
+from tests.unit.client.spool import spool_samples as samples
+from tests.unit.client.spool.spool_samples import IDENTITY, NOW
 
-RECORDS = [appended(b"message %d" % n, b"key") for n in range(6)]
-LINES = lines_of(*RECORDS)
-ENDS = [HEADER_BYTES + len(lines_of(*RECORDS[: n + 1])) for n in range(len(RECORDS))]
+RECORDS = [samples.appended(b"message %d" % n, b"key") for n in range(6)]
+LINES = samples.lines_of(*RECORDS)
+ENDS = [HEADER_BYTES + len(samples.lines_of(*RECORDS[: n + 1])) for n in range(len(RECORDS))]
 
 
 def make(directory: Path, data: bytes) -> FileReader:
-    return FileReader(make_file(directory, data))
+    return FileReader(samples.make_file(directory, data))
 
 
 def loads(source: FileReader, *, is_closed: bool = False) -> Iterator[Load]:
-    while (load := source.next_load(NOW, is_closed=is_closed)) is not None:
+    while (load := source.next_load(samples.NOW, is_closed=is_closed)) is not None:
         yield load
 
 
@@ -49,9 +39,6 @@ def drained(source: FileReader, *, is_closed: bool = False) -> list[bytes]:
     return found
 
 
-# -- handing out ----------------------------------------------------------------------------------
-
-
 def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
     source = make(tmp_path, b"")
     assert source.writer == f"spool:{IDENTITY.hex()}"
@@ -60,29 +47,7 @@ def test_a_file_is_known_to_the_daemon_by_its_uuid(tmp_path: Path) -> None:
     assert source.next_load(NOW) is None
 
 
-def test_a_load_is_commands_and_where_they_come_from(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES)
-    assert source.has_more()
-    load = source.next_load(NOW)
-    assert load is not None
-    assert load.records == RECORDS
-    assert (load.start, load.end) == (HEADER_BYTES, HEADER_BYTES + len(LINES))
-    (command,) = load.commands
-    assert isinstance(command, Append)
-    assert list(command.values) == [b"message %d" % n for n in range(6)]
-    assert source.next_load(NOW) is None
-    assert not source.has_more()
-    assert source.waiting_bytes() == len(LINES)  # until it is confirmed
-
-
-def test_more_than_one_batch_are_several_loads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
-    source = make(tmp_path, LINES)
-    assert [list(load.records) for load in loads(source)] == [
-        RECORDS[0:2], RECORDS[2:4], RECORDS[4:6],
-    ]  # fmt: skip
+# -- handing out ----------------------------------------------------------------------------------
 
 
 @pytest.mark.req("FJ-21")
@@ -101,13 +66,6 @@ def test_half_a_line_is_waited_for_byte_by_byte(tmp_path: Path) -> None:
     assert not source.set_aside
 
 
-def test_a_line_longer_than_a_chunk_is_found(tmp_path: Path) -> None:
-    long = appended(b"x" * (files.CHUNK_BYTES + 5))
-    source = make(tmp_path, lines_of(RECORDS[0], long, RECORDS[1]))
-    assert drained(source) == [RECORDS[0], long, RECORDS[1]]
-    assert not source.set_aside
-
-
 def test_a_file_longer_than_a_chunk_is_read_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,35 +78,6 @@ def test_a_file_longer_than_a_chunk_is_read_in_pieces(
         source.file.close()
 
 
-def test_garbage_longer_than_any_line_is_set_aside(tmp_path: Path) -> None:
-    garbage = b"#" * (LINE_BYTES_MAX + 10)
-    source = make(tmp_path, garbage + lines_of(RECORDS[0]))
-    assert drained(source) == RECORDS[:1]
-    assert source.set_aside[Fate.DAMAGED] >= 1
-    assert set(source.set_aside) == {Fate.DAMAGED}
-
-
-def test_the_largest_record_fits_into_a_line() -> None:
-    assert len(line_of(bytes(MESSAGE_BYTES_MAX))) <= LINE_BYTES_MAX
-
-
-def test_what_no_program_knows_is_set_aside_alone(tmp_path: Path) -> None:
-    unknown = b"\x09" + RECORDS[0][1:]
-    source = make(tmp_path, lines_of(RECORDS[0], unknown, b"short", b"", RECORDS[1], unknown))
-    assert drained(source) == RECORDS[:2]
-    assert source.set_aside == {Fate.DAMAGED: 4}
-    assert rest_of(source.file).count(ASIDE) == 4
-
-
-def test_a_table_that_is_no_name_is_left_to_the_daemon_to_refuse(tmp_path: Path) -> None:
-    strange = appended(b"x", table=b"\xff\xfe")
-    source = make(tmp_path, lines_of(RECORDS[0], strange))
-    (load,) = loads(source)
-    names = [command.table for command in load.commands if isinstance(command, Append)]
-    assert names[0] == "t"
-    assert name_problem(names[1]) is not None
-
-
 # -- what became of it ----------------------------------------------------------------------------
 
 
@@ -156,7 +85,7 @@ def test_a_table_that_is_no_name_is_left_to_the_daemon_to_refuse(tmp_path: Path)
 def test_what_is_confirmed_is_erased(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     assert drained(source) == RECORDS
-    assert not rest_of(source.file).strip(b" \n\0")
+    assert not samples.rest_of(source.file).strip(b" \n\0")
     assert source.file.size() == HEADER_BYTES + len(LINES)
     assert source.known == source.done == HEADER_BYTES + len(LINES)
     assert source.waiting_bytes() == 0
@@ -165,9 +94,9 @@ def test_what_is_confirmed_is_erased(tmp_path: Path) -> None:
 @pytest.mark.req("FJ-25")
 def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
-    load = source.next_load(NOW)
+    load = source.next_load(samples.NOW)
     assert load is not None
-    first, second = reader.halves(load, NOW)
+    first, second = reader.halves(load, samples.NOW)
     source.confirm(first)
     source.file.close()
     again = FileReader(SpoolFile(str(tmp_path), source.file.name))
@@ -175,76 +104,20 @@ def test_a_restart_skips_what_was_erased(tmp_path: Path) -> None:
     assert drained(again) == list(second.records)
 
 
-def test_what_is_set_aside_is_kept_when_all_around_it_is_erased(tmp_path: Path) -> None:
-    torn, damaged = line_of(RECORDS[0])[:25], b"#garbage#"
-    refused = ASIDE + line_of(RECORDS[5])[1:]
-    data = LINES + torn + LINES + damaged + LINES + refused + LINES
-    source = make(tmp_path, data)
-    assert drained(source) == 4 * RECORDS
-    kept = [ASIDE + torn[1:], ASIDE + damaged[1:], refused[:-1]]
-    assert rest_of(source.file).replace(b"\0", b" ").split() == kept
-    assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1, Fate.ASIDE: 1}
-
-
-def test_what_is_set_aside_is_counted_once(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES[:20] + LINES + b"#" + LINES)
-    for _ in range(3):
-        assert [record for load in loads(source) for record in load.records] == 2 * RECORDS
-        assert source.set_aside == {Fate.TORN: 1, Fate.DAMAGED: 1}
-        source.rewind()
-
-
 def test_a_refused_record_stays_and_the_rest_goes_on(tmp_path: Path) -> None:
     source = make(tmp_path, LINES)
     source.align(UNKNOWN)
     (load,) = loads(source)
-    first, second = reader.halves(load, NOW)
+    first, second = reader.halves(load, samples.NOW)
     source.confirm(first)
-    bad, _ = reader.halves(second, NOW)
+    bad, _ = reader.halves(second, samples.NOW)
     assert len(bad.records) == 1
     source.refuse(bad)
     source.rewind()
     assert source.sent == first.end  # the daemon knows nothing of what it refused
     assert drained(source) == RECORDS[4:]
-    assert rest_of(source.file).strip() == ASIDE + line_of(RECORDS[3])[1:-1]
+    assert samples.rest_of(source.file).strip() == ASIDE + line_of(RECORDS[3])[1:-1]
     assert source.set_aside == {Fate.ASIDE: 1}
-
-
-def test_a_rewind_goes_back_to_what_is_confirmed(tmp_path: Path) -> None:
-    source = make(tmp_path, LINES)
-    source.align(UNKNOWN)
-    (load,) = loads(source)
-    first, second = reader.halves(load, NOW)
-    source.sent = second.end
-    source.confirm(first)
-    source.rewind()
-    assert source.sent == first.end
-    assert drained(source) == list(second.records)
-
-
-def test_all_is_done_only_when_all_was_handed_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records, "BYTES_MAX", 2 * len(RECORDS[0]))
-    source = make(tmp_path, LINES + b" " * 10)
-    load = source.next_load(NOW)
-    assert load is not None
-    source.confirm(load)
-    source.rest()
-    assert source.done == load.end
-    assert drained(source) == RECORDS[2:]
-    assert source.done == source.file.size()
-
-
-def test_half_a_line_that_nobody_will_end_is_set_aside(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:-4]
-    source = make(tmp_path, LINES + half)
-    assert drained(source) == RECORDS
-    assert not source.set_aside
-    assert rest_of(source.file).endswith(half)
-    assert drained(source, is_closed=True) == []
-    assert source.set_aside == {Fate.TORN: 1}
-    assert rest_of(source.file).endswith(ASIDE + half[1:])
 
 
 # -- after a crash --------------------------------------------------------------------------------
@@ -257,17 +130,8 @@ def test_what_the_daemon_has_is_not_sent_again(tmp_path: Path, count: int) -> No
     source.align(known)
     assert source.known == source.sent == known
     assert drained(source) == RECORDS[count:]
-    assert not rest_of(source.file).strip(b" \n\0")
+    assert not samples.rest_of(source.file).strip(b" \n\0")
     assert not source.set_aside
-
-
-def test_what_was_set_aside_stays_so_where_the_daemon_is_further(tmp_path: Path) -> None:
-    aside = ASIDE + line_of(RECORDS[0])[1:]
-    source = make(tmp_path, LINES + aside + LINES)
-    source.align(HEADER_BYTES + len(LINES + aside + LINES))
-    assert drained(source) == []
-    assert rest_of(source.file).strip() == aside.strip()
-    assert source.set_aside == {Fate.ASIDE: 1}
 
 
 @given(st.data())
@@ -282,24 +146,12 @@ def test_a_power_cut_in_the_middle_of_an_erase_does_no_harm(
         for at in range(start, min(start + 64, len(before))):
             if not len(LINES) <= at < len(LINES + aside):
                 found[at] = data.draw(st.sampled_from(b" \n\0")) if at == start else 0x20
-    source = make(tmp_path_factory.mktemp("spool"), bytes(found) + lines_of(RECORDS[5]))
+    source = make(tmp_path_factory.mktemp("spool"), bytes(found) + samples.lines_of(RECORDS[5]))
     source.align(HEADER_BYTES + len(before))
     assert drained(source) == [RECORDS[5]]
     assert source.set_aside == {Fate.ASIDE: 1}
-    assert rest_of(source.file).replace(b"\0", b" ").strip() == aside.strip()
+    assert samples.rest_of(source.file).replace(b"\0", b" ").strip() == aside.strip()
     source.file.close()
-
-
-def test_a_long_file_is_aligned_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in (1, 60, 90, 1000):
-        monkeypatch.setattr(files, "CHUNK_BYTES", size)
-        aside = ASIDE + line_of(RECORDS[0])[1:]
-        source = make(tmp_path, LINES + aside + 5 * LINES)
-        source.align(HEADER_BYTES + len(LINES + aside + 4 * LINES))
-        assert drained(source) == RECORDS
-        assert source.set_aside == {Fate.ASIDE: 1}
-        assert rest_of(source.file).strip() == aside.strip()
-        source.file.close()
 
 
 class SyncedFile(SpoolFile):
@@ -316,15 +168,15 @@ class SyncedFile(SpoolFile):
 
 def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     # Else it would pass for sent, since the daemon has what is behind it.
-    strange, half = lines_of(b"\x09" * 40), LINES[:30]
-    make_file(tmp_path, half + lines_of(*RECORDS[:2]) + strange + LINES).close()
+    strange, half = samples.lines_of(b"\x09" * 40), LINES[:30]
+    samples.make_file(tmp_path, half + samples.lines_of(*RECORDS[:2]) + strange + LINES).close()
     file = SyncedFile(str(tmp_path), "07.spool")
     source = FileReader(file)
     source.align(UNKNOWN)
-    load = source.next_load(NOW)
+    load = source.next_load(samples.NOW)
     assert load is not None
     assert file.kept[HEADER_BYTES:].startswith(ASIDE + half[1:])
-    bad, good = reader.halves(load, NOW)
+    bad, good = reader.halves(load, samples.NOW)
     source.refuse(bad)
     assert file.kept[bad.start : bad.start + 1] == ASIDE
     source.confirm(good)
@@ -334,44 +186,3 @@ def test_what_is_set_aside_stays_so_after_a_power_cut(tmp_path: Path) -> None:
     after.align(source.known or 0)
     assert after.set_aside == {Fate.ASIDE: 3}
     assert drained(after) == []
-
-
-# -- parts of loads -------------------------------------------------------------------------------
-
-
-def test_halves_are_all_of_a_load(tmp_path: Path) -> None:
-    (load,) = loads(make(tmp_path, LINES))
-    for _ in range(2):
-        first, second = reader.halves(load, NOW)
-        assert [*first.records, *second.records] == list(load.records)
-        assert (first.start, first.end) == (load.start, second.start)
-        assert second.end == load.end
-        load = second
-
-
-def test_what_has_expired_by_another_clock_is_left_out(tmp_path: Path) -> None:
-    data = lines_of(pushed(b"a", expires=NOW + 1000), pushed(b"b"))
-    (load,) = loads(make(tmp_path, data))
-    (command,) = load.commands
-    assert isinstance(command, Push)
-    assert list(command.keys) == [b"a", b"b"]
-    later = reader.as_of(load, NOW + 1000)
-    (command,) = later.commands
-    assert isinstance(command, Push)
-    assert list(command.keys) == [b"b"]
-    assert (later.start, later.end) == (load.start, load.end)
-
-
-def test_a_load_may_have_no_effect_and_still_be_confirmed(tmp_path: Path) -> None:
-    source = make(tmp_path, lines_of(pushed(b"a", expires=NOW - 1)))
-    (load,) = loads(source)
-    assert load.commands == []
-    source.confirm(load)
-    assert source.waiting_bytes() == 0
-
-
-def test_kinds_and_tables_keep_their_order_within_a_load(tmp_path: Path) -> None:
-    data = lines_of(set_to(b"k", b"1"), pushed(b"j", table=b"jobs"), set_to(b"l", b"2"))
-    (load,) = loads(make(tmp_path, data))
-    assert [type(command) for command in load.commands] == [Set, Push]
-    assert not any(isinstance(command, Delete) for command in load.commands)

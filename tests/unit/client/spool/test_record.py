@@ -13,8 +13,7 @@ from fjord.client.spool import records
 from fjord.client.spool.records import HEAD, RecordKind
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Command, Delete, Push, Refusal, Set
-from fjord.errors import Code
-from tests.unit.client.spool.spool_samples import NOW, appended, deleted, pushed, set_to
+from tests.unit.client.spool.spool_samples import NOW, appended, pushed
 
 COMMANDS: list[Command] = [
     Push(
@@ -76,25 +75,10 @@ def test_a_command_comes_back(command: Command) -> None:
     assert records.stamp_of(data) == NOW + 3
 
 
-def test_every_record_says_when_it_was_written() -> None:
-    assert records.stamp_of(pushed(b"k", stamp=NOW + 1)) == NOW + 1
-    assert records.stamp_of(appended(b"v", stamp=NOW + 2)) == NOW + 2
-    assert records.stamp_of(set_to(b"k", b"v", stamp=NOW + 3)) == NOW + 3
-    assert records.stamp_of(deleted(b"k", stamp=NOW + 4)) == NOW + 4
-
-
 def test_a_record_that_is_too_short_says_nothing() -> None:
     whole = appended(b"")
     for size in range(HEAD.size):
         assert records.stamp_of(whole[:size]) == 0
-
-
-def test_a_function_of_another_program_is_refused() -> None:
-    data = bytearray(records.of_command(COMMANDS[3], NOW))
-    data[4:6] = struct.pack("<H", 60_000)
-    found = records.to_command(bytes(data))
-    assert isinstance(found, Refusal)
-    assert found.code is Code.UNKNOWN_FUNCTION
 
 
 @given(st.sampled_from(COMMANDS), st.data())

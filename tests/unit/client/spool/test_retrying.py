@@ -106,37 +106,6 @@ def test_a_disk_that_fails_to_read_is_told_of(
     assert (only.is_readable, only.why) == (False, "it cannot be read: Input/output error")
 
 
-def test_any_number_of_records_is_changed_stretch_by_stretch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", 100)
-    keys = [b"key %d" % number for number in range(200)]
-    data = b"".join(aside(line_of(record(key))) + DAMAGED for key in keys)
-    path = tmp_path / files.aside_name(OLD.identity)
-    path.write_bytes(files.encode_header(OLD) + data)
-    (done,) = retry(str(tmp_path))
-    assert (done.records, done.left) == (200, 200)
-    assert keys_of(str(tmp_path)) == keys
-
-
-def test_a_damaged_first_line_does_not_matter(tmp_path: Path) -> None:
-    path = tmp_path / files.aside_name(OLD.identity)
-    path.write_bytes(b"?" * files.HEADER_BYTES + WHOLE[0])
-    (done,) = retry(str(tmp_path))
-    assert (done.records, keys_of(str(tmp_path))) == (1, ALL[:1])
-
-
-def test_a_file_that_somebody_has_is_left_to_them(directory: str) -> None:
-    name = files.aside_name(OLD.identity)
-    other = SpoolFile(directory, name)
-    assert other.try_lock()
-    assert retry(directory) == []
-    assert files.aside_names(directory) == [name]
-    other.close()
-    assert len(retry(directory)) == 1
-    assert retry(directory) == []
-
-
 class CrashError(Exception):
     """The process is gone."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fjord.client.spool import writer as module
 from fjord.client.spool.files import SpoolFile
 from fjord.client.spool.records import RecordRow, rows_of
 from fjord.columns import Strings
-from fjord.commands import Erase, Push
+from fjord.commands import Erase
 from fjord.testing import SimClock
 
 
@@ -68,23 +67,6 @@ def test_many_rows_are_one_record(tmp_path: Path) -> None:
     ]
     assert {0 <= row.expires_us - row.stamp_us - 5_000_000 < 100_000 for row in rows[4:6]} == {True}
     assert [row.priority for row in rows] == [100, 100, *[None] * 6]
-
-
-def test_a_row_of_a_job_has_its_own_date() -> None:
-    push = Push(
-        table="t",
-        keys=Strings.of([b"a", b"b"]),
-        domains=Strings.of([b"", b"d"]),
-        types=bytes(2),
-        values=Strings.of([b"", b""]),
-        priorities=bytes((1, 2)),
-        process_at_us=array("Q", (0, 30)),
-        expires_at_us=array("Q", (0, 40)),
-        timestamps_us=array("Q", (10, 10)),
-    )
-    one, two = rows_of(records.of_command(push, 10))
-    assert (one.stamp_us, one.due_us, one.expires_us, one.domain) == (10, 0, 0, b"")
-    assert (two.stamp_us, two.due_us, two.expires_us, two.domain) == (10, 30, 40, b"d")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fjord.client.spool import files
 from fjord.client.spool import writer as module
 from fjord.client.spool.bell import Doorbell
 from fjord.client.spool.files import HEADER_BYTES, Fate, Lines
-from fjord.client.spool.records import HEAD, stamp_of
+from fjord.client.spool.records import HEAD
 from fjord.client.spool.writer import Appender, Spool, open_spool
 from fjord.errors import ClosedError, DirectoryError, DiskFullError, DurabilityError
 from fjord.testing import SimClock
@@ -62,19 +62,6 @@ def test_a_call_has_written_when_it_returns(tmp_path: Path) -> None:
             assert values_in(tmp_path / "spool")[-1] == b"%d" % number
     assert values_in(tmp_path / "spool") == [b"%d" % number for number in range(10)]
     assert repr(spool) == f"<Spool {str(tmp_path / 'spool')!r}>"
-
-
-def test_every_kind_of_table_can_be_written_to(tmp_path: Path) -> None:
-    spool = open_spool(tmp_path)
-    spool.jobs("j").push("a")
-    spool.stream("s").append(b"b")
-    spool.kv().set("c", 1)
-    spool.kv("k").set_many({"d": 1, "e": 2})
-    (name,) = files.waiting_names(str(tmp_path))
-    found = found_in(tmp_path / name)
-    assert [record[0] for record in found.records] == [1, 2, 3, 5]
-    stamps = [stamp_of(record) for record in found.records]
-    assert stamps == sorted(set(stamps))
 
 
 @pytest.mark.req("FJ-26")
@@ -129,14 +116,6 @@ def test_a_closed_spool_says_so(tmp_path: Path) -> None:
     assert values_in(tmp_path) == [b"1"]
 
 
-def test_a_spool_that_is_forgotten_gives_its_file_free(tmp_path: Path) -> None:
-    open_spool(tmp_path).stream("s").append(b"1")
-    (name,) = files.waiting_names(str(tmp_path))
-    file = files.SpoolFile(str(tmp_path), name)
-    assert file.try_lock()
-    file.close()
-
-
 def test_options_that_cannot_be_meant_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sync is one of none, each, group, not 'always'"):
         open_spool(tmp_path, sync="always")
@@ -176,42 +155,6 @@ def run_threads(works: list[Callable[[], None]]) -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("sync", ["none", "each", "group"])
-def test_threads_share_a_spool(tmp_path: Path, sync: str) -> None:
-    each = 500 if sync == "none" else 20
-    spool = open_spool(tmp_path, sync=sync)
-
-    def writing(thread: int) -> Callable[[], None]:
-        def write() -> None:
-            stream = spool.stream("s")
-            for number in range(each):
-                stream.append(b"%d:%d" % (thread, number))
-
-        return write
-
-    run_threads([writing(thread) for thread in range(6)])
-    found = values_in(tmp_path)
-    assert sorted(found) == sorted(b"%d:%d" % (t, n) for t in range(6) for n in range(each))
-    for thread in range(6):
-        mine = [value for value in found if value.startswith(b"%d:" % thread)]
-        assert mine == [b"%d:%d" % (thread, n) for n in range(each)]
-
-
-def test_processes_share_a_directory(tmp_path: Path) -> None:
-    each = 500
-
-    def write() -> None:
-        stream = open_spool(tmp_path).stream("s")
-        for number in range(each):
-            stream.append(b"%d:%d" % (os.getpid(), number))
-
-    children = [in_child(write) for _ in range(4)]
-    check_ended(children)
-    found = values_in(tmp_path)
-    assert sorted(found) == sorted(b"%d:%d" % (c, n) for c in children for n in range(each))
-    assert len(files.waiting_names(str(tmp_path))) == 1
-
-
 @pytest.mark.parametrize("sync", ["none", "group"])
 def test_a_fork_while_threads_write_can_write_too(tmp_path: Path, sync: str) -> None:
     spool = open_spool(tmp_path, sync=sync)
@@ -229,7 +172,7 @@ def test_a_fork_while_threads_write_can_write_too(tmp_path: Path, sync: str) -> 
 
     def forking() -> None:
         try:
-            for _ in range(10):
+            for _ in range(4):
                 # Whatever a thread held when this process was copied, nobody waits for it.
                 child = in_child(lambda: stream.append(b"child"))
                 check_ended([child])
@@ -238,7 +181,7 @@ def test_a_fork_while_threads_write_can_write_too(tmp_path: Path, sync: str) -> 
 
     run_threads([writing(0), writing(1), forking])
     found = values_in(tmp_path)
-    assert found.count(b"child") == 10
+    assert found.count(b"child") == 4
     for thread in range(2):
         mine = [value for value in found if value.startswith(b"%d:" % thread)]
         assert mine == [b"%d:%d" % (thread, n) for n in range(counts[thread])]
@@ -337,21 +280,6 @@ def test_a_disk_that_fails_is_not_asked_again(
     assert values_in(tmp_path)[-1] == b"4"
 
 
-def test_a_file_that_cannot_be_synced_at_its_end_is_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimClock
-) -> None:
-    disk = Disk(monkeypatch)
-    spool = open_spool(tmp_path, sync="group")
-    stream = spool.stream("s")
-    stream.append(b"1")
-    disk.error = OSError(errno.EIO, "Input/output error")
-    clock.advance(HOUR)
-    for _ in range(2):
-        with pytest.raises(DurabilityError, match="Input/output error"):
-            stream.append(b"2")
-    assert values_in(tmp_path) == [b"1"]
-
-
 def test_who_waits_for_a_sync_is_told_that_it_failed_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimClock
 ) -> None:
@@ -419,16 +347,5 @@ def test_a_disk_too_full_for_a_new_file_is_an_error(tmp_path: Path) -> None:
             stream.append(b"1")
     assert files.waiting_names(str(tmp_path)) == []
     assert [name for name in os.listdir(tmp_path) if name.startswith(".new")] == []
-    stream.append(b"2")
-    assert values_in(tmp_path) == [b"2"]
-
-
-def test_what_stands_in_the_way_is_an_error(tmp_path: Path, clock: SimClock) -> None:
-    name = files.name_of(clock.wall_us() // (HOUR * 1_000_000))
-    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
-    stream = open_spool(tmp_path).stream("s")
-    with pytest.raises(DurabilityError, match="cannot be written to"):
-        stream.append(b"1")
-    (tmp_path / name).unlink()
     stream.append(b"2")
     assert values_in(tmp_path) == [b"2"]

@@ -5,55 +5,35 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from fjord.client.spool import files, survey
 from fjord.client.spool.files import ASIDE, HEADER_BYTES, Fate, SpoolFile, line_of
-from tests.unit.client.spool.spool_samples import (
-    IDENTITY,
-    NAME,
-    NOW,
-    appended,
-    lines_of,
-    make_file,
-    rest_of,
-)
+from tests.unit.client.spool import spool_samples as samples
 
-RECORDS = [appended(b"message %d" % n, stamp=NOW + n) for n in (5, 3, 9)]
-LINES = lines_of(*RECORDS)
+RECORDS = [samples.appended(b"message %d" % n, stamp=samples.NOW + n) for n in (5, 3, 9)]
+LINES = samples.lines_of(*RECORDS)
 REFUSED = ASIDE + line_of(RECORDS[0])[1:]
 
 
-def report(directory: Path, data: bytes, name: str = NAME) -> survey.FileReport:
-    make_file(directory, data, name).close()
+def report(directory: Path, data: bytes, name: str = samples.NAME) -> survey.FileReport:
+    samples.make_file(directory, data, name).close()
     return survey.report(str(directory), name)
 
 
 def test_what_waits_is_counted_with_its_dates(tmp_path: Path) -> None:
     found = report(tmp_path, b" " * 500 + b"\n" + LINES + b"\0" * 40)
-    assert (found.waiting, found.oldest_us, found.newest_us) == (3, NOW + 3, NOW + 9)
+    assert (found.waiting, found.oldest_us, found.newest_us) == (
+        3,
+        samples.NOW + 3,
+        samples.NOW + 9,
+    )
     assert found.watched.waiting_bytes == len(LINES)
     assert found.watched.status.st_size == HEADER_BYTES + 500 + 1 + len(LINES) + 40
-    assert found.created_us == NOW
+    assert found.created_us == samples.NOW
     assert (found.half, found.fates.total(), found.watched.set_aside) == (0, 0, 0)
     assert not found.is_damaged
-    status = os.stat(tmp_path / NAME)
-    assert found.watched.name == NAME
+    status = os.stat(tmp_path / samples.NAME)
+    assert found.watched.name == samples.NAME
     assert found.watched.status == status
-
-
-def test_a_file_with_nothing_says_so(tmp_path: Path) -> None:
-    found = report(tmp_path, b"")
-    assert (found.waiting, found.oldest_us, found.newest_us, found.half) == (0, 0, 0, 0)
-    assert found.watched.waiting_bytes == 0
-
-
-def test_half_a_line_may_become_one(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:-5]
-    found = report(tmp_path, LINES + half)
-    assert (found.waiting, found.half) == (3, len(half))
-    assert found.watched.waiting_bytes == len(LINES + half)
-    assert not found.fates
 
 
 def test_what_is_never_sent_is_counted_by_why(tmp_path: Path) -> None:
@@ -65,35 +45,14 @@ def test_what_is_never_sent_is_counted_by_why(tmp_path: Path) -> None:
     assert found.watched.waiting_bytes == 3 * len(LINES)
     assert found.is_damaged
     # Nothing was changed by the look.
-    assert rest_of(SpoolFile(str(tmp_path), NAME)).startswith(torn)
-
-
-def test_a_damaged_header_is_damage(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(b"x" * HEADER_BYTES + LINES)
-    found = survey.report(str(tmp_path), NAME)
-    assert found.created_us is None
-    assert found.is_damaged
-    assert found.waiting == 3
-
-
-def test_records_that_nobody_knows_do_not_stop_a_look(tmp_path: Path) -> None:
-    found = report(tmp_path, lines_of(b"", b"short", RECORDS[0]))
-    assert (found.waiting, found.oldest_us, found.newest_us) == (3, NOW + 5, NOW + 5)
-
-
-def test_in_a_file_set_aside_nothing_waits(tmp_path: Path) -> None:
-    name = files.aside_name(IDENTITY)
-    torn = ASIDE + line_of(RECORDS[0])[1:30]  # at the end: nobody will add to it
-    found = report(tmp_path, REFUSED + b" " * 100 + torn, name)
-    assert found.fates == {Fate.ASIDE: 2}
-    assert (found.watched.waiting_bytes, found.watched.set_aside, found.half) == (0, 2, 0)
+    assert samples.rest_of(SpoolFile(str(tmp_path), samples.NAME)).startswith(torn)
 
 
 def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
-    name = files.aside_name(IDENTITY)
-    make_file(tmp_path, LINES).close()
-    make_file(tmp_path, REFUSED, name).close()
-    found = survey.outside(str(tmp_path), NAME)
+    name = files.aside_name(samples.IDENTITY)
+    samples.make_file(tmp_path, LINES).close()
+    samples.make_file(tmp_path, REFUSED, name).close()
+    found = survey.outside(str(tmp_path), samples.NAME)
     assert found is not None
     assert (found.waiting_bytes, found.set_aside) == (len(LINES), 0)
     found = survey.outside(str(tmp_path), name)
@@ -102,65 +61,17 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
     assert survey.outside(str(tmp_path), "08.spool") is None
 
 
-@pytest.mark.parametrize("size", [1, 40, 100, 1000])
-def test_a_long_file_is_looked_at_in_stretches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", size)
-    found = report(tmp_path, 5 * LINES + b"#" + 5 * LINES + line_of(b"half")[:-1])
-    assert found.waiting == 30
-    assert found.fates == {Fate.DAMAGED: 1}
-    assert found.half == len(line_of(b"half")) - 1
-
-
-def test_what_is_longer_than_any_line_does_not_stop_a_look(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", 50)
-    monkeypatch.setattr(files, "LINE_BYTES_MAX", 100)
-    found = report(tmp_path, b"#" * 130 + LINES)
-    assert found.waiting == 3
-    assert set(found.fates) == {Fate.DAMAGED}
-
-
 def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     torn, damaged = line_of(RECORDS[0])[:30], b"#garbage#"
     data = REFUSED + ASIDE + torn[1:] + LINES + ASIDE + damaged + b"\n" + REFUSED + torn
-    file = make_file(tmp_path, data, files.aside_name(IDENTITY))
+    file = samples.make_file(tmp_path, data, files.aside_name(samples.IDENTITY))
     pieces = [piece for found in survey.walk(file) for piece in found.pieces]
     shown = [survey.record_of(file, piece) for piece in pieces]
     assert shown == [RECORDS[0], Fate.TORN, Fate.DAMAGED, RECORDS[0], Fate.TORN]
     file.close()
 
 
-def test_a_line_that_lacks_nothing_but_its_end_is_torn(tmp_path: Path) -> None:
-    """Its writer was told that the disk is full, and may have written it again."""
-    for blank in (b" ", b"\0", b""):
-        file = make_file(tmp_path, REFUSED[:-1] + 3 * blank + LINES)
-        (piece,) = [piece for found in survey.walk(file) for piece in found.pieces]
-        assert survey.record_of(file, piece) is Fate.TORN
-        file.close()
-
-
-def test_a_stretch_has_what_is_whole_and_the_rest_if_nothing_follows(tmp_path: Path) -> None:
-    half = line_of(RECORDS[0])[:30]
-    file = make_file(tmp_path, LINES + half)
-    start, end = HEADER_BYTES, HEADER_BYTES + len(LINES + half)
-    found = files.stretch(file, start, end, is_closed=False)
-    assert (found.records, found.pieces, found.stop) == (RECORDS, [], end - len(half))
-    found = files.stretch(file, start, end, is_closed=True)
-    assert ([piece.fate for piece in found.pieces], found.stop) == ([Fate.TORN], end)
-    found = files.stretch(file, start, start + len(line_of(RECORDS[0])), is_closed=False)
-    assert found.records == RECORDS[:1]
-    file.close()
-
-
 def test_a_directory_that_everybody_can_write_to_is_an_alert(tmp_path: Path) -> None:
     tmp_path.chmod(0o702)
-    (alert,) = survey.status(str(tmp_path), NOW, lambda done, total: None).alerts
+    (alert,) = survey.status(str(tmp_path), samples.NOW, lambda done, total: None).alerts
     assert alert.rule == "writable"
-
-
-def test_what_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        survey.report(str(tmp_path), NAME)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.client.spool.records import Gathering, RecordKind, stamp_of
+from fjord.client.spool.records import Gathering, stamp_of
 from fjord.client.spool.writer import SpoolJobs, SpoolKv, SpoolStream
 from fjord.clock import Stamps
-from fjord.commands import Append, Command, Delete, Push, Set
+from fjord.commands import Command, Delete, Push, Set
 from fjord.errors import Code, ProtocolError, RefusedError
 from fjord.jobs import Priority
 from fjord.testing import SimClock
@@ -117,46 +117,7 @@ def test_many_jobs_are_one_record(spool: Written) -> None:
     assert len(spool.records) == 2
 
 
-# -- streams --------------------------------------------------------------------------------------
-
-
-def test_an_append_is_a_record(spool: Written) -> None:
-    spool.stream.append(b"1")
-    spool.stream.append("2", key="k")
-    (command,) = spool.commands()
-    assert isinstance(command, Append)
-    assert command.table == "stream"
-    assert (list(command.keys), list(command.values)) == ([b"", b"k"], [b"1", b"2"])
-    assert list(command.types) == [Type.BUFFER, Type.STRING]
-    assert list(command.timestamps_us or ()) == [NOW, NOW + 1]
-
-
-def test_many_messages_are_one_record(spool: Written) -> None:
-    spool.stream.append_many([b"1", b"2"], keys=["a", "b"])
-    spool.stream.append_many(b"%d" % n for n in range(3))
-    spool.stream.append_many([])
-    first, second = spool.commands()
-    assert isinstance(first, Append)
-    assert isinstance(second, Append)
-    assert (list(first.keys), list(first.values)) == ([b"a", b"b"], [b"1", b"2"])
-    assert list(second.values) == [b"0", b"1", b"2"]
-    assert list(first.timestamps_us or ()) == [NOW, NOW]
-    assert list(second.timestamps_us or ()) == 3 * [NOW + 1]
-
-
 # -- values ---------------------------------------------------------------------------------------
-
-
-def test_a_set_is_a_record(spool: Written) -> None:
-    spool.kv.set("a", 1.5)
-    spool.kv.set(b"b", None)
-    (command,) = spool.commands()
-    assert isinstance(command, Set)
-    assert command.table == "kv"
-    assert list(command.keys) == [b"a", b"b"]
-    assert list(command.types) == [Type.FLOAT, Type.VOID]
-    assert list(command.timestamps_us) == [NOW, NOW + 1]
-    assert (command.expires_at_us, command.ttl_us, command.also) == (0, 0, None)
 
 
 def lives_of(commands: list[Command]) -> list[tuple[int, int]]:
@@ -175,24 +136,6 @@ def test_a_value_lives_from_the_call_on(spool: Written) -> None:
     assert [type(command) for command in late] == [Delete, Set, Set]
 
 
-def test_values_with_a_ttl_expire_together(spool: Written) -> None:
-    for number in range(10):  # a microsecond apart
-        spool.kv.set(f"k{number}", number, ttl=0.25)
-    (command,) = spool.commands()
-    assert isinstance(command, Set)
-    assert len(command.keys) == 10
-    # Never before its time: at the end of the tenth of a second.
-    assert lives_of([command]) == [(3 * STEP, SECOND // 4)]
-
-
-def test_an_expiry_that_was_given_is_kept_as_it_is(spool: Written) -> None:
-    moment = datetime.fromtimestamp(NOW // SECOND, UTC) + timedelta(microseconds=3_000_007)
-    spool.kv.set("a", 1, expires_at=moment)
-    spool.kv.set("b", 1, expires_at=moment, ttl=9)
-    spool.kv.set("c", 1, expires_at=None, ttl=None, also=None, overwrite=True, persist=True)
-    assert lives_of(spool.commands()) == [(3_000_007, 0), (3_000_007, 9 * SECOND), (-NOW, 0)]
-
-
 def test_a_value_lives_for_30_days_at_most(spool: Written) -> None:
     spool.kv.set("a", 1)
     days = timedelta(days=30)
@@ -203,14 +146,6 @@ def test_a_value_lives_for_30_days_at_most(spool: Written) -> None:
             with pytest.raises(ProtocolError, match="BAD_TIMEOUT"):
                 call("c", 1, **options)
     assert len(spool.records) == 2
-
-
-def test_a_value_may_have_further_keys(spool: Written) -> None:
-    spool.kv.set("a", 1, also=["b", "c"])
-    (command,) = spool.commands()
-    assert isinstance(command, Set)
-    assert command.also is not None
-    assert list(command.also) == [b"b", b"c"]
 
 
 def test_deletions_are_records(spool: Written) -> None:
@@ -224,17 +159,6 @@ def test_deletions_are_records(spool: Written) -> None:
     assert (list(first.keys), list(second.keys)) == ([b"a"], [b"b", b"c"])
     assert (first.timestamp_us, second.timestamp_us) == (NOW, NOW + 1)
     assert len(spool.records) == 2
-
-
-def test_one_row_is_the_quick_kind_of_record(spool: Written) -> None:
-    spool.jobs.push("a")
-    spool.stream.append(b"")
-    spool.kv.set("a", 1)
-    spool.kv.set("a", 1, ttl=1)
-    spool.kv.delete("a")
-    assert [record[0] for record in spool.records] == [
-        RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.SET, RecordKind.DELETE,
-    ]  # fmt: skip
 
 
 # -- what is refused ------------------------------------------------------------------------------
@@ -312,18 +236,3 @@ def test_what_is_as_large_as_it_may_be_is_written(spool: Written) -> None:
     spool.kv.delete(LONG[1:])
     spool.kv.delete_many([LONG[1:]])
     assert len(spool.records) == 5
-
-
-def test_domains_count_once(spool: Written) -> None:
-    rows = limits.BATCH_BYTES_MAX // 256
-    spool.jobs.push_many(keys=["k"] * rows, domain="d" * 255)
-    with pytest.raises(ProtocolError, match="TOO_LARGE"):
-        spool.jobs.push_many(
-            keys=["k"] * (rows - 1) + ["kk"], domain="d" * 255, values=[b"v"] * rows
-        )
-    assert len(spool.records) == 1
-
-
-def test_a_table_says_what_it_is(spool: Written) -> None:
-    assert repr(spool.jobs) == "<SpoolJobs 'jobs'>"
-    assert repr(spool.kv) == "<SpoolKv 'kv'>"

@@ -14,8 +14,6 @@ import pytest
 import fjord
 from fjord.client.spool import bell as waking
 from fjord.client.spool.bell import PING, Bell, Doorbell, Flag
-from fjord.commands import Nop
-from fjord.wire import RequestDecoder
 from fjord.wire.wakeups import SPOOL, Wakeup, What, decode
 from tests.unit.client.spool.spool_samples import check_ended, in_child
 
@@ -54,15 +52,6 @@ def test_a_ping_wakes_who_sleeps(tmp_path: Path, doorbell: Doorbell) -> None:
     assert not is_wanted(bell)
 
 
-def test_a_ping_is_that_of_the_protocol() -> None:
-    decoder = RequestDecoder()
-    decoder.feed(PING)
-    request = decoder.next()
-    assert request is not None
-    assert isinstance(request.command, Nop)
-    assert decoder.pending_bytes == 0
-
-
 @pytest.mark.req("FJ-22")
 def test_whatever_is_written_wakes_who_waits(tmp_path: Path, doorbell: Doorbell) -> None:
     path = tmp_path / "07.spool"
@@ -94,16 +83,6 @@ def test_a_ring_that_nobody_hears_is_not_wanted_again(tmp_path: Path) -> None:
         assert not is_wanted(bell)
 
 
-def test_more_rings_than_fit_do_not_hold_a_writer_up(tmp_path: Path, doorbell: Doorbell) -> None:
-    bell = Bell(str(tmp_path))
-    doorbell.sleep()
-    for _ in range(2000):
-        bell.ring()
-    assert is_wanted(bell)
-    doorbell.wake()
-    assert not is_rung(doorbell)
-
-
 def test_a_bell_that_cannot_ring_does_no_harm(
     tmp_path: Path, doorbell: Doorbell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,13 +100,6 @@ def test_a_bell_that_cannot_ring_does_no_harm(
     assert not is_rung(doorbell)
 
 
-def test_without_a_flag_nobody_rings(tmp_path: Path) -> None:
-    (tmp_path / "asleep").mkdir()
-    bell = Bell(str(tmp_path))
-    assert not is_wanted(bell)
-    bell.ring()
-
-
 @pytest.fixture
 def ear() -> Iterator[socket.socket]:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
@@ -143,30 +115,6 @@ def heard(ear: socket.socket) -> Wakeup:
     return found
 
 
-def test_a_wakeup_goes_beside_the_ping(
-    tmp_path: Path, doorbell: Doorbell, ear: socket.socket
-) -> None:
-    bell = Bell(str(tmp_path), ear.getsockname())
-    doorbell.wake()
-    assert not is_wanted(bell)
-    doorbell.sleep()
-    assert is_wanted(bell)
-    bell.ring()
-    bell.ring()
-    assert doorbell._socket.recv(64) == PING
-    assert [heard(ear).number for _ in range(2)] == [1, 2]
-
-
-def test_who_cannot_see_the_flag_sends_a_wakeup_each_time(
-    tmp_path: Path, ear: socket.socket
-) -> None:
-    (tmp_path / "asleep").mkdir()
-    bell = Bell(str(tmp_path), ear.getsockname())
-    assert is_wanted(bell)
-    bell.ring()
-    assert heard(ear).number == 1
-
-
 def test_whoever_is_forked_is_another_sender(tmp_path: Path, ear: socket.socket) -> None:
     (tmp_path / "asleep").mkdir()
     with fjord.spool(tmp_path, wake="{}:{}".format(*ear.getsockname())) as spool:
@@ -176,14 +124,6 @@ def test_whoever_is_forked_is_another_sender(tmp_path: Path, ear: socket.socket)
     found = [heard(ear) for _ in range(3)]
     assert len({(one.sender, one.number) for one in found}) == 3
     assert found[0].sender == found[2].sender != found[1].sender
-
-
-def test_a_wakeup_that_cannot_be_sent_does_no_harm(tmp_path: Path, doorbell: Doorbell) -> None:
-    bell = Bell(str(tmp_path), ("127.0.0.1", 0))
-    doorbell.wake()
-    doorbell.sleep()
-    bell.ring()
-    assert is_rung(doorbell)
 
 
 def test_a_new_forwarder_takes_the_place_of_one_that_died(tmp_path: Path) -> None:
@@ -196,16 +136,6 @@ def test_a_new_forwarder_takes_the_place_of_one_that_died(tmp_path: Path) -> Non
     assert is_rung(doorbell)
     doorbell.close()
     assert not is_wanted(bell)
-
-
-def test_a_long_path_is_heard_from(tmp_path: Path) -> None:
-    directory = tmp_path / ("d" * 150)
-    directory.mkdir()
-    doorbell = Doorbell(str(directory))
-    doorbell.sleep()
-    Bell(str(directory)).ring()
-    assert is_rung(doorbell)
-    doorbell.close()
 
 
 @pytest.mark.parametrize("call", ["inotify_init1", "inotify_add_watch"])
