@@ -135,18 +135,3 @@ def test_a_repaired_journal_that_loses_its_first_segment_later_is_damaged() -> N
     repair.repair(world.disk, "/data/journal", "/data/quarantine", durable_seq=known_seq(world))
     assert verified(world) == []
     world.open()
-
-
-def test_a_missing_first_segment_costs_what_was_in_it() -> None:
-    world = World()
-    fill(world)
-    remove(world, 1)
-    with pytest.raises(CorruptionError, match="segments before it are missing"):
-        world.open()
-    (done,) = repair.repair(world.disk, "/data/journal", "/data/quarantine")
-    assert done.lost_rows > 10
-    engine = world.open()
-    assert engine.stats()["first_seq"] == 1
-    engine.close()
-    assert verified(world) == []
-    world.open()

@@ -72,11 +72,6 @@ def test_a_job_that_waits_again_brings_its_expiry_along() -> None:
     assert schedule_of(wait) is None
 
 
-@pytest.mark.parametrize("opcode", [Opcode.KV_INSERT, Opcode.JOB_DONE, Opcode.JOB_REMOVE])
-def test_other_ops_say_nothing_of_dates(opcode: Opcode) -> None:
-    assert schedule_of(op(opcode)) is None
-
-
 @pytest.mark.parametrize("opcode", [Opcode.JOB_ADD, Opcode.JOB_REPLACE])
 def test_jobs_that_are_pushed_arrive(opcode: Opcode) -> None:
     found = op(opcode, process_at_us=[70, 60], lane=[5, 6], priority=[199, 200])
@@ -90,7 +85,3 @@ def test_jobs_that_wait_again_arrive() -> None:
     (wait,) = ops.wait(9, [(held, ROW), (held, ROW._replace(process_at_us=50))], How.FAIL)
     assert arrival_of(wait) == Arrival(2, 50)
     assert list(lanes_of(wait)) == [((5, True), 70), ((5, True), 50)]
-
-
-def test_arrivals_are_joined() -> None:
-    assert Arrival(2, 60).joined(Arrival(1, 50)) == Arrival(3, 50)

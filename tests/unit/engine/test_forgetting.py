@@ -6,16 +6,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import (
-    AskWriter,
-    CommitStages,
-    Committed,
-    CountJobs,
-    Lock,
-    Numbers,
-    Refusal,
-)
-from fjord.tables.state import Tree
+from fjord.commands import AskWriter, CommitStages, Committed, CountJobs, Lock, Numbers, Refusal
 from fjord.testing import SimDisk
 from tests.crash.stream_world import KV, LOG
 from tests.crash.test_staging import JOBS, StagingWorld
@@ -64,25 +55,6 @@ def test_a_batch_that_was_begun_is_finished_within_hours(world: StagingWorld) ->
     wait(world, 2.5 * HOUR)
     assert (waiting(world), world.left()) == (3, 0)
     world.check_index()
-
-
-def test_a_writer_is_forgotten_after_a_year(world: StagingWorld) -> None:
-    world.commit(CommitStages(table=LOG, writer="w", batch=5, stages=[]))
-    wait(world, 300 * 24 * HOUR)
-    assert last_batch(world) == 5
-    wait(world, 70 * 24 * HOUR)
-    assert last_batch(world) == -1
-    assert not world.engine.scan_index(Tree.WRITERS, b"", None, 10)
-    world.check_index()
-
-
-def test_a_batch_that_was_begun_is_finished_before_its_writer_is_forgotten(
-    world: StagingWorld,
-) -> None:
-    stages = [world.stage(JOBS, [(b"", b"job %d" % number)]) for number in range(3)]
-    world.commit(CommitStages(table=JOBS, writer="once:this", batch=0, stages=stages))
-    wait(world, 30 * HOUR)
-    assert (waiting(world), world.left()) == (3, 0)
 
 
 def test_a_batch_that_is_refused_does_not_hold_up_others(world: StagingWorld) -> None:

@@ -80,12 +80,6 @@ def test_an_index_of_another_boot_is_rebuilt_after_a_crash(tmp_path: Path) -> No
     assert check(tmp_path) > len(ROWS)
 
 
-def test_an_index_of_another_boot_is_used_after_a_clean_stop(tmp_path: Path) -> None:
-    filled(tmp_path, clean=True)
-    change_boot(tmp_path)
-    assert check(tmp_path) == 0
-
-
 def test_a_clean_stop_counts_once(tmp_path: Path) -> None:
     filled(tmp_path, clean=True)
     open_at(tmp_path).abandon()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from fjord.commands import (
     Next,
     Numbered,
     Read,
-    Refusal,
     Reply,
     Set,
     Taken,
@@ -38,25 +36,9 @@ from fjord.testing import SimClock
 from fjord.values import Value
 from tests.unit.engine.test_jobs import push
 from tests.unit.engine.world import open_at, settings
-from tests.unit.tables.world import NOW_US, World, set_command
+from tests.unit.tables.world import World, code_of, set_command
 
 Items = list[tuple[bytes, Value]]
-
-
-def test_neighbours_of_one_table_and_expiry_share_a_merge_key() -> None:
-    first = execution._merge_key(set_command([(b"a", 1)]))
-    assert first is not None
-    assert execution._merge_key(set_command([(b"b", 2)], at=5)) == first
-    assert execution._merge_key(set_command([(b"a", 1)], table="u")) != first
-    assert execution._merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
-    assert execution._merge_key(replace(set_command([(b"a", 1)]), ttl_us=5)) != first
-
-
-def test_what_may_be_refused_or_is_not_durable_stands_alone() -> None:
-    assert execution._merge_key(set_command([(b"a", 1)], overwrite=False)) is None
-    assert execution._merge_key(set_command([(b"a", 1)], persist=False)) is None
-    for also in (Strings.of([]), Strings.of([b"b"])):
-        assert execution._merge_key(replace(set_command([(b"a", 1)]), also=also)) is None
 
 
 def test_what_is_refused_alone_is_not_hidden_among_neighbours() -> None:
@@ -68,29 +50,6 @@ def test_large_batches_stand_alone() -> None:
     items: Items = [(b"%d" % row, row) for row in range(1000)]
     assert execution._merge_key(set_command(items)) is None
     assert execution._merge_key(set_command([(b"a", bytes(100_000))])) is None
-
-
-def test_a_key_that_two_of_them_write_keeps_them_apart() -> None:
-    assert execution._merged([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
-
-
-def test_merged_commands_keep_rows_types_and_timestamps() -> None:
-    merged = execution._merged(
-        [
-            replace(set_command([(b"a", 1)], at=3, expires_at_us=NOW_US + 9), ttl_us=5),
-            replace(
-                set_command([(b"b", "x"), (b"c", b"y")], at=1, expires_at_us=NOW_US + 9), ttl_us=5
-            ),
-        ]
-    )
-    assert isinstance(merged, Set)
-    assert merged.table == "t"
-    assert merged.keys.rows() == [b"a", b"b", b"c"]
-    assert merged.types == bytes([3, 2, 1])
-    assert merged.values.rows() == [(1).to_bytes(8, "little"), b"x", b"y"]
-    assert list(merged.timestamps_us) == [NOW_US + 3, NOW_US + 1, NOW_US + 1]
-    assert (merged.expires_at_us, merged.ttl_us, merged.also) == (NOW_US + 9, 5, None)
-    assert (merged.overwrite, merged.persist) == (True, True)
 
 
 # Each command writes keys that no other one of the run writes.
@@ -203,8 +162,7 @@ def test_one_that_is_refused_refuses_nobody_else(engine: Engine, clock: SimClock
     replies = run_some(engine, wanted)
     assert [isinstance(reply, Done) for reply in replies] == [True, True, False, True]
     refusal = replies[2]
-    assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.EMPTY_KEY
+    assert code_of(refusal) is Code.EMPTY_KEY
     assert waiting(engine) == 3
     assert run_some(engine, wanted) == replies
     assert waiting(engine) == 3

@@ -43,11 +43,3 @@ def test_a_scan_merges_both_in_order(index: MemoryIndex) -> None:
     overlay.delete_many(TREE, [b"a"])
     assert overlay.scan(TREE, b"", None, 3) == [(b"0", b"0"), (b"b", b"2"), (b"c", b"3")]
     assert overlay.scan(TREE, b"b", b"d", 10) == [(b"b", b"2"), (b"c", b"3")]
-
-
-def test_an_overlay_that_is_dropped_has_changed_nothing(index: MemoryIndex) -> None:
-    transaction = index.begin()
-    overlay = Overlay(transaction)
-    overlay.put_many(TREE, [(b"a", b"9")])
-    overlay.delete_many(TREE, [b"b"])
-    assert transaction.scan(TREE, b"", None, 10) == [(b"a", b"1"), (b"b", b"2"), (b"d", b"4")]

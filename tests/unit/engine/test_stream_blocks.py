@@ -9,7 +9,7 @@ import pytest
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import Acted, Done, DropTable, Numbers, Position, Taken
+from fjord.commands import Acted, Done, DropTable, Position, Taken
 from fjord.streams import Start
 from fjord.tables import catalog
 from fjord.tables.state import Tree
@@ -73,17 +73,6 @@ def test_what_is_forgotten_in_part_counts_in_full(shell: Shell) -> None:
     assert len(seen) > 1
 
 
-def test_a_stream_without_a_message_is_sealed_after_its_segment_went(shell: Shell) -> None:
-    shell.create("log")
-    shell.pack()
-    shell.restart()
-    assert shell.seal() == []
-    shell.append("log", ("a", "1"))
-    shell.seal()
-    shell.tend()
-    assert shell.read_all("log") == [("a", "1")]
-
-
 def test_blocks_adjoin_where_nothing_was_sealed_in_between(shell: Shell) -> None:
     """Whoever reads blocks in order can tell that none is missing."""
     shell.append("log", ("a", "1"))
@@ -130,18 +119,6 @@ def test_sealing_is_due_by_rows_and_by_age(shell: Shell) -> None:
     assert due_us is not None
     assert due_us <= shell.clock.wall_us()
     assert shell.engine.sealing.plan_seal() is not None
-
-
-def test_a_lag_counts_seqs_once(shell: Shell) -> None:
-    shell.create("log", block_rows=4)
-    shell.append("log", *[("", "1")] * 10)
-    first = shell.append("log", ("", "1"))
-    shell.seal()
-    shell.tend()
-    shell.subscribe("log", "s", Start.SEQ, first - 2)
-    reply = shell.run(commands.Lag(table="log", name="s"))
-    assert isinstance(reply, Numbers)
-    assert list(reply.values) == [3, shell.engine.applied_seq - (first - 3)]
 
 
 def test_jobs_go_to_blocks_too_where_somebody_writes_them(shell: Shell) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fjord import commands, limits
-from fjord.commands import Batch, Messages, Refusal, Scanned
+from fjord.commands import Messages, Refusal, Scanned
 from fjord.disk import LocalDisk
 from fjord.engine import ReadOnlyEngine, backup
 from fjord.engine.backup import back_up, restore
 from fjord.errors import Code
 from fjord.streams import Mode
 from tests.unit.engine.shore import Shore
-from tests.unit.engine.stream_shell import Shell, append, rows_of
+from tests.unit.engine.stream_shell import Shell, rows_of
 from tests.unit.engine.world import open_at, settings
 
 
@@ -109,30 +109,6 @@ def test_a_table_with_little_to_say_waits_for_some_full_segments(shell: Shell) -
     plan = shell.engine.sealing.plan_seal()
     assert plan is not None
     assert sorted(one.name for one in plan.ranges) == ["loud", "quiet"]
-
-
-def test_a_batch_that_is_refused_leaves_no_trace_of_what_it_would_have_written(
-    shell: Shell,
-) -> None:
-    shell.append("log", ("a", "1"))
-    shell.engine.take_news()
-    shell.seal()
-    bad = commands.Acknowledge(table="log", name="nobody", seq=0, epoch=0)
-    for _ in range(3):
-        batch = Batch(commands=[append("log", ("b", "2")), bad])
-        assert shell.refused(batch) is Code.NOT_FOUND
-    assert shell.engine.take_news().appended == frozenset()
-    assert shell.engine.sealing.plan_seal(now=True) is None
-
-
-def test_the_newest_block_stays_however_little_room_there_is(shell: Shell) -> None:
-    shell.create("log", retention_bytes=1)
-    for number in range(3):
-        shell.append("log", ("a", str(number)))
-        shell.seal()
-    shell.tend()
-    shell.shore.retire(shell.engine)
-    assert shell.read_all("log") == [("a", "2")]
 
 
 @pytest.mark.parametrize("mode", list(Mode))

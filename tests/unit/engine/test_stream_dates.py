@@ -10,12 +10,10 @@ import pytest
 from fjord import commands
 from fjord.blocks import rows
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Refusal, Replies, Scanned
+from fjord.commands import Done, Entries, Scanned
 from fjord.engine import doctor
-from fjord.errors import Code
 from fjord.streams import Mode
-from fjord.tables.state import Tree
-from tests.unit.engine.stream_shell import Shell, append, batch, rows_of
+from tests.unit.engine.stream_shell import Shell, append
 from tests.unit.engine.world import settings
 
 SECOND = 1_000_000
@@ -70,46 +68,6 @@ def test_dates_outlive_what_happens_to_a_node(shell: Shell, tmp_path: Path, what
     assert list(shell.read("latest").walls_us) == moments
     put(shell, 15, ("a", "late"), ("b", "late"), ("c", "2"), ("d", "late"))
     assert shell.read_all("latest") == [("a", "1"), ("b", "1"), ("d", "1"), ("c", "2")]
-
-
-def test_what_comes_late_takes_no_room(shell: Shell) -> None:
-    put(shell, 10, ("a", "1"))
-    before = shell.engine.stats()
-    assert put(shell, 20, ("a", "late")) == shell.engine.applied_seq
-    after = shell.engine.stats()
-    assert before == after
-
-
-def test_the_commands_of_a_batch_see_the_dates_of_those_before(shell: Shell) -> None:
-    found = [dated(shell, 10, ("a", "1")), dated(shell, 20, ("a", "2"), ("b", "2"))]
-    reply = shell.run(batch([*found, dated(shell, 5, ("a", "3"))]))
-    assert isinstance(reply, Replies)
-    assert shell.read_all("latest") == [("b", "2"), ("a", "3")]
-    ahead = dated(shell, -3600, ("c", "far"))
-    refused = shell.run(batch([dated(shell, 1, ("a", "4")), ahead]))
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.BAD_TIMESTAMP
-    assert shell.read_all("latest") == [("b", "2"), ("a", "3")]
-
-
-def test_whoever_waits_is_told_of_dated_messages(shell: Shell) -> None:
-    shell.engine.take_news()
-    put(shell, 10, ("a", "1"))
-    assert shell.engine.take_news().appended == {"latest"}
-    put(shell, 20, ("a", "late"))
-    assert not shell.engine.take_news().appended
-
-
-def test_a_pass_goes_on_through_its_snapshot(shell: Shell) -> None:
-    put(shell, 10, ("a", "1"), ("b", "1"), ("c", "1"))
-    first = shell.read("latest", count=1)
-    put(shell, 5, ("b", "2"))
-    put(shell, 20, ("c", "late"))
-    rest = shell.read("latest", first.after, first.until)
-    assert rows_of(first) + rows_of(rest) == [("a", "1"), ("b", "1"), ("c", "1")]
-    assert shell.read_all("latest", rest.after) == [("b", "2")]
-    shell.tend()
-    assert shell.count(Tree.VERSIONS) == 0
 
 
 def test_what_won_is_in_the_history_and_what_lost_is_not(shell: Shell) -> None:

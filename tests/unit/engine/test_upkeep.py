@@ -30,9 +30,7 @@ def settle(engine: Engine) -> None:
 
 
 @pytest.mark.req("FJ-33")
-def test_upkeep_is_due_when_the_next_value_expires(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_upkeep_is_due_when_the_next_value_expires(engine: Engine, clock: SimClock) -> None:
     settle(engine)
     later_us, sooner_us = clock.wall_us() + 20_000_000, clock.wall_us() + 10_000_000
     engine.run([set_until(b"a", later_us, clock)])
@@ -48,9 +46,7 @@ def test_upkeep_is_due_when_the_next_value_expires(tmp_path: Path) -> None:
     assert read(engine, b"a", b"b") == [b"v", None]
 
 
-def test_many_expiries_are_worked_off_in_bounded_steps(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_many_expiries_are_worked_off_in_bounded_steps(engine: Engine, clock: SimClock) -> None:
     count = 2 * limits.UPKEEP_ROWS + 1
     due_us = clock.wall_us() + 1_000_000
     command = set_command({b"%05d" % n: b"v" for n in range(count)}, timestamp_us=clock.wall_us())
@@ -65,9 +61,9 @@ def test_many_expiries_are_worked_off_in_bounded_steps(tmp_path: Path) -> None:
     assert not engine.scan_index(Tree.KV_EXPIRY, b"", None, 1)
 
 
-def test_a_dropped_table_is_swept_also_after_a_restart(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_dropped_table_is_swept_also_after_a_restart(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     count = 2 * limits.UPKEEP_ROWS
     write(engine, clock, {b"%05d" % number: b"v" for number in range(count)})
     engine.run([set_command({b"k": b"v"}, timestamp_us=clock.wall_us(), table="other")])
@@ -82,9 +78,9 @@ def test_a_dropped_table_is_swept_also_after_a_restart(tmp_path: Path) -> None:
     assert len(engine.scan_index(Tree.KV, b"", None, 10)) == 1
 
 
-def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(
+    engine: Engine, clock: SimClock
+) -> None:
     command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
     engine.run([Numbered(command=Batch(commands=[command]), client=b"c" * 16, number=1)])
     assert engine.scan_index(Tree.CLIENTS, b"", None, 1)
@@ -113,15 +109,3 @@ def test_after_a_step_commands_have_the_engine_for_longer_than_it_took(tmp_path:
     due_us = engine.upkeep_due_us()
     assert due_us > clock.wall_us() > before_us
     assert not engine.upkeep()
-
-
-def test_nothing_is_due_at_once_on_a_quiet_engine(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    settle(engine)
-    before = engine.applied_seq
-    due_us = engine.upkeep_due_us()
-    assert due_us is not None
-    assert due_us > clock.wall_us() + 60 * 1_000_000
-    assert not engine.upkeep()
-    assert engine.applied_seq == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from fjord.engine import Engine
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import push
 from tests.unit.engine.shore import append_command
-from tests.unit.engine.world import TABLE, delete, open_at, set_command, write
+from tests.unit.engine.world import TABLE, delete, open_at, write
 
 
 @pytest.fixture
@@ -45,13 +44,6 @@ def test_tables_are_told_of_only_when_somebody_wants_to_know(
     delete(engine, clock, b"key")
     assert written(engine) == [TABLE]
     assert not engine.take_news().changed  # nobody listens to a key
-
-
-def test_values_in_memory_only_are_told_of(engine: Engine, clock: SimClock) -> None:
-    engine.watched.watch_tables()
-    command = set_command({b"key": b"value"}, timestamp_us=clock.wall_us(), table="other")
-    engine.run([replace(command, persist=False)])
-    assert written(engine) == ["other"]
 
 
 def test_jobs_and_messages_are_told_of_elsewhere(engine: Engine, clock: SimClock) -> None:

@@ -95,12 +95,6 @@ def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
         assert view.get_many(0, []) == []
 
 
-def test_get_many_tells_an_empty_value_from_a_missing_one(index: Index) -> None:
-    put(index, {b"a": b""})
-    with viewing(index) as view:
-        assert view.get_many(0, [b"a", b"b"]) == [b"", None]
-
-
 def test_the_last_put_of_a_key_wins(index: Index) -> None:
     with writing(index) as transaction:
         transaction.put_many(0, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
@@ -116,22 +110,6 @@ def test_none_one_and_many_items_are_put_and_deleted(index: Index) -> None:
         transaction.delete_many(0, (key for key in [b"0", b"2"]))
         transaction.delete_many(0, [])
     assert content(index) == {b"1": b"x"}
-
-
-def test_deleted_keys_are_gone_and_missing_ones_are_no_error(index: Index) -> None:
-    put(index, {b"a": b"1", b"b": b"2"})
-    with writing(index) as transaction:
-        transaction.delete_many(0, [b"a", b"none", b"a"])
-        assert transaction.get(0, b"a") is None
-    assert content(index) == {b"b": b"2"}
-
-
-def test_trees_do_not_see_each_other(index: Index) -> None:
-    for tree in range(TREES):
-        put(index, {b"key": b"%d" % tree}, tree)
-    with writing(index) as transaction:
-        transaction.delete_many(1, [b"key"])
-    assert [content(index, tree) for tree in range(TREES)] == [{b"key": b"0"}, {}, {b"key": b"2"}]
 
 
 def test_keys_as_long_as_the_limits_allow_are_kept(index: Index) -> None:
@@ -177,43 +155,7 @@ def test_a_scan_ends_at_its_limit(filled: Index, limit: int) -> None:
     assert scan(filled, b"b", None, limit) == KEYS[3:][:limit]
 
 
-def test_a_scan_of_nothing_is_empty(filled: Index) -> None:
-    assert scan(filled, b"b", b"b") == []
-    assert scan(filled, b"c", b"b") == []
-    assert scan(filled, b"d", b"e") == []
-
-
-def test_a_scan_sees_the_changes_of_its_own_transaction(filled: Index) -> None:
-    with writing(filled) as transaction:
-        transaction.delete_many(0, [b"a", b"b"])
-        transaction.put_many(0, [(b"abc", b"<abc"), (b"c", b"changed")])
-        found = transaction.scan(0, b"a", b"\xff", 100)
-        assert found == [
-            (b"aa", b"<aa"),
-            (b"abc", b"<abc"),
-            (b"b\0", b"<b\0"),
-            (b"b\xff", b"<b\xff"),
-            (b"c", b"changed"),
-        ]
-
-
 # -- transactions ---------------------------------------------------------------------------------
-
-
-def test_a_transaction_reads_its_own_writes(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [(b"a", b"1"), (b"b", b"2")])
-        assert transaction.get(0, b"a") == b"1"
-        assert transaction.get_many(0, [b"b", b"c"]) == [b"2", None]
-        transaction.delete_many(0, [b"a"])
-        assert transaction.get_many(0, [b"a", b"b"]) == [None, b"2"]
-
-
-def test_what_is_committed_is_seen_by_later_views(index: Index) -> None:
-    put(index, {b"a": b"1"})
-    put(index, {b"a": b"2", b"b": b"3"}, tree=1)
-    assert content(index) == {b"a": b"1"}
-    assert content(index, 1) == {b"a": b"2", b"b": b"3"}
 
 
 def test_what_is_aborted_never_was(index: Index) -> None:
@@ -227,17 +169,6 @@ def test_what_is_aborted_never_was(index: Index) -> None:
     transaction.abort()
     assert content(index) == {b"a": b"1", b"b": b"2"}
     assert content(index, 1) == {b"a": b"1"}
-
-
-def test_after_an_abort_the_next_transaction_begins_anew(index: Index) -> None:
-    for number in range(3):
-        transaction = index.begin()
-        transaction.put_many(0, [(b"%d" % number, b"x")])
-        if number == 1:
-            transaction.commit()
-        else:
-            transaction.abort()
-    assert content(index) == {b"1": b"x"}
 
 
 def test_an_abort_after_a_commit_takes_nothing_back(index: Index) -> None:

@@ -37,15 +37,6 @@ def test_a_value_that_is_read_again_is_kept() -> None:
     assert (len(cache), cache.size) == (1, 1000)
 
 
-def test_the_same_place_with_another_checksum_is_another_value() -> None:
-    cache = ValueCache(SIZE_MAX)
-    read_twice(cache, key(1))
-    segment, offset, size, crc = key(1)
-    assert cache.get((segment, offset, size, crc + 1)) is None
-    assert cache.get((segment, offset, size - 1, crc)) is None
-    assert cache.get((segment + 1, offset, size, crc)) is None
-
-
 @pytest.mark.req("FJ-29")
 def test_the_cache_never_grows_beyond_its_bound_and_drops_what_was_used_longest_ago() -> None:
     cache = ValueCache(SIZE_MAX)
@@ -55,13 +46,6 @@ def test_the_cache_never_grows_beyond_its_bound_and_drops_what_was_used_longest_
         assert cache.size <= SIZE_MAX
     assert len(cache) == 100
     assert [number for number in range(1, 201) if cache.get(key(number))] == [1, *range(102, 201)]
-
-
-def test_a_value_that_is_kept_twice_counts_once() -> None:
-    cache = ValueCache(SIZE_MAX)
-    for _ in range(5):
-        read_twice(cache, key(1))
-    assert (len(cache), cache.size) == (1, 1000)
 
 
 def test_a_value_that_would_take_too_large_a_share_is_not_kept() -> None:

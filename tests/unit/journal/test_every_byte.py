@@ -21,13 +21,7 @@ from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.testing import SimDisk
-from tests.unit.journal.writing import (
-    append,
-    open_journal,
-    open_writer,
-    segment_file,
-    values_of,
-)
+from tests.unit.journal.writing import append, open_journal, open_writer, segment_file
 
 TAIL_BYTES = 64 * limits.KIB
 SHORT_BYTES = 8 * limits.KIB
@@ -101,13 +95,6 @@ def test_a_long_segment_cut_at_the_edges_of_frames_keeps_its_whole_frames(tmp_pa
     assert check_truncations(tmp_path, places, sorted(edges, reverse=True)) > 4 * len(places)
 
 
-@pytest.mark.soak
-def test_a_long_segment_cut_at_every_byte_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
-    places = write(tmp_path, itertools.count())
-    cuts = last_first(tmp_path, frames.SEGMENT_HEADER_BYTES)
-    assert check_truncations(tmp_path, places, cuts) >= TAIL_BYTES
-
-
 # -- flipped bits ---------------------------------------------------------------------------------
 
 
@@ -120,11 +107,7 @@ def sealed(directory: Path) -> SimDisk:
     with contextlib.closing(open_journal(directory)) as journal:
         last = [one.frame.last_seq for one in journal.frames(1, durable_seq=0)][-1]
     writer_header = frames.SegmentHeader(
-        segment=2,
-        first_seq=last + 1,
-        shard=journal.segments[0].shard,
-        created_us=0,
-        lease_us=0,
+        segment=2, first_seq=last + 1, shard=journal.segments[0].shard, created_us=0, lease_us=0
     )
     second = disk.open("/journal/0000000002.seg", writable=True, create=True)
     second.write(0, writer_header.encode())
@@ -158,31 +141,3 @@ def test_a_bit_flipped_in_every_byte_of_a_sealed_segment_is_never_served(
         count += check_flips(disk, places, last_first(folder, 0))
         assert len(list(Journal(disk, "/journal").frames(1, durable_seq=0))) == len(places)
     assert count >= TAIL_BYTES // PARTS
-
-
-@pytest.mark.soak
-def test_a_bit_flipped_in_every_byte_of_a_long_segment_is_never_served(tmp_path: Path) -> None:
-    places = write(tmp_path, itertools.count())
-    assert check_flips(sealed(tmp_path), places, last_first(tmp_path, 0)) >= TAIL_BYTES
-
-
-def test_a_bit_flipped_anywhere_in_a_value_is_never_served(tmp_path: Path) -> None:
-    write(tmp_path, itertools.count())
-    disk = sealed(tmp_path)
-    pointers = list(pointers_of(Journal(disk, "/journal")))
-    assert len(pointers) > 20
-    for place, value in pointers:
-        crc = frames.checksum(value)
-        for step in {0, len(value) // 2, len(value) - 1}:
-            disk.flip_bit("/journal/0000000001.seg", place + step, bit=step % 8)
-            with pytest.raises(CorruptionError) as caught:
-                Journal(disk, "/journal").payload(1, place, len(value), crc)
-            assert caught.value.offset == place
-            disk.flip_bit("/journal/0000000001.seg", place + step, bit=step % 8)
-
-
-def pointers_of(journal: Journal) -> Iterator[tuple[int, bytes]]:
-    for located in journal.frames(1, durable_seq=0):
-        for (_, place), value in zip(located.ops(), values_of([located]), strict=True):
-            if value:
-                yield place.payload, value

@@ -9,10 +9,6 @@ from hypothesis import strategies as st
 from fjord.journal import frame
 
 
-def test_a_segment_has_ten_digits() -> None:
-    assert frame.segment_path("/data/journal", 42) == "/data/journal/0000000042.seg"
-
-
 @given(st.integers(0, 10**10 - 1))
 def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None:
     name = frame.segment_path("/data", segment).removeprefix("/data/")
@@ -46,9 +42,3 @@ def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
 )
 def test_other_files_are_no_segments(name: str) -> None:
     assert frame.segment_number(name) is None
-
-
-def test_the_spare_is_no_segment() -> None:
-    path = frame.spare_path("/data/journal")
-    assert path == "/data/journal/spare"
-    assert frame.segment_number(path.removeprefix("/data/journal/")) is None

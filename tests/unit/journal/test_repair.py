@@ -20,13 +20,7 @@ from fjord.journal.repair import Repaired, repair
 from fjord.journal.writer import Commit, Writer
 from fjord.ops import Op, Opcode
 from fjord.testing import SimCrash, SimDisk
-from tests.unit.journal.writing import (
-    NOW_US,
-    SEGMENT_BYTES,
-    append,
-    header,
-    rotate,
-)
+from tests.unit.journal.writing import NOW_US, SEGMENT_BYTES, append, header, rotate
 
 SEQS = range(1, 10)
 
@@ -187,15 +181,6 @@ def test_frames_are_kept_that_stand_in_other_files(tmp_path: Path, name: str) ->
     assert mend(disk, root) == [], "there is nothing left to repair"
 
 
-def test_all_files_may_be_gone(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    build(disk, root)
-    for segment in (1, 2, 3):
-        Path(path_of(root, segment)).unlink()
-    assert sum(one.lost_rows for one in mend(disk, root)) == 9
-    assert read(disk, root) == ["lost 1+9"]
-
-
 def test_what_was_packed_and_is_damaged_is_put_aside(tmp_path: Path) -> None:
     disk, root = LocalDisk(), str(tmp_path)
     places = build(disk, root)
@@ -246,27 +231,6 @@ def test_the_damaged_file_is_kept_as_it_was(tmp_path: Path) -> None:
     assert Path(done.kept_in).read_bytes() == damaged
     assert [Path(path_of(root, number)).read_bytes() for number in (1, 3)] == others
     assert disk.names(f"{root}/journal") == [f"{number:010d}.seg" for number in (1, 2, 3)]
-
-
-def test_a_segment_that_is_damaged_again_is_kept_again(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    break_frame(5)(disk, root, build(disk, root))
-    mend(disk, root)
-    smash(disk, path_of(root, 2), 64)
-    (done,) = mend(disk, root)
-    assert done.kept_in.endswith("0000000002.seg.2")
-    assert read(disk, root) == ["1", "2", "3", "lost 4+1", "lost 5+1", *"6789"]
-    assert len(disk.names(f"{root}/quarantine")) == 2
-
-
-def test_what_is_no_file_is_put_aside(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    build(disk, root)
-    Path(path_of(root, 2)).unlink()
-    Path(path_of(root, 2)).mkdir()
-    (done,) = mend(disk, root)
-    assert Path(done.kept_in).is_dir()
-    assert read(disk, root) == [*"123", "lost 4+3", *"789"]
 
 
 def test_a_whole_journal_and_a_torn_tail_are_left_alone(tmp_path: Path) -> None:

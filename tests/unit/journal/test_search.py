@@ -46,14 +46,6 @@ def test_zeros_garbage_and_frames_of_others_are_not_found(tmp_path: Path) -> Non
         assert found(path) == []
 
 
-def test_a_header_that_is_cut_short_is_not_found(tmp_path: Path) -> None:
-    path = segment_file(tmp_path)
-    frame = frames.Frame(7, 1, 1, 0, 0, 0, 72, 0).encode(header().salt)
-    for size in range(64):
-        path.write_bytes(bytes(64) + frame[:size])
-        assert found(path) == []
-
-
 def test_strays_are_the_frames_of_others_in_a_file(tmp_path: Path) -> None:
     paths = {number: segment_file(tmp_path, number) for number in (1, 2)}
     frame = {

@@ -13,14 +13,7 @@ from fjord.errors import CorruptionError
 from fjord.journal import survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
-from tests.unit.journal.writing import (
-    append,
-    header,
-    open_writer,
-    rotate,
-    segment_file,
-    values_of,
-)
+from tests.unit.journal.writing import append, header, open_writer, rotate, segment_file, values_of
 
 Places = dict[int, tuple[int, int]]  # seq of each frame -> segment, offset
 
@@ -77,10 +70,6 @@ def test_a_whole_journal_has_no_damage(tmp_path: Path, places: Places) -> None:
     assert [(one.segment, one.offset) for one in whole] == list(places.values())
 
 
-def test_an_empty_directory_has_no_parts(tmp_path: Path) -> None:
-    assert parts_of(tmp_path) == []
-
-
 @pytest.mark.parametrize("seq", range(1, 7))
 @pytest.mark.parametrize("where", [0, 10, 70], ids=["length", "header", "body"])
 def test_one_damaged_frame_costs_no_other(
@@ -91,24 +80,8 @@ def test_one_damaged_frame_costs_no_other(
     whole, damages = walk_all(tmp_path, durable_seq=9)
     assert found_seqs(whole) == [one for one in range(1, 10) if one != seq]
     (damage,) = damages
-    assert (damage.segment, damage.offset, damage.first_seq, damage.rows) == (
-        *places[seq],
-        seq,
-        1,
-    )
+    assert (damage.segment, damage.offset, damage.first_seq, damage.rows) == (*places[seq], seq, 1)
     assert damage.path == str(segment_file(tmp_path, segment))
-
-
-@pytest.mark.parametrize("seqs", [(1, 2), (2, 3), (1, 3), (1, 2, 3), (3, 4), (2, 5, 8)])
-def test_several_damaged_frames_cost_no_other(
-    tmp_path: Path, places: Places, seqs: tuple[int, ...]
-) -> None:
-    for seq in seqs:
-        segment, offset = places[seq]
-        smash(tmp_path, segment, offset + 4)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [one for one in range(1, 10) if one not in seqs]
-    assert lost(damages) == list(seqs)
 
 
 def test_bytes_that_were_put_in_between_cost_nothing(tmp_path: Path, places: Places) -> None:
@@ -119,15 +92,6 @@ def test_bytes_that_were_put_in_between_cost_nothing(tmp_path: Path, places: Pla
     whole, damages = walk_all(tmp_path, durable_seq=9)
     assert found_seqs(whole) == list(range(1, 10))
     assert [(one.offset, one.rows) for one in damages] == [(offset, 0)]
-
-
-def test_a_closed_segment_that_is_cut_short_lost_its_end(tmp_path: Path, places: Places) -> None:
-    segment, offset = places[5]
-    os.truncate(segment_file(tmp_path, segment), offset + 30)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 4, 7, 8, 9]
-    assert lost(damages) == [5, 6]
-    assert damages[0].offset == offset
 
 
 # -- the tail -------------------------------------------------------------------------------------
@@ -191,26 +155,6 @@ def test_a_damaged_header_costs_no_frame(
     assert made_out == [1, 4, 7]
 
 
-@pytest.mark.parametrize("segment", [1, 2, 3])
-def test_a_segment_that_lost_its_beginning_gives_its_other_frames(
-    tmp_path: Path, places: Places, segment: int
-) -> None:
-    first = 3 * segment - 2
-    smash(tmp_path, segment, 0, places[first + 1][1])
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [one for one in range(1, 10) if one != first]
-    assert lost(damages) == [first]
-
-
-def test_a_missing_segment_is_made_out_from_its_neighbours(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 2).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
-    assert lost(damages) == [4, 5, 6]
-    assert {one.segment for one in damages} == {2}
-    assert "missing" in damages[0].reason
-
-
 def test_a_missing_last_segment_is_known_from_what_was_durable(
     tmp_path: Path, places: Places
 ) -> None:
@@ -218,13 +162,6 @@ def test_a_missing_last_segment_is_known_from_what_was_durable(
     whole, damages = walk_all(tmp_path, durable_seq=9)
     assert found_seqs(whole) == [1, 2, 3, 4, 5, 6]
     assert lost(damages) == [7, 8, 9]
-
-
-def test_segments_before_the_first_are_packed_not_missing(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 1).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [4, 5, 6, 7, 8, 9]
-    assert damages == []
 
 
 def test_what_a_later_segment_supersedes_does_not_count(tmp_path: Path, places: Places) -> None:
@@ -268,14 +205,6 @@ def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int
     whole, damages = walk_all(tmp_path, durable_seq=3)
     assert found_seqs(whole) == [1, 2, 3]
     assert [one.rows for one in damages] == [0]
-
-
-def test_all_segments_are_made_out_without_their_headers(tmp_path: Path, places: Places) -> None:
-    for segment in (1, 2, 3):
-        smash(tmp_path, segment, 0, 64)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == list(range(1, 10))
-    assert lost(damages) == []
 
 
 def test_where_nothing_can_be_read_all_that_was_durable_is_lost(tmp_path: Path) -> None:
@@ -357,16 +286,6 @@ def test_a_frame_written_over_another_one_costs_that_one_alone(
     assert [one.offset for one in damages] == [many[99]]
 
 
-def test_a_frame_that_is_only_in_a_wrong_place_is_found_there(
-    tmp_path: Path, many: list[int]
-) -> None:
-    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
-    smash(tmp_path, 1, many[150], 64)
-    whole, damages = walk_all(tmp_path, durable_seq=152)
-    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
-    assert lost(damages) == [100]
-
-
 @pytest.mark.parametrize("target", [1, 3])
 def test_a_frame_that_is_only_in_another_file_is_found_there(
     tmp_path: Path, places: Places, target: int
@@ -390,22 +309,3 @@ def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     assert {one.segment for one in damages} == {1, 3}
     assert "it says that it is segment 3" in damages[0].reason
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7]
-
-
-def test_a_segment_that_is_only_there_under_another_name_is_found(
-    tmp_path: Path, places: Places
-) -> None:
-    segment_file(tmp_path, 3).rename(segment_file(tmp_path, 2))
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
-    assert lost(damages) == [4, 5, 6]
-
-
-def test_frames_behind_damage_count_though_the_next_segment_is_missing(
-    tmp_path: Path, places: Places
-) -> None:
-    smash(tmp_path, *places[2])
-    segment_file(tmp_path, 2).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 3, 7, 8, 9]
-    assert lost(damages) == [2, 4, 5, 6]

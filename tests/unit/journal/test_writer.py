@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
@@ -52,20 +51,6 @@ def test_a_new_segment_is_its_header_and_space_ahead(tmp_path: Path) -> None:
     assert not data[64:].strip(b"\0")
     assert (writer.segment, writer.position, writer.next_seq) == (1, 64, 1)
     writer.close()
-
-
-def test_appended_frames_follow_each_other(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    append(writer, b"two", b"three")
-    append(writer, b"four")
-    writer.close()
-    found = read_all(tmp_path, durable_seq=4)
-    assert seqs(found) == [(1, 1), (2, 3), (4, 4)]
-    assert values_of(found) == [b"one", b"two", b"three", b"four"]
-    assert [one.frame.wall_us for one in found] == [NOW_US] * 3
-    assert [one.frame.lease_us for one in found] == [78] * 3
-    assert found[-1].end == writer.position
 
 
 def test_only_what_is_confirmed_becomes_durable(tmp_path: Path) -> None:
@@ -170,19 +155,6 @@ def test_a_cleanly_closed_segment_is_resumed(tmp_path: Path) -> None:
     assert values_of(read_all(tmp_path, durable_seq=2)) == [b"one", b"two"]
 
 
-def test_a_segment_that_is_full_is_resumed_without_room(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path, segment_bytes=2 * SEGMENT_BYTES)
-    append(writer, b"v" * (SEGMENT_BYTES + 100))
-    writer.close()
-    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=writer.position, next_seq=2)
-    assert not again.has_room(8)
-    rotate(again)
-    append(again, b"two")
-    again.close()
-    assert seqs(read_all(tmp_path, durable_seq=2)) == [(1, 1), (2, 2)]
-
-
 @pytest.mark.parametrize("values", [[], [b"other"], [b"a much longer value " * 50]])
 def test_a_frame_that_was_cut_never_comes_back(tmp_path: Path, values: list[bytes]) -> None:
     writer = open_writer(tmp_path)
@@ -196,38 +168,6 @@ def test_a_frame_that_was_cut_never_comes_back(tmp_path: Path, values: list[byte
     writer.sync()
     writer.abandon()  # as a crash leaves it
     assert values_of(read_all(tmp_path, durable_seq=1 + len(values))) == [b"one", *values]
-
-
-def test_a_writer_that_is_abandoned_leaves_the_file_as_it_is(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    writer.abandon()
-    writer.abandon()
-    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
-    assert values_of(read_all(tmp_path)) == [b"one"]
-
-
-def test_what_is_synced_survives_a_power_cut() -> None:
-    for seed in range(20):
-        disk = SimDisk(seed)
-        writer = sim_writer(disk)
-        append(writer, b"one")
-        append(writer, b"two")
-        writer.sync()
-        append(writer, b"three")
-        disk.power_cut()
-        assert sim_values(disk) in ([b"one", b"two"], [b"one", b"two", b"three"])
-
-
-def test_a_rotated_journal_survives_a_power_cut() -> None:
-    for seed in range(20):
-        disk = SimDisk(seed)
-        writer = sim_writer(disk)
-        append(writer, b"one")
-        rotate(writer)
-        disk.power_cut()
-        assert disk.names("/journal") == ["0000000001.seg", "0000000002.seg", "spare"]
-        assert sim_values(disk) == [b"one"]
 
 
 def test_a_failed_sync_is_final_and_never_asked_again() -> None:
@@ -335,12 +275,6 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
         for name in disk.names("/journal"):
             if not name.endswith(frames.UNFINISHED):
                 assert Journal(disk, "/journal").segments == [header()]
-
-
-@pytest.mark.parametrize("size", [limits.SEGMENT_BYTES_MIN - 1, limits.SEGMENT_BYTES_MAX + 1])
-def test_a_segment_size_out_of_bounds_is_a_mistake(tmp_path: Path, size: int) -> None:
-    with pytest.raises(AssertionError):
-        Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=size)
 
 
 def test_a_recovered_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:

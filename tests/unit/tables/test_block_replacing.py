@@ -8,7 +8,7 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import BlockList, Done, InBlock, ReplaceBlocks
+from fjord.commands import Done, InBlock, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
 from fjord.tables.state import Tree
@@ -55,12 +55,6 @@ def replacing(world: StreamWorld, old: list[Block], **changes: Any) -> ReplaceBl
     return ReplaceBlocks(**given | changes)
 
 
-def listed(world: StreamWorld) -> list[tuple[int, int]]:
-    reply = world.run(commands.ListBlocks(table="log"))
-    assert isinstance(reply, BlockList)
-    return list(zip(reply.firsts, reply.lasts, strict=True))
-
-
 @pytest.mark.parametrize(("start", "end"), [(0, 2), (1, 3), (2, 4), (0, 4), (1, 2)])
 def test_a_block_takes_the_place_of_those_that_it_covers(
     world: StreamWorld, start: int, end: int
@@ -99,17 +93,6 @@ def test_the_same_again_changes_nothing(world: StreamWorld) -> None:
     assert (world.trees(), world.next_seq) == (before, seq)
     other = replacing(world, live(world)[:1], names=command.names, crc=98)
     assert code_of(world.run(other)) is Code.BAD_RANGE
-
-
-def test_what_was_put_together_can_be_put_together_again(world: StreamWorld) -> None:
-    first = live(world)
-    world.run(replacing(world, first[:2]))
-    second = live(world)
-    world.run(replacing(world, second))
-    assert listed(world) == [(first[0].first, first[-1].last)]
-    assert sorted(replaced(world)) == sorted([*(one.name for one in first), second[0].name])
-    world.check()
-    assert world.replayed().trees() == world.trees()
 
 
 def test_what_does_not_fit_is_refused_and_changes_nothing(world: StreamWorld) -> None:
@@ -181,20 +164,6 @@ def test_packing_says_again_what_still_holds(world: StreamWorld) -> None:
         assert {tree: world.tree(tree) for tree in trees} == before
         world.check()
         assert world.replayed().trees() == world.trees()
-
-
-def test_a_dropped_table_goes_when_the_last_file_is_gone(world: StreamWorld) -> None:
-    world.run(replacing(world, live(world)[:2]))
-    world.run(commands.DropTable(name="log"))
-    world.sweep()
-    retired = [one for one, _ in history.all_items(world.scan)]
-    world.run(history.Gone(blocks=retired))
-    world.sweep()
-    assert world.size_of(Tree.HISTORY) == 1
-    world.run(history.Gone(blocks=list(history.replaced_blocks(world.scan))))
-    world.sweep()
-    assert world.size_of(Tree.HISTORY) == 0
-    assert world.replayed().trees() == world.trees()
 
 
 def test_a_block_of_another_table_may_end_at_the_same_seq(world: StreamWorld) -> None:

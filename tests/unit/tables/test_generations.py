@@ -15,7 +15,6 @@ from fjord.declared import schema
 from fjord.errors import Code, RefusedError
 from fjord.jobs import Period, State
 from fjord.kinds import Kind
-from fjord.ops import Opcode
 from fjord.tables import catalog, generations, staging
 from fjord.tables.generations import Turn
 from fjord.tables.state import Generation, Table
@@ -130,24 +129,6 @@ def test_jobs_are_counted_in_their_generation_whatever_becomes_of_them(world: Jo
     world.check()
 
 
-@pytest.mark.req("SJ-18")
-def test_a_replay_counts_the_same_also_after_packing(world: JobWorld) -> None:
-    for hour in range(4):
-        for key in range(3):
-            world.push(b"%d-%d" % (hour, key))
-        turn(world, 3600)
-        world.done(*world.next(1))
-    before = listed(world)
-    assert before == [(2, 2), (3, 3), (4, 3), (5, 0)]
-    while world.first_seq < 12:
-        world.pack(2)
-        again = world.replayed()
-        assert listed(world) == before
-        assert listed(again) == before
-        assert again.trees() == world.trees()
-    world.check()
-
-
 def test_generations_come_back_in_order_of_their_numbers() -> None:
     world = JobWorld(period=Period.DAY)
     for _ in range(12):
@@ -185,25 +166,6 @@ def test_jobs_move_in_the_order_in_which_their_pushes_are_accepted(world: JobWor
     world.push(New(b"b", stamp_us=NOW_US - 1), b"a", b"b")  # the first is too old to count
     assert world.waiting(b"a").row < world.waiting(b"b").row
     world.check()
-
-
-def test_an_overtaken_push_moves_nothing(world: JobWorld) -> None:
-    world.push(New(b"k", b"new"))
-    turn(world, 3600)
-    row = world.waiting(b"k").row
-    world.push(New(b"k", b"older", stamp_us=NOW_US - 1))
-    assert (world.waiting(b"k").row, world.waiting(b"k").value) == (row, b"new")
-    assert listed(world) == [(1, 1), (2, 0)]
-
-
-def test_a_taken_job_stays_and_is_superseded_by_the_new_one(world: JobWorld) -> None:
-    world.push(b"k")
-    turn(world, 3600)
-    taken = world.next(1)
-    world.push(b"k")
-    assert listed(world) == [(1, 1), (2, 1)]
-    world.fail(*taken)
-    assert listed(world) == [(1, 0), (2, 1)]
 
 
 @given(data=st.data())
@@ -255,11 +217,6 @@ def test_other_columns_begin_a_generation_and_the_old_one_keeps_its_own() -> Non
     assert isinstance(world.create(encoded), commands.Done)
     assert world.next_seq == seq
     assert listed(world.replayed()) == [(1, 0), (2, 0)]
-
-
-def test_without_the_flag_other_settings_are_refused(world: JobWorld) -> None:
-    assert code_of(world.create(jobs.Settings(period=Period.DAY).encode())) is Code.EXISTS
-    assert listed(world) == [(1, 0)]
 
 
 def test_settings_without_columns_keep_the_number_of_the_schema(world: JobWorld) -> None:
@@ -428,17 +385,6 @@ def test_no_id_of_a_table_is_given_twice(world: JobWorld) -> None:
     for number in range(5):
         world.create(b"", table=f"t{number}")
     assert min(table.id for table in world.tables.values()) > other
-
-
-def test_only_the_last_declaration_is_said_again() -> None:
-    world = JobWorld(period=Period.DAY, columns=OLD)
-    declare(world, period=Period.DAY, columns=NEW)
-    world.push(New(b"k", b"\2\0\3" + bytes(8), type=6))
-    said = world.pack(4)
-    assert [op.opcode for op in said if op.opcode is Opcode.CREATE_TABLE] == [Opcode.CREATE_TABLE]
-    again = world.replayed()
-    assert again.tables == world.tables
-    assert again.generations == world.generations
 
 
 def test_generations_that_were_lost_to_damage_begin_again(world: JobWorld) -> None:

@@ -89,10 +89,7 @@ PUSHES = {
     "an expiry in the past": (push(GOOD, New(b"a", expires_at_us=NOW_US - 1)), Code.BAD_TIMEOUT),
     "an expiry in the year 1970": (push(GOOD, New(b"a", expires_at_us=1)), Code.BAD_TIMEOUT),
     "an expiry before the process date": (
-        push(
-            GOOD,
-            New(b"a", process_at_us=NOW_US + 2 * SECOND, expires_at_us=NOW_US + SECOND),
-        ),
+        push(GOOD, New(b"a", process_at_us=NOW_US + 2 * SECOND, expires_at_us=NOW_US + SECOND)),
         Code.BAD_TIMEOUT,
     ),
     "an expiry before a delay is over": (
@@ -135,22 +132,6 @@ PUSHES = {
 def test_a_bad_push_is_refused_as_a_whole(what: str) -> None:
     command, code = PUSHES[what]
     check_refused(command, code)
-
-
-def test_a_push_of_nothing_is_refused() -> None:
-    nothing = Strings.of([])
-    command = commands.Push(
-        table=TABLE,
-        keys=nothing,
-        domains=nothing,
-        types=b"",
-        values=nothing,
-        priorities=b"",
-        process_at_us=[],
-        expires_at_us=[],
-        timestamps_us=[],
-    )
-    check_refused(command, Code.BAD_BATCH)
 
 
 def test_a_push_of_too_many_rows_is_refused() -> None:
@@ -201,13 +182,6 @@ def test_a_table_of_another_kind_is_refused() -> None:
         commands.CreateTable(name="kv", kind=Kind.JOBS.number),
     ):
         check_refused(command, Code.WRONG_KIND, world)
-
-
-def test_jobs_are_no_keys_and_values() -> None:
-    keys = Strings.of([b"waits"])
-    check_refused(commands.Get(table=TABLE, keys=keys), Code.WRONG_KIND)
-    check_refused(commands.Delete(table=TABLE, keys=keys, timestamp_us=NOW_US), Code.WRONG_KIND)
-    check_refused(commands.Range(table=TABLE), Code.WRONG_KIND)
 
 
 def test_too_many_tables_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,30 +47,6 @@ def test_a_dead_job_is_never_handed_out_and_never_lost(world: JobWorld) -> None:
     assert [one.value for one in world.peek(State.DEAD)] == [b"value of a"]
 
 
-@pytest.mark.req("SJ-15")
-def test_a_dead_job_does_not_expire_before_a_person_has_seen_it(world: JobWorld) -> None:
-    world.push(New(b"a", expires_at_us=NOW_US + SECOND))
-    world.bury(b"a")
-    world.wait(10)
-    assert world.totals() == (0, 0, 1)
-
-
-def test_dead_jobs_are_shown_as_they_were_pushed(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    for key in (b"c", b"a", b"b"):
-        world.bury(key)
-    assert [one.key for one in world.peek(State.DEAD)] == [b"a", b"b", b"c"]
-
-
-def test_the_key_of_a_dead_job_is_free(world: JobWorld) -> None:
-    kill(world, b"a")
-    world.push(New(b"a", b"new"))
-    assert world.totals() == (1, 0, 1)
-    assert world.waiting(b"a").value == b"new"
-    world.bury(b"a")
-    assert [one.value for one in world.peek(State.DEAD)] == [b"value of a", b"new"]
-
-
 # -- back from the dead ---------------------------------------------------------------------------
 
 
@@ -86,39 +62,12 @@ def test_a_job_comes_back_as_if_it_had_never_failed(world: JobWorld) -> None:
     assert world.keys() == [b"a"]
 
 
-def test_a_job_comes_back_after_a_delay(world: JobWorld) -> None:
-    (row,) = kill(world, b"a")
-    world.revive(row, delay_us=10 * SECOND)
-    assert world.next() == []
-    assert world.take().next_at_us == NOW_US + 10 * SECOND
-    world.wait(10)
-    assert world.keys() == [b"a"]
-
-
-def test_a_job_that_comes_back_can_be_found_and_merged(world: JobWorld) -> None:
-    (row,) = kill(world, b"a")
-    world.revive(row)
-    world.push(New(b"a", b"new"))
-    assert world.totals() == (1, 0, 0)
-    assert (world.waiting(b"a").row, world.waiting(b"a").value) == (row, b"new")
-
-
 def test_a_job_whose_key_waits_does_not_come_back(world: JobWorld) -> None:
     (row,) = kill(world, b"a")
     world.push(New(b"a", b"new"))
     assert world.revive(row) == []
     assert world.totals() == (1, 0, 0)
     assert world.waiting(b"a").value == b"new"
-
-
-def test_a_job_that_died_before_a_newer_one_of_its_key_was_taken_comes_back(
-    world: JobWorld,
-) -> None:
-    (row,) = kill(world, b"a")
-    world.push(New(b"a", b"new"))
-    assert [one.value for one in world.next()] == [b"new"]
-    assert world.revive(row) == []
-    assert world.waiting(b"a").row == row
 
 
 def test_of_two_dead_jobs_of_one_key_the_newer_one_comes_back(world: JobWorld) -> None:
@@ -164,13 +113,3 @@ def test_dead_jobs_are_thrown_away(world: JobWorld) -> None:
 def test_rows_of_a_table_that_is_not_there_are_missing(world: JobWorld, kind: type) -> None:
     assert missing(world.run(kind(table="nowhere", rows=[1, 2]))) == [0, 1]
     assert world.next_seq == 1
-
-
-def test_a_life_of_many_deaths(world: JobWorld) -> None:
-    (row,) = kill(world, b"a")
-    for _ in range(10):
-        world.revive(row)
-        (job,) = world.next()
-        assert (job.row, job.timeouts, job.value) == (row, 0, b"value of a")
-        world.fail(job, buries=True)
-    assert world.totals() == (0, 0, 1)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord.jobs import Fairness, State
+from fjord.jobs import Fairness
 from fjord.ops import Opcode
 from fjord.tables.jobs.keep import ExpireJobs
 from fjord.tables.state import Tree
-from tests.unit.tables.job_world import DAY, HOUR, SECOND, JobWorld, New
+from tests.unit.tables.job_world import HOUR, SECOND, JobWorld, New
 from tests.unit.tables.world import NOW_US
 
 YEAR = 365 * 24 * 3600
@@ -77,13 +77,6 @@ def test_next_passes_over_any_number_of_expired_jobs(world: JobWorld) -> None:
     assert found == [b"alive"]
 
 
-@pytest.mark.req("SJ-25", "SJ-09")
-def test_an_expired_job_does_not_hold_up_slow_ones(world: JobWorld) -> None:
-    world.push(short(b"expired"), New(b"slow", priority=230))
-    world.jump(1)
-    assert world.keys(10) == [b"slow"]
-
-
 @pytest.mark.req("SJ-25", "FJ-12")
 @pytest.mark.parametrize("priority", [1, 100, 250])
 def test_an_expired_job_does_not_hide_when_the_next_one_is_due(
@@ -94,25 +87,6 @@ def test_an_expired_job_does_not_hide_when_the_next_one_is_due(
     world.push_one(b"later", priority=priority, process_at_us=NOW_US + HOUR)
     world.jump(1)
     assert world.take().next_at_us == NOW_US + HOUR
-
-
-@pytest.mark.req("FJ-12")
-def test_when_all_have_expired_nothing_waits(world: JobWorld) -> None:
-    world.push(short(b"a", process_at_us=NOW_US + SECOND // 2), short(b"b"))
-    world.jump(1)
-    assert world.take().next_at_us == 0
-    assert world.count()["next_at_us"] == 0
-
-
-@pytest.mark.req("SJ-25")
-@pytest.mark.parametrize("domain", [b"x", b""])
-def test_with_fairness_expired_jobs_are_passed_over_too(domain: bytes) -> None:
-    world = JobWorld(fairness=Fairness.DOMAIN)
-    world.push(*[short(b"%d" % at)._replace(domain=b"x") for at in range(50)])
-    world.push(New(b"slow", priority=240, domain=b"x"))
-    world.jump(1)
-    assert world.keys(2, domain=domain) == [b"slow"]
-    world.check()
 
 
 @pytest.mark.req("SJ-25")
@@ -131,16 +105,6 @@ def test_with_fairness_the_expired_jobs_of_one_domain_hold_up_no_other() -> None
 
 
 @pytest.mark.req("SJ-25")
-def test_upkeep_removes_what_has_expired(world: JobWorld) -> None:
-    world.push(short(b"a"), short(b"b", 2), New(b"c"))
-    world.wait(1)
-    assert world.totals() == (2, 0, 0)
-    world.wait(1)
-    assert world.totals() == (1, 0, 0)
-    assert len(world.tree(Tree.JOBS_READY)) == 1
-
-
-@pytest.mark.req("SJ-25")
 def test_there_is_an_index_of_expiries_only_where_there_are_any(world: JobWorld) -> None:
     world.push(b"a")
     assert world.tree(Tree.JOBS_EXPIRY) == {}
@@ -156,28 +120,6 @@ def test_a_step_of_upkeep_removes_no_more_than_it_may(world: JobWorld) -> None:
     world.jump(1)
     world.run(ExpireJobs(limit=4))
     assert world.totals() == (6, 0, 0)
-
-
-def test_a_push_that_prolongs_a_life_is_kept_to(world: JobWorld) -> None:
-    world.push(short(b"a"))
-    world.push(short(b"a", 10))
-    world.wait(5)
-    assert world.keys() == [b"a"]
-
-
-def test_a_push_without_an_expiry_lets_a_job_live_for_ever(world: JobWorld) -> None:
-    world.push(short(b"a"))
-    world.push(b"a")
-    world.wait(YEAR)
-    assert world.keys() == [b"a"]
-
-
-def test_a_change_by_hand_leaves_the_expiry(world: JobWorld) -> None:
-    world.push(short(b"a", 10))
-    world.reschedule(b"a", priority=3)
-    assert world.waiting(b"a").expires_at_us == NOW_US + 10 * SECOND
-    world.wait(10)
-    assert world.totals() == (0, 0, 0)
 
 
 # -- taken and dead ones --------------------------------------------------------------------------
@@ -230,17 +172,6 @@ def test_a_dead_job_comes_back_although_the_newer_one_of_its_key_has_expired(
     assert [one.value for one in world.next()] == [b"old"]
 
 
-def test_a_dead_job_that_has_expired_does_not_come_back(world: JobWorld) -> None:
-    world.push(short(b"a"))
-    row = world.waiting(b"a").row
-    world.bury(b"a")
-    world.wait(10)
-    assert [one.key for one in world.peek(State.DEAD)] == [b"a"]
-    world.revive(row)
-    assert world.next() == []
-    assert world.totals()[0] == 0
-
-
 # -- clock jumps ----------------------------------------------------------------------------------
 
 
@@ -252,11 +183,3 @@ def test_a_clock_that_is_set_back_kills_nothing(world: JobWorld, jump: int) -> N
     assert world.totals() == (1, 0, 0)
     world.jump(-jump)
     assert world.keys() == [b"a"]
-
-
-def test_the_longest_life(world: JobWorld) -> None:
-    world.push(New(b"a", expires_at_us=NOW_US + 366 * DAY))
-    world.wait(366 * 24 * 3600 - 1)
-    assert world.totals() == (1, 0, 0)
-    world.wait(1)
-    assert world.totals() == (0, 0, 0)

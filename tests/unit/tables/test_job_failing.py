@@ -35,30 +35,11 @@ def test_each_timeout_adds_one(world: JobWorld) -> None:
 
 
 @pytest.mark.req("SJ-14")
-def test_a_failure_counts_like_a_timeout(world: JobWorld) -> None:
-    world.push(b"a")
-    world.fail(*world.next())
-    world.next(lease_us=SECOND)
-    world.wait(1)
-    world.fail(*world.next())
-    assert world.waiting(b"a").timeouts == 3
-
-
-@pytest.mark.req("SJ-14")
 def test_a_job_that_is_given_back_is_not_counted(world: JobWorld) -> None:
     world.push(b"a")
     for _ in range(20):
         assert world.fail(*world.next(), counts=False, reason=b"going home") == []
     assert world.waiting(b"a").timeouts == 0
-
-
-@pytest.mark.req("SJ-14")
-def test_a_touch_counts_nothing(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=SECOND)
-    world.extend(job)
-    world.wait(1)
-    assert world.waiting(b"a").timeouts == 1
 
 
 @pytest.mark.req("SJ-15")
@@ -114,15 +95,6 @@ def test_the_longest_reason_stays_utf8_behind_its_count() -> None:
     world.check()
 
 
-def test_failures_without_counting_never_kill() -> None:
-    world = JobWorld(timeouts_max=0)
-    world.push(b"a")
-    for _ in range(300):
-        world.fail(*world.next(), counts=False)
-    assert world.totals() == (1, 0, 0)
-    world.check()
-
-
 # -- when it waits again --------------------------------------------------------------------------
 
 
@@ -136,39 +108,6 @@ def test_a_failed_job_is_due_at_once_unless_a_delay_is_asked_for(world: JobWorld
     assert world.take().next_at_us == NOW_US + 30 * SECOND
     world.wait(30)
     assert world.keys() == [b"a"]
-
-
-def test_a_delay_counts_from_the_failure_and_not_from_the_push(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    world.wait(100)
-    world.fail(job, delay_us=SECOND)
-    assert world.waiting(b"a").process_at_us == NOW_US + 101 * SECOND
-
-
-def test_a_delay_goes_beyond_the_debounce() -> None:
-    world = JobWorld(debounce_us=SECOND)
-    world.push(b"a")
-    world.fail(*world.next(), delay_us=HOUR)
-    assert world.waiting(b"a").process_at_us == NOW_US + HOUR
-
-
-def test_what_failed_can_be_found_and_merged_by_its_key(world: JobWorld) -> None:
-    world.push(New(b"a", b"old", priority=9))
-    world.fail(*world.next(), delay_us=SECOND)
-    world.push(New(b"a", b"new", priority=50))
-    found = world.waiting(b"a")
-    assert (found.value, found.timeouts, found.priority) == (b"new", 0, 9)
-    assert world.totals() == (1, 0, 0)
-
-
-def test_several_jobs_fail_together(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(5)])
-    assert world.fail(*world.next(5), delay_us=SECOND) == []
-    world.wait(1)
-    assert [(one.key, one.timeouts) for one in world.next(5)] == [
-        (b"%d" % number, 1) for number in range(5)
-    ]
 
 
 # -- at once --------------------------------------------------------------------------------------
@@ -192,14 +131,6 @@ def test_waiting_jobs_are_cancelled_by_key(world: JobWorld) -> None:
     assert world.cancel(b"a", b"b", b"nobody", b"b") == [0, 2, 3]
     assert [one.key for one in world.peek()] == [b"c"]
     assert world.totals() == (1, 1, 0)
-
-
-def test_a_cancelled_key_can_be_pushed_again(world: JobWorld) -> None:
-    world.push(New(b"a", priority=1))
-    world.cancel(b"a")
-    world.push(New(b"a", b"new", stamp_us=NOW_US - HOUR))
-    found = world.waiting(b"a")
-    assert (found.value, found.priority) == (b"new", 100)
 
 
 def test_priority_and_date_are_changed_by_key(world: JobWorld) -> None:
@@ -229,14 +160,6 @@ def test_a_taken_job_is_not_changed_by_key(world: JobWorld) -> None:
     assert world.reschedule(b"a", priority=1) == [0]
     assert world.bury(b"a") == [0]
     assert world.done(job) == []
-
-
-def test_priority_zero_and_255_can_be_set_by_hand(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    world.reschedule(b"b", priority=0)
-    world.reschedule(b"a", priority=255)
-    assert world.keys(5) == [b"b"]
-    assert world.keys(5) == [b"a"]
 
 
 @pytest.mark.parametrize("verb", ["cancel", "bury", "reschedule"])

@@ -60,18 +60,6 @@ def test_a_flood_does_not_hold_up_a_single_job(world: JobWorld, count: int) -> N
     assert served.index(b"z") <= 1
 
 
-def test_a_flood_of_100000_jobs_does_not_hold_up_a_single_job(world: JobWorld) -> None:
-    fill(world, {b"flood": 100_000})
-    world.push(New(b"single", domain=b"z"))
-    assert b"single" in world.keys(2)
-
-
-def test_several_domains_behind_a_flood_all_come_in_the_first_round(world: JobWorld) -> None:
-    fill(world, {b"flood": 500, b"a": 1, b"b": 1, b"c": 1})
-    assert set(domains_of(world, 1, 4)) == {b"flood", b"a", b"b", b"c"}
-    assert set(domains_of(world, 1, 10)) == {b"flood"}
-
-
 def test_inside_a_domain_the_order_is_that_of_the_seed(world: JobWorld) -> None:
     for at, priority in enumerate([50, 10, 30, 20, 40]):
         for domain in DOMAINS[:3]:
@@ -80,23 +68,6 @@ def test_inside_a_domain_the_order_is_that_of_the_seed(world: JobWorld) -> None:
     for domain in DOMAINS[:3]:
         mine = [one.priority for one in taken if one.domain == domain]
         assert mine == [10, 20, 30, 40, 50]
-
-
-def test_one_answer_goes_round_and_round(world: JobWorld) -> None:
-    fill(world, {b"a": 10, b"b": 2, b"c": 10})
-    served = [one.domain for one in world.next(9)]
-    assert rounds(served[:6], 3) == [{b"a", b"b", b"c"}] * 2
-    assert Counter(served[6:]) in (Counter({b"a": 2, b"c": 1}), Counter({b"a": 1, b"c": 2}))
-
-
-def test_what_one_domain_lacks_the_others_get(world: JobWorld) -> None:
-    fill(world, {b"a": 100, b"b": 1})
-    assert Counter(one.domain for one in world.next(50)) == {b"a": 49, b"b": 1}
-
-
-def test_all_that_is_ready_comes_if_there_is_room(world: JobWorld) -> None:
-    fill(world, {b"a": 1, b"b": 2, b"c": 30})
-    assert len(world.next(100)) == 33
 
 
 def test_a_domain_that_is_not_due_has_no_turn(world: JobWorld) -> None:
@@ -114,27 +85,7 @@ def test_a_domain_that_comes_back_has_its_turn_again(world: JobWorld) -> None:
     assert Counter(domains_of(world, 1, 4))[b"b"] == 2
 
 
-def test_asking_for_one_domain_serves_only_that(world: JobWorld) -> None:
-    fill(world, {b"a": 5, b"b": 5})
-    assert [one.domain for one in world.next(3, domain=b"b")] == [b"b"] * 3
-    assert [one.domain for one in world.next(10, domain=b"b")] == [b"b"] * 2
-    assert len(world.next(10)) == 5
-
-
-def test_jobs_without_a_domain_are_a_domain_too(world: JobWorld) -> None:
-    fill(world, {b"a": 5})
-    world.push(*[b"%d" % at for at in range(5)])
-    assert rounds(domains_of(world, 1, 10), 2) == [{b"a", b""}] * 5
-
-
 # -- slow jobs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SJ-09")
-def test_slow_jobs_of_one_domain_wait_for_the_others_of_all(world: JobWorld) -> None:
-    world.push(New(b"slow", priority=220, domain=b"a"), New(b"fast", domain=b"b"))
-    assert world.keys(10) == [b"fast"]
-    assert world.keys(10) == [b"slow"]
 
 
 @pytest.mark.req("SJ-09")
@@ -168,14 +119,6 @@ def test_jobs_that_are_given_back_or_revived_have_their_turns(world: JobWorld) -
     world.fail(*taken[2:4], buries=True)
     world.revive(*[one.row for one in taken[2:4]])
     assert {one.domain for one in world.next(2)} == {b"a", b"b"}
-
-
-def test_many_domains(world: JobWorld) -> None:
-    domains = [b"%d.example" % at for at in range(2000)]
-    world.push(*[New(b"k" + domain, domain=domain) for domain in domains])
-    world.push(*[New(b"l" + domain, domain=domain) for domain in domains])
-    served = [one.domain for _ in range(4) for one in world.next(1000)]
-    assert rounds(served, 2000) == [set(domains)] * 2
 
 
 def test_looking_changes_no_turns(world: JobWorld) -> None:

@@ -10,7 +10,7 @@ from fjord import limits
 from fjord.commands import Extend, Fail, Finish
 from fjord.jobs import How, State
 from fjord.ops import Opcode
-from tests.unit.tables.job_world import DAY, HOUR, MINUTE, SECOND, JobWorld, New, missing
+from tests.unit.tables.job_world import HOUR, MINUTE, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
 YEAR = 365 * 24 * 3600
@@ -50,17 +50,6 @@ def test_a_table_says_how_long_its_jobs_may_take() -> None:
     assert world.keys() == [b"a"]
 
 
-def test_a_worker_says_how_long_it_may_take(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    reply = world.take(2, lease_us=10 * SECOND)
-    assert reply.until_us == NOW_US + 10 * SECOND
-    world.next(lease_us=20 * SECOND)
-    world.wait(10)
-    assert [one.key for one in world.peek()] == [b"a", b"b"]
-    world.wait(10)
-    assert [one.key for one in world.peek()] == [b"a", b"b", b"c"]
-
-
 @pytest.mark.parametrize("lease_us", [limits.LEASE_US_MIN, limits.LEASE_US_MAX])
 def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> None:
     world.push(b"a")
@@ -89,14 +78,6 @@ def test_many_leases_that_end_together_all_end(world: JobWorld) -> None:
     assert world.keys(350) == keys
 
 
-def test_of_a_batch_that_was_half_done_the_other_half_comes_back(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(10)])
-    taken = world.next(10)
-    assert world.done(*taken[::2]) == []
-    world.wait(3600)
-    assert world.keys(10) == [b"1", b"3", b"5", b"7", b"9"]
-
-
 # -- clock jumps ----------------------------------------------------------------------------------
 
 
@@ -116,19 +97,6 @@ def test_no_jump_of_the_wall_clock_touches_a_lease(world: JobWorld, jump: int) -
     assert world.totals() == (1, 0, 0)
 
 
-@pytest.mark.parametrize("jump", [3600, -3600, YEAR, -YEAR])
-def test_a_jump_and_back_again_leaves_the_order(world: JobWorld, jump: int) -> None:
-    world.push(New(b"b", priority=5), New(b"a", priority=1))
-    world.push_one(b"later", process_at_us=NOW_US + MINUTE, priority=0)
-    world.jump(jump)
-    world.upkeep()
-    world.push(New(b"c", priority=9))
-    world.jump(-jump)
-    world.wait(61)
-    expected = [b"later", b"a", b"b", b"c"] if jump < 0 else [b"later", b"a", b"b"]
-    assert world.keys(10) == expected
-
-
 # -- touching -------------------------------------------------------------------------------------
 
 
@@ -141,18 +109,6 @@ def test_a_worker_can_extend_its_time(world: JobWorld) -> None:
         assert world.extend(job) == []
     assert world.totals() == (0, 1, 0)
     assert world.done(job) == []
-
-
-@pytest.mark.req("SJ-13")
-def test_a_touch_lasts_as_long_as_the_job_was_taken_for(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=MINUTE)
-    world.wait(30)
-    world.extend(job)
-    world.wait(59)
-    assert world.totals() == (0, 1, 0)
-    world.wait(1)
-    assert world.totals() == (1, 0, 0)
 
 
 def test_a_touch_may_ask_for_another_time(world: JobWorld) -> None:
@@ -180,28 +136,7 @@ def test_some_of_a_batch_are_touched(world: JobWorld) -> None:
     assert [one.key for one in world.peek()] == [b"1", b"3"]
 
 
-def test_a_touch_leaves_everything_else_as_it_was(world: JobWorld) -> None:
-    world.push(New(b"a", b"value"))
-    (job,) = world.next()
-    (before,) = world.peek(State.TAKEN)
-    world.wait(10)
-    world.extend(job)
-    assert world.peek(State.TAKEN) == [before._replace(moment_us=before.moment_us + 10 * SECOND)]
-
-
 # -- fences ---------------------------------------------------------------------------------------
-
-
-def test_what_is_done_is_done_once(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.done(job) == []
-    assert world.done(job) == [0]
-    assert world.extend(job) == [0]
-    assert world.fail(job) == [0]
-    assert world.totals() == (0, 0, 0)
-    world.wait(2 * DAY / SECOND)
-    assert world.next() == []
 
 
 @pytest.mark.parametrize("verb", ["done", "extend", "fail"])
@@ -256,19 +191,6 @@ def test_a_row_or_an_xid_of_zero_is_nobodys(world: JobWorld) -> None:
 
 
 @pytest.mark.req("FJ-32")
-def test_the_older_job_is_dropped_when_its_lease_is_over(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.totals() == (1, 1, 0)
-    world.wait(3600)
-    assert world.totals() == (1, 0, 0)
-    (new,) = world.next()
-    assert (new.value, new.timeouts) == (b"new", 0)
-    assert world.done(old) == [0]
-
-
-@pytest.mark.req("FJ-32")
 @pytest.mark.parametrize("counts", [True, False])
 def test_the_older_job_is_dropped_when_it_fails(world: JobWorld, counts: bool) -> None:
     world.push(New(b"a", b"old"))
@@ -276,47 +198,6 @@ def test_the_older_job_is_dropped_when_it_fails(world: JobWorld, counts: bool) -
     world.push(New(b"a", b"new"))
     assert world.fail(old, counts=counts) == []
     assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 0)]
-    assert world.totals() == (1, 0, 0)
-
-
-@pytest.mark.req("FJ-32")
-def test_the_older_job_is_dropped_also_where_it_failed_too_often() -> None:
-    """There is nothing to look at for a person: the newer job does the work."""
-    world = JobWorld(timeouts_max=0)
-    world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.wait(3600)
-    assert world.totals() == (1, 0, 0)
-    world.check()
-
-
-@pytest.mark.req("FJ-32")
-def test_the_older_job_can_still_be_done(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.done(old) == []
-    assert [one.value for one in world.next()] == [b"new"]
-
-
-def test_both_may_be_taken_at_a_time(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    (new,) = world.next()
-    assert world.totals() == (0, 2, 0)
-    assert world.done(new, old) == []
-    assert world.totals() == (0, 0, 0)
-
-
-def test_of_two_that_time_out_together_the_newer_one_waits(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.next()
-    world.wait(3600)
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 1)]
     assert world.totals() == (1, 0, 0)
 
 
@@ -367,18 +248,6 @@ def test_a_job_whose_key_was_taken_anew_can_still_be_touched_and_done(world: Job
     assert world.ops()[-1].opcode is Opcode.JOB_DONE
 
 
-@pytest.mark.req("FJ-32")
-def test_of_three_jobs_of_a_key_that_are_taken_only_the_newest_comes_back(world: JobWorld) -> None:
-    taken = []
-    for value in (b"1", b"2", b"3"):
-        world.push(New(b"a", value), New(b"b", value))
-        taken += world.next(2)
-    assert world.fail(*taken[:4]) == []
-    assert world.totals() == (0, 2, 0)
-    world.wait(3600)
-    assert [(one.key, one.value) for one in world.peek()] == [(b"a", b"3"), (b"b", b"3")]
-
-
 @pytest.mark.req("FJ-32", "SJ-05")
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_late_push_overtakes_nothing(world: JobWorld, is_done: bool) -> None:
@@ -408,15 +277,6 @@ def test_a_late_push_leaves_the_leases_of_those_that_were_taken_with_it(world: J
     world.wait(3601)
     assert [one.key for one in world.peek()] == [b"a", b"b", b"c"]
     assert world.waiting(b"a").value == b"written last"
-
-
-def test_a_newer_push_that_was_never_taken_overtakes_nothing(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.cancel(b"a")
-    world.fail(old)
-    assert world.waiting(b"a").value == b"old"
 
 
 def test_a_worker_may_still_bury_a_job_whose_key_was_taken_anew(world: JobWorld) -> None:

@@ -71,18 +71,6 @@ DATES = [
     Date("no debounce, earlier", debounce=0, new=300, merged=600),
 ]
 
-# The eight orders of the three fields that are compared, once more and all in one place.
-EIGHT = {
-    # new: expiry, priority, date   ->  merged: expiry, priority, date
-    (30_000, 50, 900): (30_000, 50, 900),
-    (30_000, 50, 300): (30_000, 50, 600),
-    (30_000, 150, 900): (30_000, 100, 900),
-    (30_000, 150, 300): (30_000, 100, 600),
-    (10_000, 50, 900): (20_000, 50, 900),
-    (10_000, 50, 300): (20_000, 50, 600),
-    (10_000, 150, 900): (20_000, 100, 900),
-    (10_000, 150, 300): (20_000, 100, 600),
-}
 
 Case = tuple[Expiry, Priority, Date]
 CASES = [
@@ -179,19 +167,6 @@ def test_each_field_follows_its_rule(case: Case) -> None:
     world.check()
 
 
-@pytest.mark.parametrize("new", EIGHT, ids=str)
-def test_the_eight_orders_of_expiry_priority_and_date(new: tuple[int, int, int]) -> None:
-    expiry, priority, date = new
-    world = JobWorld()
-    world.push(New(KEY, expires_at_us=moment(20_000), process_at_us=moment(600)))
-    again = New(KEY, b"", priority, moment(date), moment(expiry))
-    assert code_of(world.push(again)) is None
-    found = world.waiting(KEY)
-    merged = (found.expires_at_us, found.priority, found.process_at_us)
-    expiry, priority, date = EIGHT[new]
-    assert merged == (moment(expiry), priority, moment(date))
-
-
 @pytest.mark.req("SJ-05")
 @pytest.mark.parametrize("case", CASES)
 def test_an_older_client_date_succeeds_and_changes_nothing(case: Case) -> None:
@@ -278,15 +253,6 @@ def test_pushes_in_one_batch_fold_in_order(case: Case) -> None:
     world.check()
 
 
-def test_a_late_push_inside_a_batch_changes_nothing() -> None:
-    world = JobWorld()
-    newer = New(KEY, b"newer", stamp_us=NOW_US)
-    older = New(KEY, b"older", stamp_us=NOW_US - 1, priority=1)
-    world.push(newer, older)
-    found = world.waiting(KEY)
-    assert (found.value, found.priority, found.inserted_us) == (b"newer", 100, NOW_US)
-
-
 def test_a_batch_in_which_the_first_push_is_the_late_one() -> None:
     """What was pushed first gave the insertion date; the newer client date gives the value."""
     world = JobWorld()
@@ -340,26 +306,3 @@ def test_updated_is_the_newest_date_and_not_the_last() -> None:
     found = world.waiting(KEY)
     assert found.value == b"at 20"
     assert (found.inserted_us, found.updated_us) == (NOW_US, NOW_US + 20 * SECOND)
-
-
-def test_what_was_done_leaves_no_date_behind() -> None:
-    world = JobWorld()
-    world.push(New(KEY, b"new"))
-    world.done(*world.next())
-    world.push(New(KEY, b"late", stamp_us=NOW_US - HOUR))
-    assert world.waiting(KEY).value == b"late"
-
-
-def test_without_a_domain_of_its_own_the_last_push_takes_the_old_one_away() -> None:
-    world = JobWorld()
-    world.push(New(KEY, domain=b"given.example"))
-    world.push(New(KEY))
-    assert world.waiting(KEY).domain == b""
-
-
-def test_jobs_of_other_keys_stay_as_they_are() -> None:
-    world = JobWorld()
-    world.push(b"a", b"c")
-    before = world.find(b"a", b"c")
-    world.push(New(b"b"), New(b"b", b"again", priority=1))
-    assert world.find(b"a", b"c") == before

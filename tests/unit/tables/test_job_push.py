@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord import commands, jobs, limits
+from fjord import commands, jobs
 from fjord.columns import Strings
 from fjord.commands import ListTables, TableList
 from fjord.errors import Code
-from fjord.jobs import Priority, State
+from fjord.jobs import Priority
 from fjord.kinds import Kind
-from fjord.ops import Opcode
 from fjord.tables.jobs import layout
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import HOUR, SECOND, Got, JobWorld, New
@@ -89,37 +88,7 @@ def test_a_value_of_each_type_comes_back_as_it_was(world: JobWorld, type_: int) 
     assert (got.type, got.value) == (type_, TYPES[type_])
 
 
-@pytest.mark.req("SJ-17")
-def test_values_of_a_batch_are_not_mixed_up(world: JobWorld) -> None:
-    rows = [New(b"%d" % at, bytes([at]) * at, priority=255 - at) for at in range(50)]
-    world.push(*rows)
-    found = {one.key: one.value for one in world.peek()}
-    assert found == {row.key: row.value for row in rows}
-
-
-@pytest.mark.req("SJ-08")
-def test_priorities_have_the_names_and_numbers_of_the_seed() -> None:
-    assert {one.name: one.value for one in Priority} == {
-        "NOW": 0,
-        "IMPORTANT": 10,
-        "NEW_PAGE": 20,
-        "RESET": 50,
-        "DEFAULT": 100,
-        "UPDATES": 180,
-        "SLOW": 200,
-        "REVIEW": 230,
-        "TIME_ALLOWS": 255,
-    }
-    assert Priority(jobs.SLOW_FROM) is Priority.SLOW
-
-
 # -- dates ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SJ-05")
-def test_the_insertion_date_is_the_clients(world: JobWorld) -> None:
-    world.push_one(b"a", stamp_us=NOW_US - HOUR)
-    assert world.waiting(b"a").inserted_us == NOW_US - HOUR
 
 
 @pytest.mark.req("SJ-10")
@@ -140,23 +109,11 @@ def test_a_client_whose_clock_is_ahead_does_not_delay_its_jobs(world: JobWorld) 
     assert world.waiting(b"a").value == b""
 
 
-def test_a_date_in_the_past_may_be_after_the_insertion(world: JobWorld) -> None:
-    """Something that was written down an hour ago, for half an hour later."""
-    world.push_one(b"a", process_at_us=NOW_US - HOUR // 2, stamp_us=NOW_US - HOUR)
-    assert world.waiting(b"a").process_at_us == NOW_US - HOUR // 2
-
-
 def test_delays_are_counted_from_the_servers_clock(world: JobWorld) -> None:
     late = New(b"a", process_at_us=5 * SECOND, stamp_us=NOW_US - HOUR)
     world.push(late, New(b"b", process_at_us=0), relative=True)
     assert world.waiting(b"a").process_at_us == NOW_US + 5 * SECOND
     assert world.waiting(b"b").process_at_us == NOW_US
-
-
-def test_a_date_of_a_full_year_ahead_is_taken(world: JobWorld) -> None:
-    last_us = NOW_US + limits.PROCESS_AHEAD_US_MAX
-    assert code_of(world.push_one(b"a", process_at_us=last_us)) is None
-    assert world.take().next_at_us == last_us
 
 
 # -- keys -----------------------------------------------------------------------------------------
@@ -169,15 +126,6 @@ def test_one_job_waits_for_a_resource_however_often_it_is_pushed(world: JobWorld
     assert world.totals() == (1, 0, 0)
     assert [one.value for one in world.next(10)] == [b"19"]
     assert world.next(10) == []
-
-
-@pytest.mark.req("FJ-14")
-def test_two_jobs_on_one_resource_are_two_keys(world: JobWorld) -> None:
-    world.push(b"resize http://example.com/a", b"index http://example.com/a")
-    world.push(b"resize http://example.com/a")
-    assert world.totals() == (2, 0, 0)
-    found = {one.key for one in world.find(b"resize http://example.com/a", b"http://example.com/a")}
-    assert found == {b"resize http://example.com/a"}
 
 
 @pytest.mark.req("FJ-07")
@@ -264,16 +212,6 @@ def test_a_row_keeps_its_number_and_its_payload_through_everything(world: JobWor
     assert sum(world.live.values()) == 0  # and its space may be used again
 
 
-@pytest.mark.req("SJ-02")
-def test_a_push_on_a_waiting_job_replaces_its_payload_as_a_whole(world: JobWorld) -> None:
-    world.push_one(b"a", value=b"a long value")
-    row = world.waiting(b"a").row
-    before = world.journal
-    world.push_one(b"a", value=b"short")
-    assert world.journal.startswith(before)
-    assert (world.waiting(b"a").row, world.waiting(b"a").value) == (row, b"short")
-
-
 @pytest.mark.req("SJ-03", "SJ-22")
 def test_the_index_of_order_holds_the_row_itself(world: JobWorld) -> None:
     """All that NEXT tells of a job is in one item, whose key is its order; but for the value."""
@@ -304,14 +242,6 @@ def test_the_first_push_makes_the_table(world: JobWorld) -> None:
     assert reply.settings.rows() == [b""]
 
 
-def test_tables_have_keys_of_their_own(world: JobWorld) -> None:
-    world.push(b"a")
-    world.push(b"a", table="other")
-    assert world.totals() == (1, 0, 0)
-    assert [one.key for one in world.next(table="other")] == [b"a"]
-    assert world.totals() == (1, 0, 0)
-
-
 @pytest.mark.parametrize("bad", [0, 1, 2])
 def test_one_bad_row_refuses_the_whole_batch(world: JobWorld, bad: int) -> None:
     world.push(b"there")
@@ -319,20 +249,6 @@ def test_one_bad_row_refuses_the_whole_batch(world: JobWorld, bad: int) -> None:
     rows[bad] = rows[bad]._replace(key=b"")
     assert code_of(world.push(*rows)) is Code.EMPTY_KEY
     assert [(one.key, one.value) for one in world.peek()] == [(b"there", b"")]
-
-
-def test_a_push_of_new_keys_is_one_op_of_as_many_rows(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(100)])
-    (op,) = [op for op in world.ops() if op.opcode is Opcode.JOB_ADD]
-    assert op.rows == 100
-
-
-def test_without_merging_nothing_is_looked_up() -> None:
-    world = JobWorld(merge=False)
-    world.push(b"a", b"a", b"")
-    assert world.totals() == (3, 0, 0)
-    assert world.tree(Tree.JOBS_KEYS) == {}
-    world.check()
 
 
 @pytest.mark.parametrize(
@@ -345,9 +261,7 @@ def test_without_merging_nothing_is_looked_up() -> None:
     ],
     ids=lambda command: type(command).__name__,
 )
-def test_without_merging_nobody_is_told_that_a_key_does_not_wait(
-    command: commands.Command,
-) -> None:
+def test_without_merging_nobody_is_told_that_a_key_does_not_wait(command: commands.Command) -> None:
     world = JobWorld(merge=False)
     world.push(b"a")
     reply = world.run(command)
@@ -355,7 +269,3 @@ def test_without_merging_nobody_is_told_that_a_key_does_not_wait(
     assert reply.code is Code.WRONG_KIND
     assert "merge off" in reply.text
     assert world.totals() == (1, 0, 0)
-
-
-def test_states_of_a_job_have_numbers() -> None:
-    assert [state.value for state in State] == [1, 2, 3]

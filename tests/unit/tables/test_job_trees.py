@@ -42,17 +42,6 @@ def test_only_jobs_that_wait_stand_in_the_order_of_handing_out() -> None:
     assert key[4:] == layout.PLACE.pack(0, 100, world.now_us, world.peek()[0].row)
 
 
-@pytest.mark.req("SJ-24")
-def test_tables_in_one_tree_know_nothing_of_each_other() -> None:
-    world = JobWorld()
-    for table in ("first", "second"):
-        world.push(New(b"same", value=table.encode()), table=table)
-    assert [job.value for job in world.next(5, table="first")] == [b"first"]
-    assert world.next(5, table="first") == []
-    world.run(commands.DropTable(name="first"))
-    assert [job.value for job in world.next(5, table="second")] == [b"second"]
-
-
 def test_a_revival_tells_who_came_too_late() -> None:
     world = JobWorld()
     world.push(b"a", b"b", New(b"c", expires_at_us=world.now_us + 1_000_000))

@@ -82,57 +82,6 @@ def test_a_row_that_replaces_another_takes_its_live_bytes(world: World) -> None:
     assert world.tree(Tree.KV) == {}
 
 
-def test_a_delete_leaves_tombstones(world: World) -> None:
-    apply(world, Opcode.KV_DELETE, [30, 31], [8, 9], [0, 0], [0, 0], KEYS)
-    entry = entries(world)[B]
-    assert (entry.row, entry.timestamp_us, entry.size) == (2, 31, 0)
-    assert (entry.held, entry.created_us) == (2, 9)  # it was created when it was buried
-    assert not entry.is_value
-
-
-def test_an_expiry_leaves_tombstones_and_takes_its_schedule_along(world: World) -> None:
-    world.put_many(Tree.KV_EXPIRY, [(layout.schedule_key(9, A), b""), (b"other", b"")])
-    apply(world, Opcode.KV_EXPIRE, [30, 31], [7, 8], [9, 9], [0, 0], [0, 0], KEYS)
-    found = entries(world)
-    assert [entry.type for entry in found.values()] == [ops.TOMBSTONE] * 2
-    assert [entry.created_us for entry in found.values()] == [7, 8]
-    assert list(world.tree(Tree.KV_EXPIRY)) == [b"other"]
-
-
-def test_a_purge_leaves_neither_entry_nor_mark(world: World) -> None:
-    apply(world, Opcode.KV_DELETE, [30, 31], [8, 9], [0, 0], [0, 0], KEYS)
-    apply(world, Opcode.KV_MARK, [1, 2], [5, 5], [0, 0], [0, 0], KEYS)
-    apply(world, Opcode.KV_PURGE, [1, 2], [0, 0], KEYS)
-    assert world.tree(Tree.KV) == world.tree(Tree.KV_MARKS) == {}
-
-
-def test_a_mark_is_put_and_scheduled(world: World) -> None:
-    apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [0, 70], [8, 0], KEYS)
-    assert world.tree(Tree.KV_MARKS) == {
-        A: layout.encode_mark(3, 5, 0, 8),
-        B: layout.encode_mark(4, 6, 70, 0),
-    }
-    assert world.tree(Tree.KV_EXPIRY) == {layout.schedule_key(70, B): layout.ROW.pack(4)}
-
-
-def test_a_mark_without_a_date_removes_one(world: World) -> None:
-    apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [0, 0], [8, 0], KEYS)
-    apply(world, Opcode.KV_MARK, [0, 9], [0, 7], [0, 0], [0, 0], KEYS)
-    assert world.tree(Tree.KV_MARKS) == {B: layout.encode_mark(9, 7, 0, 0)}
-
-
-def test_an_expiry_is_taken_back(world: World) -> None:
-    apply(world, Opcode.KV_MARK, [3, 4], [5, 6], [70, 70], [8, 0], KEYS)
-    apply(world, Opcode.KV_UNSCHEDULE, [70, 71], KEYS)
-    assert list(world.tree(Tree.KV_EXPIRY)) == [layout.schedule_key(70, B)]
-
-
-def test_a_link_leaves_an_alias(world: World) -> None:
-    apply(world, Opcode.KV_LINK, [30, 30], [0, 0], [0, 0], KEYS, Strings.of([b"x", b"target"]))
-    assert world.tree(Tree.KV)[B] == layout.encode_alias(2, 30, 2, b"target")
-    assert world.live == {1: 2 * ROW + 2 + 7}
-
-
 def test_a_move_keeps_the_identity_of_rows_and_all_that_is_known(world: World) -> None:
     apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
     apply(

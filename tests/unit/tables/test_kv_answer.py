@@ -13,8 +13,8 @@ from fjord.commands import Entries, Refusal
 from fjord.errors import Code, RefusedError
 from fjord.tables.kv import read
 from fjord.tables.kv.lookup import Lookup
-from fjord.tables.state import Tree, VolatileValue
-from tests.unit.tables.world import NOW_US, World, code_of, entry_of
+from fjord.tables.state import Tree
+from tests.unit.tables.world import World, code_of, entry_of
 
 PREFIX = b"\0\0\0\1"
 
@@ -82,32 +82,8 @@ def test_what_is_special_is_not_answered_as_plain(world: World) -> None:
         assert both(world, [b"plain", key, b"twice"])[0] is None
 
 
-def test_plain_columns_share_what_they_can(world: World) -> None:
-    plain = both(World(), [b"a", b"b"])[0]
-    assert isinstance(plain, Entries)
-    assert plain.timestamps_us is plain.created_us
-    assert plain.expires_at_us is plain.accessed_us is plain.ttls_us
-
-
 def test_answers_are_bounded(world: World) -> None:
     world.set({b"large": bytes(limits.VALUE_BYTES_MAX)})
     count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
     for plain in both(world, [b"large"] * (count + 1)):
-        assert isinstance(plain, Refusal)
-        assert plain.code is Code.TOO_LARGE
-
-
-def test_nothing_is_answered_with_missing_rows() -> None:
-    none = read.no_entries(3)
-    assert none.types == b"\xff" * 3
-    assert none.values.rows() == [b""] * 3
-    assert list(none.timestamps_us) == list(none.ttls_us) == [0, 0, 0]
-    assert code_of(none) is None
-
-
-def test_one_value_is_answered_with_all_that_is_known() -> None:
-    value = VolatileValue(3, b"x" * 8, NOW_US, NOW_US + 1, 2, 3)
-    found = read.one_entry(value, is_locked=True)
-    assert (found.types, found.values.rows(), found.states) == (b"\3", [b"x" * 8], b"\1")
-    assert [*found.timestamps_us, *found.expires_at_us] == [NOW_US, NOW_US + 1]
-    assert [*found.ttls_us, *found.created_us, *found.accessed_us] == [2, 3, 0]
+        assert code_of(plain) is Code.TOO_LARGE

@@ -88,15 +88,3 @@ def test_the_keys_of_a_table_end_where_the_next_one_begins() -> None:
     assert prefix_of(1) == b"\0\0\0\1"
     assert end_of(b"\0\0\0\xff") == b"\0\0\1\0"
     assert end_of(b"\xff\xff\xff\xff") is None
-
-
-def test_a_row_counts_its_key_and_its_payload() -> None:
-    entry = layout.decode(BASE.pack(7, 100, 1, 2, 30, 4, 5))
-    assert layout.row_bytes(entry, b"\0\0\0\1key") == ops.ROW_BYTES + 3 + 30
-
-
-def test_the_shapes_for_writes_skip_what_they_do_not_need() -> None:
-    base = BASE.pack(1, 2, 3, 4, 5, 6, 7)
-    assert layout.BASE_REPLACED.unpack(base) == (1, 2, 5, 7)
-    full = FULL.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-    assert layout.FULL_REPLACED.unpack(full) == (2, 5, 7, 8, 9, 10, 12)

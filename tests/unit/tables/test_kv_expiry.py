@@ -12,7 +12,7 @@ from fjord.tables.catalog import Sweep
 from fjord.tables.kv import keep, layout
 from fjord.tables.kv.keep import Expire
 from fjord.tables.state import Tree
-from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded, done
+from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded
 
 
 @pytest.fixture
@@ -44,15 +44,6 @@ def test_what_is_due_becomes_a_tombstone_right_behind_it(world: World) -> None:
     assert len(world.tree(Tree.KV_EXPIRY)) == 1
     assert world.get(b"a", b"b", b"c", b"d") == [MISSING, MISSING, 3, 4]
     world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_nothing_is_done_before_it_is_due(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 9
-    before = world.journal
-    assert world.run(Expire(limit=100)) == done(2)
-    assert world.journal == before
 
 
 @pytest.mark.req("FJ-33", "FJ-47")
@@ -107,15 +98,6 @@ def test_an_expiry_that_no_row_has_is_dropped(world: World) -> None:
     world.check()
 
 
-def test_an_expired_key_is_written_as_ever(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 10
-    world.run(Expire(limit=100))
-    world.set({b"a": 2}, at=10)
-    assert world.get(b"a") == [2]
-    world.check()
-
-
 @pytest.mark.req("FJ-33")
 def test_the_next_moment_is_the_first_of_the_schedule(world: World) -> None:
     assert keep.due_us(world) is None
@@ -154,21 +136,6 @@ def test_the_rows_of_a_dropped_table_go_bit_by_bit(world: World) -> None:
     assert world.replayed().trees() == world.trees()
 
 
-def test_a_table_with_the_largest_id_is_not_forgotten(world: World) -> None:
-    """Otherwise its id would be given out again, and old ops would be about the new table."""
-    world.set({b"a": 1})
-    drop(world, "t")
-    for _ in range(3):
-        world.run(Sweep(limit=100))
-    assert world.tree(Tree.KV) == {}
-    world.set({b"a": 2}, table="t")
-    assert world.tables["t"].id == 2
-    world.run(Sweep(limit=100))
-    assert world.ops()[-1].opcode is Opcode.FORGET_TABLE
-    world.set({b"a": 3}, table="u")
-    assert world.tables["u"].id == 3
-
-
 def test_ids_are_not_given_out_again_after_packing_either(world: World) -> None:
     for name in ("t", "u"):
         world.set({b"a": 1}, table=name)
@@ -180,16 +147,6 @@ def test_ids_are_not_given_out_again_after_packing_either(world: World) -> None:
     for found in (world, again):
         found.set({b"a": 1}, table="v")
         assert found.tables["v"].id == 3
-
-
-def test_what_expires_in_a_dropped_table_is_in_nobodys_way(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    drop(world, "t")
-    world.now_us += 10
-    world.run(Expire(limit=100))
-    world.check()
-    world.run(Sweep(limit=100))
-    assert world.tree(Tree.KV) == world.tree(Tree.KV_EXPIRY) == {}
 
 
 def test_a_dropped_table_is_not_there(world: World) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Change, DropTable, Modify, Rename
+from fjord.commands import DropTable, Rename
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
 from fjord.tables.kv.keep import Expire
@@ -41,15 +41,6 @@ def said(world: World) -> list[Opcode]:
     return [op.opcode for op in world.ops()]
 
 
-def test_values_are_moved_as_they_are(world: World) -> None:
-    world.set({b"a": "one", b"b": b"", b"c": None})
-    world.set({b"a": "two"}, at=1)
-    entries = [world.entry(key) for key in (b"a", b"b", b"c")]
-    packed(world)
-    assert [world.entry(key) for key in (b"a", b"b", b"c")] == entries
-    assert said(world) == [Opcode.CREATE_TABLE, Opcode.KV_MOVE]
-
-
 def test_only_what_holds_is_moved(world: World) -> None:
     world.set({b"a": 1, b"b": 1})
     world.set({b"a": 2}, at=1)
@@ -58,25 +49,6 @@ def test_only_what_holds_is_moved(world: World) -> None:
     assert list(moved.column("row")) == [3]
     assert list(moved.column("previous")) == [3]
     world.check()
-
-
-def test_a_row_keeps_its_identity_however_often_it_moves(world: World) -> None:
-    world.set({b"a": 1})
-    packed(world)
-    world.touch(b"a", worked=1000)
-    packed(world)
-    assert list(world.ops()[-1].column("row")) == [2]
-    assert world.touch(b"a", worked=10) == [MISSING]
-
-
-def test_tombstones_are_moved_for_a_week(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=5)
-    wait(world, limits.TOMBSTONE_US - 1)
-    packed(world)
-    assert list(world.ops()[-1].column("type")) == [ops.TOMBSTONE]
-    world.set({b"a": "late"}, at=4)
-    assert world.get(b"a") == [MISSING]
 
 
 @pytest.mark.req("FJ-48")
@@ -159,44 +131,6 @@ def test_a_clock_that_jumps_ahead_does_not_purge_tombstones(
     assert A not in world.tree(Tree.KV)
 
 
-def test_a_tombstone_that_is_buried_again_is_as_old_as_the_last_burial(world: World) -> None:
-    world.delete(b"a", at=0)
-    wait(world, limits.TOMBSTONE_US - 1)
-    world.delete(b"a", at=1)
-    wait(world, limits.TOMBSTONE_US - 1)
-    packed(world)
-    assert A in world.tree(Tree.KV)
-    wait(world, 1)
-    packed(world)
-    assert A not in world.tree(Tree.KV)
-
-
-def test_the_date_of_a_burial_is_not_the_creation_of_a_later_value(world: World) -> None:
-    world.set({b"a": 1}, at=0)
-    world.delete(b"a", at=1)
-    world.set({b"a": 2}, at=2)
-    assert world.entry(b"a").created_us == NOW_US + 2
-    world.delete(b"a", at=3)
-    packed(world)
-    world.set({b"a": 2}, at=4, expires=50)
-    world.set({b"b": 2}, at=4, persist=False)
-    assert world.entry(b"a").created_us == NOW_US + 4
-    world.delete(b"a", at=5)
-    world.set({b"a": 2}, at=6, persist=False)
-    assert world.entry(b"a").created_us == NOW_US + 6
-
-
-def test_what_expires_is_moved_with_the_expiry_that_holds(world: World) -> None:
-    world.set({b"a": 1, b"b": 1}, ttl=100)
-    world.touch(b"a", expires=500)
-    packed(world)
-    assert [world.entry(key).expires_at_us for key in (b"a", b"b")] == [NOW_US + 500, NOW_US + 100]
-    world.now_us += 100
-    world.run(Expire(limit=9))
-    assert world.get(b"a", b"b") == [1, MISSING]
-    world.check()
-
-
 def test_what_has_expired_and_is_not_swept_yet_is_moved_too(world: World) -> None:
     """The clock may go back; only upkeep decides that a value is gone."""
     world.set({b"a": 1}, expires=10)
@@ -227,15 +161,6 @@ def test_a_mark_that_a_move_has_said_goes_the_same_way(world: World) -> None:
     assert world.replayed().trees() == world.trees()
 
 
-def test_a_mark_of_a_newer_row_stays(world: World) -> None:
-    world.set({b"a": 1})
-    world.touch(b"a", worked=10)
-    world.set({b"a": 2}, at=1)
-    world.touch(b"a", worked=20)
-    packed(world)
-    assert world.touch(b"a", worked=10) == [MISSING]
-
-
 def test_rows_of_a_dropped_table_are_purged_and_not_moved(world: World) -> None:
     world.set({b"a": 1}, expires=10)
     world.touch(b"a", expires=50)
@@ -244,26 +169,3 @@ def test_rows_of_a_dropped_table_are_purged_and_not_moved(world: World) -> None:
     packed(world)
     assert [key[3] for key in world.tree(Tree.KV)] == [2]
     assert world.tree(Tree.KV_EXPIRY) == world.tree(Tree.KV_MARKS) == {}
-
-
-def test_changes_and_renames_hold_after_packing(world: World) -> None:
-    one = (1).to_bytes(8, "little")
-    world.set({b"a": 1}, ttl=100)
-    world.run(Modify(table="t", key=b"a", change=Change.ADD, operand=one, timestamp_us=NOW_US))
-    world.run(Rename(table="t", key=b"a", to=b"b", timestamp_us=NOW_US))
-    entry = world.entry(b"b")
-    packed(world)
-    assert world.get(b"a", b"b") == [MISSING, 2]
-    assert world.entry(b"b") == entry
-
-
-def test_a_part_of_the_journal_may_be_packed_at_any_point(world: World) -> None:
-    for at in range(6):
-        world.set({b"%d" % (at % 4): at, b"all": at}, at=at, expires=50 + at)
-        world.touch(b"all", expires=200 + at)
-    for _ in range(20):
-        before = world.get(b"0", b"1", b"2", b"3", b"all")
-        world.pack(1)
-        assert world.get(b"0", b"1", b"2", b"3", b"all") == before
-        world.check()
-        assert world.replayed().trees() == world.trees()

@@ -8,20 +8,9 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import (
-    Change,
-    Delete,
-    Entries,
-    Get,
-    Lock,
-    Modify,
-    Rename,
-    Reply,
-    Touch,
-    Unlock,
-)
+from fjord.commands import Change, Delete, Entries, Lock, Modify, Rename, Reply, Touch, Unlock
 from fjord.errors import Code
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, set_command
+from tests.unit.tables.world import NOW_US, World, code_of, set_command
 
 ONE = (1).to_bytes(8, "little")
 
@@ -91,12 +80,6 @@ def test_get_works_and_says_that_a_value_is_locked(world: World) -> None:
     assert world.entry(b"a").state == 0
 
 
-def test_a_value_may_be_locked_and_worked_on(world: World) -> None:
-    lock(world, b"a")
-    world.touch(b"a", worked=10)
-    assert world.entry(b"a").state == Entries.LOCKED | Entries.WORKED_ON
-
-
 @pytest.mark.req("FJ-35")
 @pytest.mark.parametrize("client", [1, 2])
 def test_a_locked_key_cannot_be_locked_again(world: World, client: int) -> None:
@@ -120,20 +103,6 @@ def test_a_key_that_is_not_there_may_be_locked(world: World) -> None:
     assert code_of(world.set({b"new": 1}, client=2)) is Code.LOCKED
     assert code_of(world.set({b"new": 1}, overwrite=False)) is None
     assert world.get(b"new") == [1]
-
-
-def test_a_table_comes_into_being_with_its_first_lock() -> None:
-    world = World()
-    assert lock(world, b"a") is None
-    assert list(world.tables) == ["t"]
-    assert code_of(World().run(Unlock(table="t", keys=Strings.of([b"a"])))) is Code.NOT_OWNER
-
-
-def test_locks_are_not_durable(world: World) -> None:
-    before = world.journal
-    lock(world, b"a")
-    assert world.journal == before
-    assert world.replayed().locks == {}
 
 
 def test_a_key_twice_in_a_batch_is_locked_once(world: World) -> None:
@@ -178,10 +147,3 @@ def test_locks_have_keys_like_any_command(world: World, kind: type) -> None:
     assert code_of(run(b"")) is Code.EMPTY_KEY
     assert code_of(run(b"k" * 481)) is Code.KEY_TOO_LONG
     assert code_of(world.run(kind(table="-", keys=Strings.of([b"a"])))) is Code.BAD_NAME
-
-
-def test_a_lock_of_another_key_is_in_nobodys_way(world: World) -> None:
-    lock(world, b"b")
-    assert code_of(world.set({b"a": 3}, at=1, client=2)) is None
-    assert world.run(Get(table="t", keys=Strings.of([b"a", b"none"]))) is not None
-    assert world.get(b"a", b"none") == [3, MISSING]

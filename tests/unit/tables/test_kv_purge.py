@@ -8,7 +8,7 @@ from fjord.columns import Strings
 from fjord.commands import Delete
 from fjord.ops import Opcode
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of
 
 
 @pytest.fixture
@@ -28,35 +28,11 @@ def test_a_delete_leaves_a_tombstone_and_a_purge_leaves_nothing(world: World) ->
     assert world.get(b"a", b"b") == [MISSING, "late"]
 
 
-@pytest.mark.req("FJ-48")
-def test_a_purge_takes_a_tombstone_along(world: World) -> None:
-    world.delete(b"a", at=1)
-    world.delete(b"a", at=2, purge=True)
-    assert world.tree(Tree.KV) == {}
-    world.check()
-
-
 @pytest.mark.req("FJ-42", "FJ-48")
 def test_a_purge_that_is_older_than_the_value_changes_nothing(world: World) -> None:
     world.set({b"a": 1}, at=5)
     assert code_of(world.delete(b"a", at=4, purge=True)) is None
     assert world.get(b"a") == [1]
-
-
-def test_a_purge_takes_marks_and_expiries_along(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.touch(b"a", expires=100)
-    world.delete(b"a", at=1, purge=True)
-    assert world.tree(Tree.KV_MARKS) == world.tree(Tree.KV_EXPIRY) == {}
-
-
-def test_a_purge_of_nothing_writes_nothing_and_makes_no_table(world: World) -> None:
-    assert world.delete(b"a", purge=True) == done(0)
-    assert world.tables == {}
-    world.set({b"b": 1})
-    before = world.journal
-    assert code_of(world.delete(b"a", purge=True)) is None
-    assert world.journal == before
 
 
 @pytest.mark.req("FJ-42")
@@ -69,11 +45,7 @@ def test_each_key_is_deleted_as_of_its_own_date(world: World, *, is_purge: bool)
     for at in (0, 9):
         world.run(
             Delete(
-                table="t",
-                keys=keys,
-                timestamp_us=NOW_US + at,
-                timestamps_us=dates,
-                purge=is_purge,
+                table="t", keys=keys, timestamp_us=NOW_US + at, timestamps_us=dates, purge=is_purge
             )
         )
     assert world.get(b"a", b"b", b"c") == [1, MISSING, MISSING]

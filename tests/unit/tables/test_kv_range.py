@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Entries, Lock, Page, Range
+from fjord.commands import Page, Range
 from fjord.errors import Code
 from fjord.layouts import PREFIX_BYTES
 from fjord.values import Value
-from tests.unit.tables.world import MISSING, World, code_of, entry_of, items_of
+from tests.unit.tables.world import MISSING, World, code_of, items_of
 
 BOTH = pytest.mark.parametrize("persist", [True, False], ids=["stored", "in-memory"])
 
@@ -73,17 +72,6 @@ def test_without_bounds_all_keys_of_the_table_are_in_order(world: World) -> None
     assert keys(world, stop=b"01") == [b"\0", b"00"]
 
 
-def test_bounds_need_not_be_keys(world: World) -> None:
-    assert keys(world, start=b"0", stop=b"02x") == [b"00", b"01", b"02"]
-    assert keys(world, start=b"02\0", stop=b"04\0") == [b"03", b"04"]
-    assert keys(world, start=b"x") == []
-
-
-def test_a_range_of_nothing_is_empty(world: World) -> None:
-    found = page(world, start=b"05", stop=b"05")
-    assert (found.keys.rows(), found.next_key) == ([], b"")
-
-
 def test_a_range_that_ends_before_it_begins_is_refused(world: World) -> None:
     assert code_of(world.run(Range(table="t", start=b"2", stop=b"1"))) is Code.BAD_RANGE
     assert code_of(world.run(Range(table="none", start=b"2", stop=b"1"))) is Code.BAD_RANGE
@@ -108,22 +96,6 @@ def test_names_are_checked(world: World) -> None:
 # -- entries --------------------------------------------------------------------------------------
 
 
-def test_entries_come_with_all_that_is_known(world: World) -> None:
-    world.set({b"05": "x"}, at=1, expires=100, ttl=10)
-    world.touch(b"05", worked=5)
-    world.run(Lock(table="t", keys=Strings.of([b"05"])))
-    found = page(world, start=b"05", count=1).entries
-    assert entry_of(found) == world.entry(b"05")
-    assert entry_of(found).state == Entries.LOCKED | Entries.WORKED_ON
-
-
-def test_what_is_deleted_or_has_expired_is_not_listed(world: World) -> None:
-    world.delete(b"05", at=1)
-    world.set({b"06": 1}, at=1, expires=10)
-    world.now_us += 10
-    assert keys(world, start=b"04", stop=b"08") == [b"04", b"07"]
-
-
 @pytest.mark.req("FJ-46")
 @BOTH
 def test_what_is_worked_on_is_left_out_when_asked(world: World, persist: bool) -> None:
@@ -141,18 +113,6 @@ def test_a_probe_reads_no_data(world: World) -> None:
     assert found.entries.types == b"\3\3"
     assert found.entries.values.rows() == [b"", b""]
     assert world.payload_reads == 0
-
-
-def test_values_in_memory_are_among_the_others_in_order(world: World) -> None:
-    world.set({b"055": "m", b"07": "m", b"zz": "m"}, at=1, persist=False)
-    world.set({b"06x": "gone"}, persist=False, expires=10)
-    world.set({b"a": 1}, persist=False, table="u")
-    world.now_us += 10
-    found = items_of(page(world, start=b"05"))
-    assert list(found)[:4] == [b"05", b"055", b"06", b"07"]
-    assert (found[b"055"], found[b"07"], found[b"zz"]) == ("m", "m", "m")
-    assert list(found) == sorted(found)
-    assert b"06x" not in found
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -273,12 +233,6 @@ def test_a_match_lists_the_keys_in_which_it_is_found(persist: bool) -> None:
     assert keys(world, regex=b"^none") == []
 
 
-def test_a_match_may_be_within_a_range(world: World) -> None:
-    assert keys(world, regex=b"5$", start=b"06") == [b"15"]
-    assert keys(world, regex=b"^0[5-7]", start=b"06", stop=b"07") == [b"06"]
-    assert keys(world, regex=b"^0[5-7]", count=1) == [b"05"]
-
-
 def test_an_anchored_match_looks_only_where_it_can_be_found() -> None:
     world = World()
     many = {b"a%05d" % number: None for number in range(limits.EXAMINED_ENTRIES_MAX)}
@@ -291,10 +245,6 @@ def test_an_anchored_match_looks_only_where_it_can_be_found() -> None:
 def test_a_bad_expression_is_refused(world: World, regex: bytes) -> None:
     assert code_of(world.run(Range(table="t", regex=regex))) is Code.BAD_REGEX
     assert code_of(world.run(Range(table="none", regex=regex))) is Code.BAD_REGEX
-
-
-def test_an_expression_of_256_bytes_is_taken(world: World) -> None:
-    assert keys(world, regex=b"a" * 256) == []
 
 
 # -- all together ---------------------------------------------------------------------------------

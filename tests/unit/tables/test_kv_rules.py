@@ -190,16 +190,6 @@ def test_each_key_to_delete_has_a_date_or_none_has() -> None:
         assert code_of(World().decide(command).reply) is Code.BAD_BATCH
 
 
-def test_one_bad_timestamp_refuses_the_batch() -> None:
-    items: list[tuple[bytes, bytes]] = [(b"a", b""), (b"b", b""), (b"c", b"")]
-    for bad in (0, NOW_US + DAY_US):
-        for position in range(3):
-            stamps = [NOW_US] * 3
-            stamps[position] = bad
-            command = replace(set_command(items), timestamps_us=stamps)
-            assert code_of_set(command) is Code.BAD_TIMESTAMP
-
-
 def test_a_refused_timestamp_tells_the_servers_time() -> None:
     reply = World().decide(replace(GOOD, timestamps_us=(0,))).reply
     assert str(NOW_US) in str(reply)
@@ -231,9 +221,3 @@ def test_a_ttl_is_at_most_30_days(*, ttl_us: int, good: bool) -> None:
     expected = None if good else Code.BAD_TIMEOUT
     assert code_of_set(replace(GOOD, ttl_us=ttl_us)) is expected
     assert code_of_set(replace(GOOD, ttl_us=-1)) is Code.BAD_TIMEOUT
-
-
-def test_a_value_is_measured_where_all_together_are_large() -> None:
-    """One of them may be too large only if all of them are larger than one may be."""
-    half = bytes(limits.VALUE_BYTES_MAX // 2 + 1)
-    assert code_of_set(set_command([(b"a", half), (b"b", half)])) is None

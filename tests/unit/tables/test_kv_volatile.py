@@ -6,7 +6,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get
+from fjord.commands import Get
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.values import Value
@@ -35,27 +35,6 @@ def test_a_volatile_value_is_gone_with_its_process(world: World) -> None:
     assert world.replayed().get(b"a", b"durable") == [MISSING, "value"]
 
 
-def test_a_new_table_is_the_only_durable_trace() -> None:
-    world = World()
-    assert world.set({b"a": 1}, persist=False) == done(1)
-    assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE]
-    assert world.get(b"a") == [1]
-
-
-def test_all_types_are_kept_in_memory(world: World) -> None:
-    items: dict[bytes, Value] = {b"1": None, b"2": b"\0", b"3": "\u00e9", b"4": 5, b"5": 0.5}
-    world.set(items, persist=False)
-    assert world.get(*items) == list(items.values())
-    assert world.payload_reads == 0
-
-
-def test_an_entry_in_memory_has_its_dates(world: World) -> None:
-    world.set({b"a": 1}, at=-5, expires=1000, persist=False)
-    reply = world.run(Get(table="t", keys=Strings.of([b"a"])))
-    assert isinstance(reply, Entries)
-    assert (reply.timestamps_us[0], reply.expires_at_us[0]) == (NOW_US - 5, NOW_US + 1000)
-
-
 def test_a_stored_value_is_first_deleted_durably(world: World) -> None:
     world.set({b"b": 2}, at=0)
     assert world.set({b"durable": "in memory", b"c": 3}, at=1, persist=False) == done(4)
@@ -66,31 +45,6 @@ def test_a_stored_value_is_first_deleted_durably(world: World) -> None:
     assert world.get(b"durable", b"b", b"c") == ["in memory", 2, 3]
     # After a restart the old value does not come back.
     assert world.replayed().get(b"durable", b"b", b"c") == [MISSING, 2, MISSING]
-
-
-def test_a_tombstone_is_not_deleted_again(world: World) -> None:
-    world.delete(b"durable", at=1)
-    before = world.journal
-    world.set({b"durable": "in memory"}, at=2, persist=False)
-    assert world.journal == before
-    assert world.get(b"durable") == ["in memory"]
-
-
-def test_a_durable_write_drops_the_value_in_memory(world: World) -> None:
-    world.set({b"a": 1, b"b": 2}, persist=False)
-    world.set({b"a": "durable"}, at=1)
-    assert world.get(b"a", b"b") == ["durable", 2]
-    assert list(world.volatile) == [b"\0\0\0\1b"]
-    assert world.replayed().get(b"a") == ["durable"]
-
-
-def test_a_deletion_drops_the_value_in_memory_and_leaves_a_tombstone(world: World) -> None:
-    world.set({b"a": 1}, persist=False)
-    world.delete(b"a", at=1)
-    assert world.get(b"a") == [MISSING]
-    assert world.volatile == {}
-    world.set({b"a": "late"}, at=0, persist=False)
-    assert world.get(b"a") == [MISSING]
 
 
 @pytest.mark.req("FJ-42")
@@ -108,27 +62,11 @@ def test_the_largest_timestamp_wins_between_memory_and_disk(world: World) -> Non
     assert b"\0\0\0\1durable" not in world.volatile
 
 
-def test_a_tie_in_memory_goes_to_the_write_that_came_last(world: World) -> None:
-    world.set({b"a": 1}, persist=False)
-    world.set({b"a": 2}, persist=False)
-    assert world.get(b"a") == [2]
-    world.set({b"a": 3})
-    assert world.get(b"a") == [3]
-
-
 def test_of_a_key_that_is_twice_in_a_batch_the_last_row_is_kept(world: World) -> None:
     items: list[tuple[bytes, Value]] = [(b"durable", 1), (b"a", 2), (b"durable", 3)]
     world.run(set_command(items, at=1, persist=False))
     assert world.get(b"durable", b"a") == [3, 2]
     assert world.ops()[-1].rows == 1
-
-
-def test_a_value_in_memory_expires(world: World) -> None:
-    world.set({b"a": 1}, expires=1000, persist=False)
-    world.now_us += 999
-    assert world.get(b"a") == [1]
-    world.now_us += 1
-    assert world.get(b"a") == [MISSING]
 
 
 @pytest.mark.parametrize("persist", [True, False])
@@ -143,11 +81,6 @@ def test_without_overwrite_a_live_value_in_memory_refuses_all(
     taken = world.set({b"b": 2, b"a": 2}, at=1, overwrite=False, persist=persist)
     assert code_of(taken) is None
     assert world.get(b"a", b"b") == [2, 2]
-
-
-def test_without_overwrite_a_stored_value_refuses_one_in_memory(world: World) -> None:
-    refused = world.set({b"durable": 1}, at=1, overwrite=False, persist=False)
-    assert code_of(refused) is Code.EXISTS
 
 
 def test_values_in_memory_have_a_quota(world: World) -> None:
@@ -180,19 +113,3 @@ def test_values_in_memory_count_with_what_python_needs_for_them(world: World) ->
     assert world.volatile_bytes == limits.VOLATILE_ENTRY_BYTES + 4 + 3 + 5
     world.delete(b"key")
     assert world.volatile_bytes == 0
-
-
-def test_a_value_in_memory_keeps_the_date_of_its_creation_wherever_it_goes(world: World) -> None:
-    world.set({b"a": 1}, at=1, persist=False)
-    world.set({b"a": 2}, at=2, persist=False)
-    world.set({b"a": 3}, at=3)
-    world.set({b"a": 4}, at=4, persist=False)
-    assert world.entry(b"a").created_us == NOW_US + 1
-    world.check()
-
-
-def test_an_expiring_stored_value_is_taken_out_of_the_schedule(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.set({b"a": 2}, at=1, persist=False)
-    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.KV_UNSCHEDULE, Opcode.KV_DELETE]
-    world.check()

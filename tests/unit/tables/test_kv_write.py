@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Entries, Get
+from fjord.commands import Get
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
@@ -54,20 +54,6 @@ def test_a_token_counts_every_row_and_the_new_table(world: World) -> None:
     assert world.delete(b"a", b"b", at=2) == done(7)
 
 
-def test_an_answer_is_aligned_with_the_keys_asked_for(world: World) -> None:
-    world.set({b"a": 1, b"b": "two"})
-    assert world.get(b"b", b"x", b"a", b"b", b"y") == ["two", MISSING, 1, "two", MISSING]
-
-
-def test_an_entry_comes_with_its_dates(world: World) -> None:
-    world.set({b"a": 1}, at=-5, expires=1000)
-    world.set({b"b": 1}, at=-4)
-    reply = world.run(Get(table="t", keys=Strings.of([b"a", b"b", b"c"])))
-    assert isinstance(reply, Entries)
-    assert list(reply.timestamps_us) == [NOW_US - 5, NOW_US - 4, 0]
-    assert list(reply.expires_at_us) == [NOW_US + 1000, 0, 0]
-
-
 def test_nothing_is_read_from_the_journal_for_what_has_no_bytes(world: World) -> None:
     world.set({b"void": None, b"empty": b""})
     assert world.get(b"void", b"empty", b"none") == [None, b"", MISSING]
@@ -78,24 +64,6 @@ def test_keys_of_any_bytes_are_told_apart(world: World) -> None:
     keys = [b"\0", b"\0\0", b"\xff", b"a\0b", b"a", b"k" * limits.KV_KEY_BYTES_MAX]
     world.set({key: key for key in keys})
     assert world.get(*keys) == keys
-
-
-def test_a_deleted_key_is_missing(world: World) -> None:
-    world.set({b"a": 1, b"b": 2})
-    world.delete(b"a", at=1)
-    assert world.get(b"a", b"b") == [MISSING, 2]
-
-
-def test_deleting_a_missing_key_is_no_error(world: World) -> None:
-    assert code_of(world.delete(b"none", b"none either")) is None
-    assert world.get(b"none") == [MISSING]
-
-
-def test_a_deleted_key_can_be_set_again(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=1)
-    world.set({b"a": 2}, at=2)
-    assert world.get(b"a") == [2]
 
 
 def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
@@ -149,19 +117,6 @@ def test_a_deletion_beats_an_older_set_that_comes_late(world: World) -> None:
     assert world.get(b"a") == [MISSING]
     world.set({b"a": "newer"}, at=11)
     assert world.get(b"a") == ["newer"]
-
-
-@pytest.mark.req("FJ-42")
-def test_a_deletion_that_comes_late_does_not_touch_a_newer_value(world: World) -> None:
-    world.set({b"a": 1}, at=10)
-    world.delete(b"a", at=9)
-    assert world.get(b"a") == [1]
-
-
-def test_a_tombstone_is_kept_even_where_nothing_was(world: World) -> None:
-    world.delete(b"a", at=10)
-    world.set({b"a": "late"}, at=9)
-    assert world.get(b"a") == [MISSING]
 
 
 def test_only_the_newer_rows_of_a_batch_are_written(world: World) -> None:
@@ -223,18 +178,6 @@ def test_without_overwrite_any_live_key_refuses_all(world: World) -> None:
     assert world.get(b"a", b"b", b"c") == [MISSING, 1, MISSING]
 
 
-def test_without_overwrite_new_keys_are_written(world: World) -> None:
-    assert code_of(world.set({b"a": 1, b"b": 2}, overwrite=False)) is None
-    assert world.get(b"a", b"b") == [1, 2]
-
-
-def test_without_overwrite_deleted_keys_do_not_count(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=1)
-    assert code_of(world.set({b"a": 2}, at=2, overwrite=False)) is None
-    assert world.get(b"a") == [2]
-
-
 def test_without_overwrite_expired_keys_do_not_count(world: World) -> None:
     world.set({b"a": 1}, expires=1000)
     world.now_us += 999
@@ -247,58 +190,6 @@ def test_without_overwrite_expired_keys_do_not_count(world: World) -> None:
 def test_without_overwrite_an_older_write_is_refused_as_well(world: World) -> None:
     world.set({b"a": 1}, at=10)
     assert code_of(world.set({b"a": 2}, at=5, overwrite=False)) is Code.EXISTS
-
-
-# -- expiry ---------------------------------------------------------------------------------------
-
-
-def test_a_value_is_gone_from_its_expiry_on(world: World) -> None:
-    world.set({b"a": 1, b"b": b""}, expires=1000)
-    world.now_us = NOW_US + 999
-    assert world.get(b"a", b"b") == [1, b""]
-    world.now_us = NOW_US + 1000
-    assert world.get(b"a", b"b") == [MISSING, MISSING]
-
-
-def test_a_new_value_has_a_new_expiry(world: World) -> None:
-    world.set({b"a": 1}, expires=1000)
-    world.set({b"a": 2}, at=1)
-    world.now_us += 10_000
-    assert world.get(b"a") == [2]
-
-
-def test_an_expired_value_still_beats_older_writes(world: World) -> None:
-    world.set({b"a": 1}, at=10, expires=1000)
-    world.now_us += 2000
-    world.set({b"a": "late"}, at=9)
-    assert world.get(b"a") == [MISSING]
-    world.set({b"a": "newer"}, at=11)
-    assert world.get(b"a") == ["newer"]
-
-
-def test_replay_gives_values_deletions_and_tables_again(world: World) -> None:
-    world.set(ONE_OF_EACH)
-    world.set({b"x": "in another table"}, table="u", expires=5)
-    world.delete(b"void", b"none", at=1)
-    world.set({b"integer": 5}, at=1)
-    again = world.replayed()
-    assert again.trees() == world.trees()
-    assert again.get(*ONE_OF_EACH) == world.get(*ONE_OF_EACH)
-    assert {op.opcode for op in again.ops()} == {
-        Opcode.CREATE_TABLE,
-        Opcode.KV_INSERT,
-        Opcode.KV_SET,
-        Opcode.KV_DELETE,
-    }
-
-
-def test_the_rows_that_win_beside_one_that_loses_keep_their_expiry(world: World) -> None:
-    """A batch loses single rows, never what was said of all of them."""
-    world.set({b"a": "newer"}, at=5)
-    world.set({b"a": "late", b"b": 1}, at=1, expires=1000)
-    entries = world.run(Get(table="t", keys=Strings.of([b"a", b"b"])))
-    assert isinstance(entries, Entries)
-    assert list(entries.expires_at_us) == [0, NOW_US + 1000]
 
 
 # -- what is said of a row ------------------------------------------------------------------------
@@ -322,14 +213,6 @@ def test_anything_to_say_of_a_new_key_takes_the_full_op(world: World, more: dict
     assert Opcode.KV_INSERT not in {op.opcode for op in world.ops()}
 
 
-def test_one_key_with_an_entry_takes_the_full_op_for_all(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"b", at=0)
-    for key in (b"a", b"b"):
-        world.set({key: 2, key + b"-new": 3}, at=1)
-        assert (world.ops()[-1].opcode, world.ops()[-1].rows) == (Opcode.KV_SET, 2)
-
-
 @pytest.mark.req("FJ-30")
 def test_a_value_keeps_the_date_of_its_creation(world: World) -> None:
     world.set({b"a": 1}, at=0)
@@ -342,25 +225,11 @@ def test_a_value_keeps_the_date_of_its_creation(world: World) -> None:
 
 
 @pytest.mark.req("FJ-30")
-def test_what_has_expired_is_created_anew(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 10
-    world.set({b"a": 2}, at=10)
-    assert world.entry(b"a").created_us == NOW_US + 10
-
-
-@pytest.mark.req("FJ-30")
 def test_a_ttl_without_an_expiry_counts_from_the_servers_now(world: World) -> None:
     world.now_us += 1000
     world.set({b"a": 1}, ttl=50, at=-7)
     entry = world.entry(b"a")
     assert (entry.expires_at_us, entry.ttl_us) == (NOW_US + 1050, 50)
-
-
-def test_a_ttl_beside_an_expiry_leaves_it_as_it_is(world: World) -> None:
-    world.set({b"a": 1}, ttl=50, expires=9)
-    entry = world.entry(b"a")
-    assert (entry.expires_at_us, entry.ttl_us) == (NOW_US + 9, 50)
 
 
 def test_every_row_tells_what_it_frees(world: World) -> None:
@@ -386,23 +255,6 @@ def test_a_replaced_expiry_is_taken_out_of_the_schedule_first(world: World) -> N
     world.delete(b"b", at=1)
     assert [op.opcode for op in world.ops()[-2:]] == [Opcode.KV_UNSCHEDULE, Opcode.KV_DELETE]
     world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_an_expiry_that_stays_is_not_taken_out(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.set({b"a": 2}, at=1, expires=10)
-    assert Opcode.KV_UNSCHEDULE not in {op.opcode for op in world.ops()}
-    world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_the_expiry_that_a_touch_gave_is_the_one_that_is_taken_out(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.touch(b"a", expires=500)
-    world.set({b"a": 2}, at=1)
-    assert list(world.ops()[-2].column("expires_at_us")) == [NOW_US + 500]
-    assert world.tree(Tree.KV_EXPIRY) == {}
 
 
 def test_a_batch_of_plain_and_special_rows_is_written_whole(world: World) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import re2  # type: ignore[import-untyped]
 from hypothesis import assume, given, settings
@@ -14,6 +12,7 @@ from fjord.commands import Refusal
 from fjord.errors import Code
 from fjord.tables.kv import read
 from fjord.tables.kv.read import Matcher
+from tests.unit.tables.world import code_of
 
 
 def compiled(regex: bytes) -> Matcher:
@@ -24,8 +23,7 @@ def compiled(regex: bytes) -> Matcher:
 
 def refusal(regex: bytes) -> Refusal:
     found = read.compiled(regex)
-    assert isinstance(found, Refusal)
-    assert found.code is Code.BAD_REGEX
+    assert code_of(found) is Code.BAD_REGEX
     return found
 
 
@@ -61,10 +59,6 @@ def test_what_re2_does_not_take_is_refused(regex: bytes) -> None:
     text = refusal(regex).text
     assert text.isascii()
     assert text.isprintable()
-
-
-def test_a_refusal_holds_no_raw_bytes() -> None:
-    assert "\0" not in refusal(b"(\0\xff\x1b[31m").text
 
 
 def test_an_expression_that_is_too_large_a_program_is_refused() -> None:
@@ -135,9 +129,7 @@ keys_st = st.lists(
 
 @settings(max_examples=500, deadline=None)
 @given(
-    st.sampled_from([b"", b"^", b"^", rb"\A"]),
-    st.lists(pieces, max_size=6).map(b"".join),
-    keys_st,
+    st.sampled_from([b"", b"^", b"^", rb"\A"]), st.lists(pieces, max_size=6).map(b"".join), keys_st
 )
 def test_no_key_that_matches_is_outside_of_the_bounds(
     anchor: bytes, rest: bytes, keys: list[bytes]
@@ -161,9 +153,3 @@ def test_compiled_expressions_are_kept_in_bounds() -> None:
         compiled(b"^%d" % number)
     assert read.compiled.cache_info().currsize <= limits.REGEX_KEPT
     assert re2._Regexp._make.cache_info().currsize == 0
-
-
-def test_re2_agrees_with_python_on_plain_expressions() -> None:
-    for regex in (rb"^user:\d+$", b"a.c", b"^[ab]{2,3}c?$", rb"x|y\w"):
-        for key in (b"user:12", b"user:x", b"abc", b"a\nc", b"aabc", b"y1", b"abbb"):
-            assert compiled(regex).finds(key) is (re.search(regex, key) is not None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fjord.columns import Strings
-from fjord.commands import CreateTable, Done, DropTable, Numbered, Set
+from fjord.commands import Done, Numbered, Set
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, clients
-from fjord.tables.catalog import Sweep, TakeOver
+from fjord.tables.catalog import TakeOver
 from fjord.tables.state import Tree
 from fjord.tables.upkeep import Begin, Pack
 from tests.unit.tables.world import MASTER, NOW_US, World, done, set_command
@@ -28,16 +28,6 @@ def test_single_rows_are_gathered_into_one_op_a_table() -> None:
     world.check()
 
 
-def test_what_does_not_hold_is_not_said_again() -> None:
-    world = World()
-    world.set({b"a": 1})
-    world.set({b"a": 2}, at=1)
-    world.touch(b"a")
-    world.delete(b"a", at=2, purge=True)
-    world.pack(len(world.ops()))
-    assert said(world) == [Opcode.CREATE_TABLE]
-
-
 def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
     world = World()
     world.set({b"a": 1})
@@ -50,15 +40,6 @@ def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
         assert world.replayed().trees() == world.trees()
         world.check()
     assert world.get(b"a") == [1]
-
-
-def test_a_loss_is_remembered_when_only_a_part_is_packed() -> None:
-    world = World()
-    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 30, ()))
-    world.set({b"a": 1})
-    world.pack(1)
-    assert said(world) == [Opcode.CREATE_TABLE, Opcode.KV_INSERT, Opcode.LOST]
-    assert world.replayed().trees() == world.trees()
 
 
 def test_a_slice_without_anything_that_holds_writes_nothing() -> None:
@@ -90,27 +71,6 @@ def test_takeovers_are_kept_for_ever_with_their_seqs() -> None:
     world.pack(len(world.ops()))
     world.pack(len(world.ops()))
     assert world.tree(Tree.META) == world.replayed().tree(Tree.META) == before
-
-
-def test_tables_are_kept_as_they_are_until_they_are_dropped_and_swept() -> None:
-    world = World()
-    world.run(CreateTable(name="s", kind=1, settings=b"{}"))
-    world.set({b"a": 1})
-    world.set({b"a": 1}, table="u")
-    tables = dict(world.tables)
-    world.pack(len(world.ops()))
-    assert world.replayed().tables == world.tables == tables
-    world.run(DropTable(name="s"))
-    world.run(DropTable(name="t"))
-    world.pack(len(world.ops()))
-    assert world.replayed().trees() == world.trees()
-    assert list(catalog.dropped(world)) == [1, 2]
-    for _ in range(4):
-        world.run(Sweep(limit=10))
-    world.pack(len(world.ops()))
-    assert world.replayed().trees() == world.trees()
-    assert catalog.dropped(world) == {}
-    assert list(world.tables) == ["u"]
 
 
 def test_answers_that_may_be_asked_for_are_kept() -> None:

@@ -39,38 +39,6 @@ def test_all_tables_are_seen_at_one_moment(world: StreamWorld) -> None:
     world.check()
 
 
-def test_nothing_is_kept_without_a_snapshot(world: StreamWorld) -> None:
-    world.put("latest", (b"a", b"1"))
-    world.put("latest", (b"a", b"2"))
-    assert world.size_of(Tree.VERSIONS) == 0
-
-
-def test_what_is_younger_than_the_snapshot_is_not_kept(world: StreamWorld) -> None:
-    world.open_snapshot()
-    for number in range(5):
-        world.put("latest", (b"a", b"%d" % number))
-        world.set({b"k": b"%d" % number}, table="kv", at=number)
-    assert world.size_of(Tree.VERSIONS) == 0
-
-
-def test_an_entry_is_kept_once_however_often_it_changes(world: StreamWorld) -> None:
-    world.set({b"k": b"0"}, table="kv")
-    world.open_snapshot()
-    for number in range(5):
-        world.set({b"k": b"%d" % number}, table="kv", at=number)
-    assert world.size_of(Tree.VERSIONS) == 1
-
-
-def test_a_key_that_is_taken_away_and_comes_back_is_seen_as_it_was(world: StreamWorld) -> None:
-    world.set({b"k": b"old"}, table="kv")
-    snapshot = world.open_snapshot()
-    world.delete(b"k", table="kv", at=1)
-    later = world.open_snapshot()
-    world.set({b"k": b"new"}, table="kv", at=2)
-    assert world.map_as_of(snapshot, "kv") == {b"k": b"old"}
-    assert world.map_as_of(later, "kv") == {}
-
-
 def test_a_value_that_expires_meanwhile_is_there(world: StreamWorld) -> None:
     world.set({b"k": b"old"}, table="kv", expires=10)
     snapshot = world.open_snapshot()

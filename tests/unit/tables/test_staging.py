@@ -95,12 +95,6 @@ def world() -> Writer:
 # -- logs -----------------------------------------------------------------------------------------
 
 
-def test_what_is_staged_is_not_seen(world: Writer) -> None:
-    world.stage(append("log", b"a", b"b"))
-    assert world.values() == []
-    world.verify()
-
-
 def test_messages_are_seen_in_the_order_in_which_their_stages_are_committed(world: Writer) -> None:
     first = world.stage(append("log", b"a", b"b"))
     world.append("log", b"between")
@@ -121,15 +115,6 @@ def test_a_commit_is_one_small_op_for_each_stage(world: Writer) -> None:
     assert len(world.journal) - size < 200
     assert [op.opcode for op in world.ops()[-2:]] == [Opcode.STREAM_COMMIT, Opcode.WRITER]
     assert world.ops()[-2].rows == 500
-
-
-def test_a_part_of_a_commit_can_be_read(world: Writer) -> None:
-    stage = world.stage(append("log", b"a", b"b", b"c", b"d"))
-    world.commit(0, stage)
-    seqs = [seq for seq, _, _ in world.messages("log")]
-    found = world.read("log", after=seqs[1], count=1)
-    assert list(found.first_seqs) == [seqs[2]]
-    assert found.rows == 1
 
 
 def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
@@ -156,12 +141,6 @@ def test_writers_do_not_know_of_each_other(world: Writer) -> None:
     assert world.last_batch(writer="three") == -1
     assert world.last_batch("latest", "one") == 0
     assert world.last_batch("missing", "one") == -1
-
-
-def test_a_batch_without_rows_counts(world: Writer) -> None:
-    assert world.commit(0).is_new
-    assert not world.commit(0, world.stage(append("log", b"too late"))).is_new
-    assert world.values() == []
 
 
 def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Writer) -> None:
@@ -202,19 +181,6 @@ def test_jobs_come_a_stage_at_a_time(world: Writer) -> None:
     world.verify()
 
 
-def test_a_batch_that_was_begun_goes_on_with_its_first_stages(world: Writer) -> None:
-    first = [world.stage(push(b"a")), world.stage(push(b"b"))]
-    world.commit(0, *first, table="jobs")
-    world.commit(0, *first, table="jobs")
-    # The writer was killed, and staged the same rows again, cut otherwise.
-    again = [world.stage(push(b"a", b"b"))]
-    assert run_to_the_end(world, "jobs", 0, *again) == 1
-    assert not world.commit(0, *again, table="jobs").is_new
-    assert world.waiting() == 2
-    assert not world.tree(Tree.STAGES)
-    world.verify()
-
-
 def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -> None:
     first = [world.stage(push(b"a")), world.stage(push(b"b"))]
     world.commit(0, *first, table="jobs")
@@ -223,18 +189,6 @@ def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -
     assert world.waiting() == 3
     assert world.last_batch("jobs") == 1
     world.verify()
-
-
-def test_an_empty_batch_after_one_that_waits_is_remembered(world: Writer) -> None:
-    world.commit(0, world.stage(push(b"a")), table="jobs")
-    run_to_the_end(world, "jobs", 1)
-    assert (world.waiting(), world.last_batch("jobs")) == (1, 1)
-
-
-def test_staged_jobs_are_merged_when_they_are_committed(world: Writer) -> None:
-    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"b", b"c"))]
-    run_to_the_end(world, "jobs", 0, *stages)
-    assert world.waiting() == 3
 
 
 def test_a_delay_counts_from_the_moment_of_staging(world: Writer) -> None:
@@ -270,13 +224,6 @@ def test_values_and_messages_of_a_key_are_replaced(world: Writer) -> None:
     run_to_the_end(world, "latest", 0, *latest)
     assert world.values("latest") == [b"2", b"3"]
     world.verify()
-
-
-def test_a_value_that_is_newer_than_what_was_staged_stays(world: Writer) -> None:
-    stage = world.stage(set_command([(b"a", 1)]))
-    world.set({b"a": 2}, at=5)
-    run_to_the_end(world, "t", 0, stage)
-    assert world.get(b"a") == [2]
 
 
 # -- refusals -------------------------------------------------------------------------------------
@@ -373,14 +320,6 @@ def test_a_writer_that_is_forgotten_begins_anew(world: Writer) -> None:
     world.verify()
 
 
-def test_a_writer_whose_batch_waits_is_not_forgotten(world: Writer) -> None:
-    world.commit(0, world.stage(push(b"a")), table="jobs")
-    table = world.tables["jobs"].id
-    world.run(staging.ForgetWriter(table=table, name=b"w", before_us=NOW_US + 1))
-    run_to_the_end(world, "jobs", 0)
-    assert world.waiting() == 1
-
-
 def test_rows_without_a_timestamp_get_that_of_their_commit(world: Writer) -> None:
     """However late a stage came: what is committed later wins."""
     second = world.stage(replace(set_command([(b"a", 2)]), timestamps_us=[0]))
@@ -417,14 +356,4 @@ def test_a_dropped_table_leaves_neither_stages_nor_writers(world: Writer) -> Non
     world.sweep()
     assert not world.tree(Tree.STAGES)
     assert not world.tree(Tree.WRITERS)
-    world.verify()
-
-
-def test_a_message_that_is_in_a_block_lets_its_stage_go(world: Writer) -> None:
-    world.commit(0, world.stage(append("log", b"a", b"b")))
-    later = world.stage(append("log", b"c"))
-    world.seal("log", world.next_seq - 1)
-    world.commit(1, later)
-    world.sweep()
-    assert len(world.tree(Tree.STAGES)) == 1
     world.verify()

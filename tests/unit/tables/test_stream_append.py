@@ -79,13 +79,6 @@ def test_a_late_message_does_not_replace_a_newer_one(world: StreamWorld) -> None
     verify(world)
 
 
-def test_of_equal_dates_the_later_message_wins(world: StreamWorld) -> None:
-    put(world, (b"a", b"1", -10))
-    put(world, (b"a", b"2", -10))
-    assert found(world) == {b"a": b"2"}
-    verify(world)
-
-
 def test_those_that_lose_are_in_no_op_and_get_no_seq(world: StreamWorld) -> None:
     put(world, (b"b", b"new", -1))
     seq = put(world, (b"a", b"1", -9), (b"b", b"late", -9), (b"c", b"1", -9))
@@ -104,29 +97,6 @@ def test_in_one_command_the_same_rule_holds_from_row_to_row(world: StreamWorld) 
     put(world, (b"a", b"late", -9), (b"a", b"3", -5), (b"a", b"4", -6))
     assert found(world) == {b"b": b"1", b"a": b"3"}
     assert world.size_of(Tree.STREAM_SEQS) == world.size_of(Tree.KV) == 2
-    verify(world)
-
-
-def test_without_a_date_a_message_has_that_of_its_commit_and_always_wins(
-    world: StreamWorld,
-) -> None:
-    put(world, (b"a", b"ahead", 30))
-    world.put("latest", (b"a", b"now"))
-    assert (found(world), dates(world, b"a")) == ({b"a": b"now"}, [0])
-    put(world, (b"a", b"late", -1))
-    assert found(world) == {b"a": b"now"}
-    put(world, (b"a", b"tie", 0))
-    assert found(world) == {b"a": b"tie"}
-    verify(world)
-
-
-def test_a_late_message_does_not_bring_an_erased_key_back(world: StreamWorld) -> None:
-    put(world, (b"a", b"1", -10))
-    world.erase("latest", b"a")
-    put(world, (b"a", b"late", -5))
-    assert found(world) == {b"a": None}
-    put(world, (b"a", b"later", 1))
-    assert found(world) == {b"a": b"later"}
     verify(world)
 
 
@@ -183,16 +153,6 @@ def test_packing_keeps_the_date(world: StreamWorld) -> None:
     world.pack(len(world.ops()))
     put(world, (b"a", b"late", -11), (b"b", b"late", -20))
     assert found(world) == {b"a": b"1", b"c": b"3", b"b": b"newer"}
-    verify(world)
-
-
-def test_a_snapshot_shows_what_a_dated_message_has_replaced(world: StreamWorld) -> None:
-    put(world, (b"a", b"1", -10))
-    snapshot = world.open_snapshot()
-    put(world, (b"a", b"2", -5), (b"b", b"1", -5))
-    assert world.map_as_of(snapshot, "latest") == {b"a": b"1"}
-    assert [key for _, key, _ in world.said_as_of(snapshot, "latest")] == [b"a"]
-    assert found(world) == {b"a": b"2", b"b": b"1"}
     verify(world)
 
 

@@ -36,15 +36,6 @@ def test_a_range_is_fixed_before_its_blocks_are_written(world: StreamWorld) -> N
     assert world.history("log")[:4] == (0, 0, last, 9)
 
 
-def test_blocks_are_taken_note_of_once(world: StreamWorld) -> None:
-    last = world.append("log", b"1")
-    plan = world.seal("log", last)
-    before = world.trees()
-    world.run(history.EndSeal(plan=plan, blocks=[block(1, 1, last)]))
-    assert world.trees() == before
-    assert names(world, "log") == [b"b-1-%d" % last]
-
-
 @pytest.mark.parametrize("limit", [1, 2, 3, 1000])
 def test_what_is_in_blocks_is_forgotten_bit_by_bit(world: StreamWorld, limit: int) -> None:
     for number in range(5):
@@ -144,15 +135,6 @@ def test_old_tombstones_go_when_all_subscribers_have_passed_them(world: StreamWo
     world.check()
 
 
-def test_packing_says_every_subscriber_again(world: StreamWorld) -> None:
-    for number in range(200):
-        world.subscribe("latest", f"s{number}", Start.END)
-    for _ in range(3):
-        world.pack(len(world.ops()))
-        assert world.size_of(Tree.SUBSCRIBERS) == 200
-        assert world.replayed().trees() == world.trees()
-
-
 def test_a_dropped_stream_leaves_nothing_but_blocks_whose_files_are_to_go(
     world: StreamWorld,
 ) -> None:
@@ -181,10 +163,7 @@ def test_blocks_of_a_table_that_was_dropped_meanwhile_are_not_used(world: Stream
     last, table = world.append("log", b"1"), world.tables["log"]
     world.run(history.BeginSeal(lasts=[(table.id, last)], tag=7))
     world.run(commands.DropTable(name="log"))
-    where = SealPlan(
-        b"s" * 16,
-        [SealedRange(table.id, "log", 3, 1, last, 7, 1000)],
-    )
+    where = SealPlan(b"s" * 16, [SealedRange(table.id, "log", 3, 1, last, 7, 1000)])
     world.run(history.EndSeal(plan=where, blocks=[block(table.id, 1, last)]))
     ((_, data),) = world.tree(Tree.BLOCKS).items()
     assert layout.BLOCK.unpack_from(data)[-1] == 1

@@ -31,13 +31,6 @@ def test_a_log_keeps_every_message_in_one_order(world: StreamWorld) -> None:
     world.check()
 
 
-def test_an_append_is_one_entry_of_the_index_however_many_messages_it_has(
-    world: StreamWorld,
-) -> None:
-    world.append("log", *[b"x"] * 500)
-    assert world.size_of(Tree.STREAM_OPS) == 1
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 100])
 def test_pieces_of_any_size_are_the_whole(world: StreamWorld, count: int) -> None:
     world.append("log", b"1", b"2", b"3")
@@ -71,31 +64,6 @@ def test_a_small_append_does_not_overtake_one_that_was_cut(
         found += [value[:1] for _, _, value in said(reply) if value]
         after = reply.after
     assert found == [b"1", b"2", b"3", b"4", b"5"]
-
-
-@pytest.mark.req("KY-11")
-def test_the_end_of_a_snapshot_is_told_with_its_last_message(world: StreamWorld) -> None:
-    world.append("log", b"1", b"2")
-    assert not world.read("log", count=1).ended
-    assert world.read("log", count=2).ended
-
-
-@pytest.mark.req("KY-10")
-def test_what_comes_after_the_snapshot_began_is_not_part_of_it(world: StreamWorld) -> None:
-    world.append("log", b"1", b"2")
-    first = world.read("log", count=1)
-    world.append("log", b"3")
-    rest = world.read("log", first.after, first.until)
-    assert [value for _, _, value in said(rest)] == [b"2"]
-    assert rest.ended
-    assert [value for _, _, value in said(world.read("log", rest.after))] == [b"3"]
-
-
-def test_nothing_new_moves_the_reader_to_the_end(world: StreamWorld) -> None:
-    last = world.append("log", b"1")
-    world.set({b"other": 1})
-    found = world.read("log", last)
-    assert (found.rows, found.after, found.ended) == (0, world.next_seq - 1, True)
 
 
 def test_what_is_in_a_block_is_looked_up_there_once_it_is_forgotten(world: StreamWorld) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fjord import commands, streams
+from fjord import commands
 from fjord.commands import InBlock, Numbers, Position, Subscribers
 from fjord.errors import Code
 from fjord.streams import Start
@@ -93,14 +93,6 @@ def test_a_subscriber_that_is_made_again_is_not_moved_by_who_knew_the_old_one(
     assert world.subscribe("log", "s", Start.BEGINNING).epoch > old.epoch
     late = commands.Acknowledge(table="log", name="s", seq=last, epoch=old.epoch)
     assert code_of(world.run(late)) is Code.STALE_EPOCH
-
-
-def test_an_ack_that_expects_another_mark_is_refused(world: StreamWorld) -> None:
-    last = world.append("log", b"1", b"2")
-    world.subscribe("log", "s", Start.BEGINNING)
-    assert isinstance(world.acknowledge("log", last - 1, expected=0), Position)
-    assert code_of(world.acknowledge("log", last, expected=0)) is Code.STALE_EPOCH
-    assert isinstance(world.acknowledge("log", last, expected=last - 1), Position)
 
 
 def test_sleep_is_remembered_and_costs_nothing_twice(world: StreamWorld) -> None:
@@ -208,10 +200,3 @@ def test_what_cannot_be_meant_is_refused(
 def test_settings_that_cannot_be_are_refused(world: StreamWorld, settings: bytes) -> None:
     create = commands.CreateTable(name="new", kind=3, settings=settings)
     assert code_of(world.run(create)) is Code.BAD_SETTINGS
-
-
-def test_settings_are_kept_in_one_form() -> None:
-    found = streams.decode_settings(b'{"block_rows": 5, "mode": "log"}')
-    assert found.encode() == b'{"block_rows":5}'
-    assert streams.decode_settings(found.encode()) == found
-    assert streams.Settings().encode() == b""

@@ -37,9 +37,7 @@ def due_us(world: JobWorld) -> int | None:
 
 
 @pytest.mark.req("SJ-18")
-def test_a_generation_begins_with_the_next_period_if_the_last_one_was_used(
-    world: JobWorld,
-) -> None:
+def test_a_generation_begins_with_the_next_period_if_the_last_one_was_used(world: JobWorld) -> None:
     assert due_us(world) is None
     world.now_us += HOUR
     assert turn(world) == []
@@ -55,18 +53,6 @@ def test_a_generation_begins_with_the_next_period_if_the_last_one_was_used(
     assert turn(world) == []
     assert due_us(world) is None
     assert numbers(world) == [1, 2]
-
-
-@pytest.mark.req("SJ-18")
-def test_a_generation_whose_jobs_are_all_done_is_over_too(world: JobWorld) -> None:
-    world.push(b"k")
-    world.done(*world.next(1))
-    world.now_us += HOUR
-    assert due_us(world) == 0
-    assert turn(world) == [Opcode.GENERATION]
-    assert turn(world) == [Opcode.GENERATION_GONE]
-    assert turn(world) == []
-    assert numbers(world) == [2]
 
 
 def test_one_that_drains_in_the_next_period_goes_as_the_next_one_begins(world: JobWorld) -> None:
@@ -103,14 +89,6 @@ def test_a_clock_that_was_a_year_ahead_is_not_waited_for(world: JobWorld) -> Non
     assert turn(world) == []
     world.push(b"c")
     assert due_us(world) == NOW_US - NOW_US % HOUR + HOUR
-
-
-def test_a_year_without_a_turn_is_one_turn(world: JobWorld) -> None:
-    world.push(b"a")
-    world.now_us += YEAR
-    assert turn(world) == [Opcode.GENERATION]
-    assert turn(world) == []
-    assert numbers(world) == [1, 2]
 
 
 def test_each_table_turns_by_itself(world: JobWorld) -> None:

@@ -338,12 +338,7 @@ class World:
         return self.run(replace(command, ttl_us=ttl, also=further), client)
 
     def delete(
-        self,
-        *keys: bytes,
-        at: int = 0,
-        purge: bool = False,
-        table: str = "t",
-        client: int = 1,
+        self, *keys: bytes, at: int = 0, purge: bool = False, table: str = "t", client: int = 1
     ) -> Reply:
         stamp = NOW_US + at
         command = Delete(table=table, keys=Strings.of(keys), timestamp_us=stamp, purge=purge)

@@ -237,24 +237,6 @@ def test_after_the_crash_nothing_works_until_the_restart() -> None:
     assert disk.exists("/data")
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
-    def play() -> tuple[bytes | None, bytes]:
-        disk = durable_directory(7)
-        disks.replace_whole(disk, "/data/file", b"old" * 1000)
-        disk.open("/data/file", writable=True).write(0, b"new" * 1000)
-        disk.power_cut()
-        return disks.read_whole(disk, "/data/file"), disk.new_uuid()
-
-    assert play() == play()
-
-
-def test_a_flipped_bit_is_read_back() -> None:
-    disk = durable_directory(1)
-    disks.replace_whole(disk, "/data/file", b"a")
-    disk.flip_bit("/data/file", 0, bit=1)
-    assert disks.read_whole(disk, "/data/file") == b"c"
-
-
 # -- a disk that is full --------------------------------------------------------------------------
 
 
@@ -300,18 +282,6 @@ def test_a_disk_that_shrank_below_what_it_holds_keeps_it() -> None:
         file.allocate(61)
 
 
-def test_a_second_name_that_was_not_synced_may_be_lost() -> None:
-    found = set()
-    for seed in SEEDS:
-        disk = durable_directory(seed)
-        disks.replace_whole(disk, "/data/one", b"kept")
-        disk.link("/data/one", "/data/two")
-        disk.power_cut()
-        assert disks.read_whole(disk, "/data/one") == b"kept"
-        found.add(disk.exists("/data/two"))
-    assert found == {True, False}
-
-
 def test_a_file_says_when_it_was_written_to_last() -> None:
     disk = SimDisk()
     assert disk.modified_s("/file") == 0
@@ -324,12 +294,3 @@ def test_a_file_says_when_it_was_written_to_last() -> None:
     assert disk.modified_s("/moved") == 5
     file.truncate(0)
     assert disk.modified_s("/moved") == 6
-
-
-def test_free_bytes_are_what_the_capacity_leaves() -> None:
-    assert SimDisk().free_bytes("/") > 2**60
-    disk = SimDisk(capacity=1000)
-    disk.open("/file", create=True).write(0, bytes(400))
-    assert disk.free_bytes("/") == 600
-    disk.capacity = 300
-    assert disk.free_bytes("/") == 0
