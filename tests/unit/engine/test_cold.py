@@ -9,6 +9,7 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
+from fjord.commands import Refusal
 from fjord.engine.cold import Errand, LazyCold
 from fjord.errors import Code, CorruptionError, FjordError
 from fjord.streams import Start
@@ -97,17 +98,6 @@ def test_a_block_with_nothing_to_read_is_passed_over() -> None:
     answer, ran = follow(READ, Blocks(messages(100, 0)), WHERE, found)
     assert answer == found
     assert ran == [READ, dataclasses.replace(READ, after=100)]
-
-
-def test_a_snapshot_that_ends_in_a_block_with_nothing_has_ended() -> None:
-    command = dataclasses.replace(READ, until=90)
-    found = messages(90, 0, until=90)
-    assert follow(command, Blocks(found), WHERE) == (found, [command])
-
-
-def test_a_block_that_leads_nowhere_does_not_go_round_in_circles() -> None:
-    found = messages(40, 0)
-    assert follow(READ, Blocks(found), WHERE) == (found, [READ])
 
 
 @pytest.mark.parametrize("kind", [commands.Subscribe, commands.Seek])
@@ -270,3 +260,9 @@ def test_what_is_inside_of_a_batch_counts_too() -> None:
     cold.note(batch, commands.Replies(replies=[DONE] * 6))
     assert blocks.rested == [("t", "b"), ("t", "c"), ("t", "a")]
     assert blocks.forgotten == ["u"]
+
+
+def test_without_a_reader_blocks_are_refused() -> None:
+    answer, _ = follow(READ, None, WHERE)
+    assert isinstance(answer, Refusal)
+    assert answer.code is Code.FAILED

@@ -226,21 +226,6 @@ def test_what_is_in_blocks_is_read_there_and_the_rest_in_the_journal(world: Worl
     assert (found[b"cold_bytes"], found[b"sealed_blocks"], found[b"blocks"]) == (7, 1, 1)
 
 
-def test_moments_and_lags_are_found_in_blocks(world: World) -> None:
-    moment = world.clock.wall_us()
-    world.append(b"a", b"b")
-    world.seal()
-    world.append(b"c")
-    reply = world.embedded.execute(
-        commands.Subscribe(table="t", name="s", start=Start.TIME, at=moment)
-    )
-    assert isinstance(reply, commands.Position), reply
-    assert reply.seq == 1  # as the block says
-    lag = world.embedded.execute(commands.Lag(table="t", name="s"))
-    assert isinstance(lag, commands.Numbers)
-    assert dict(zip(lag.names.rows(), lag.values, strict=True))[b"messages"] == 3
-
-
 def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -193,12 +193,6 @@ def test_a_lease_that_is_over_wakes_a_thread_whatever_the_wall_clock_does(world:
     assert list(worker.result().timeouts) == [1]
 
 
-def test_a_wait_that_is_over_says_when_to_ask_again(world: World) -> None:
-    world.push(b"key", delay=25)
-    worker = Worker(world.embedded, world.engine, Next(table=TABLE, wait_us=1000))
-    assert worker.result().next_at_us == world.clock.wall_us() + 25 * SECOND_US
-
-
 def test_closing_ends_waits(world: World) -> None:
     workers = [world.worker(), world.worker()]
     world.embedded.close()

@@ -169,14 +169,6 @@ def test_a_full_disk_ends_by_itself_when_there_is_space(full: SmallDisk) -> None
     assert full.engine.stats()["free_bytes"] > 7 * SEGMENT_BYTES
 
 
-def test_a_start_on_a_full_disk_knows_that_it_is_full(full: SmallDisk) -> None:
-    full.disk.remove("/data/journal/spare")
-    full.engine.close()
-    full.disk.capacity = full.disk.used_bytes() + SEGMENT_BYTES // 8
-    full.restart()
-    assert full.engine.stats()["disk_full"] == 1
-
-
 # -- jobs -----------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,6 @@ from fjord.journal import frame
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
 from fjord.testing import SimClock
-from tests.unit.engine.job_life import TABLES, Life
 from tests.unit.engine.shore import Shore
 from tests.unit.engine.test_job_packing import settle
 from tests.unit.engine.world import SEGMENT_BYTES, open_at, read, settings, write
@@ -281,35 +280,6 @@ def test_the_next_start_goes_on_with_what_was_to_be_overwritten(
     open_at(tmp_path, clock).close()
     assert not left.exists()
     assert twin.read_bytes() == bytes(len(SECRET) * 1000)
-
-
-@pytest.mark.req("SJ-18")
-@pytest.mark.parametrize("seed", range(3))
-def test_a_random_life_leaves_generations_that_add_up(
-    clock: SimClock, tmp_path: Path, seed: int
-) -> None:
-    life = Life(open_at(tmp_path, clock), clock, seed, period=Period.HOUR)
-    turns = 0
-    for step in range(600):
-        life.step()
-        if step % 3 == 0:
-            life.engine.upkeep()
-            life.engine.sync()
-        if step % 50 == 49:
-            clock.jump(life.dice.choice([900, HOUR, -600, 86400]))
-            settle(life.engine, clock)
-            for table in TABLES:
-                generations = listed(life.engine, table)
-                turns = max(turns, *generations)
-                assert sum(generations.values()) == sum(life.engine.job_counts()[table])
-                assert all(list(generations.values())[:-1])
-        if step % 200 == 199:
-            before = [listed(life.engine, table) for table in TABLES]
-            life.engine = rebuilt(life.engine, tmp_path, clock)
-            assert [listed(life.engine, table) for table in TABLES] == before
-    assert turns > 5
-    assert life.engine.stats()["first_seq"] > 1
-    life.engine.close()
 
 
 @pytest.mark.req("SJ-18")

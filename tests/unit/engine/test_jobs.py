@@ -208,17 +208,6 @@ def test_every_death_is_counted_also_of_jobs_that_live_again(
     assert engine.job_deaths() == {"jobs": 3}
 
 
-def test_the_next_date_after_another_one(engine: Engine, clock: SimClock) -> None:
-    now_us = clock.wall_us()
-    assert engine.first_date_us("jobs", now_us) is None
-    run(engine, push(clock, b"a"))
-    run(engine, push(clock, b"b", delay=5))
-    run(engine, push(clock, b"c", delay=9))
-    assert engine.first_date_us("jobs", now_us) == now_us + 5 * SECOND
-    assert engine.first_date_us("jobs", now_us + 5 * SECOND) == now_us + 9 * SECOND
-    assert engine.first_date_us("jobs", now_us + 9 * SECOND) is None
-
-
 def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimClock) -> None:
     fair = jobs.Settings(fairness=jobs.Fairness.DOMAIN).encode()
     run(engine, commands.CreateTable(name="jobs", kind=Kind.JOBS.number, settings=fair))
@@ -229,19 +218,6 @@ def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimC
     assert engine.first_date_us("jobs", now_us) == now_us + 9 * SECOND
     run(engine, push(clock, b"d", domain=b"z", delay=7))
     assert engine.first_date_us("jobs", now_us) == now_us + 7 * SECOND
-
-
-def test_a_dropped_table_is_swept_clean(engine: Engine, clock: SimClock) -> None:
-    run(engine, push(clock, *[b"%d" % number for number in range(50)]))
-    taken = take(engine, 20)
-    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], buries=True))
-    run(engine, commands.DropTable(name="jobs"))
-    run(engine, commands.CreateTable(name="other", kind=Kind.JOBS.number))
-    clock.advance(4000)
-    tend(engine)
-    stats = engine.stats()
-    assert (stats["live_bytes"], stats["jobs_waiting"], stats["jobs_dead"]) == (0, 0, 0)
-    assert not take(engine).rows
 
 
 def test_damage_of_one_job_does_not_hold_up_the_others(

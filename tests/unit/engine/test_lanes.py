@@ -45,16 +45,6 @@ def test_a_table_that_nobody_asked_for_is_not_known() -> None:
     assert lanes.first(TABLE, 0) is None
 
 
-def test_what_is_found_out_corrects_a_lane() -> None:
-    lanes = lanes_of(a=1, b=2)
-    lanes.correct(TABLE, (ord("a"), False), 50)
-    lanes.correct(TABLE, (ord("b"), False), None)
-    assert turns(lanes, 10, 1) == "-"
-    assert lanes.first(TABLE, 0) == ((ord("a"), False), 50)
-    assert lanes.lanes(TABLE) == 1
-    assert turns(lanes, 50, 2) == "aa"
-
-
 def test_a_clock_that_is_set_back_leaves_no_lane_ready() -> None:
     lanes = lanes_of(a=5, b=1)
     assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
@@ -91,14 +81,6 @@ def test_later_dates_are_those_of_lanes_with_nothing_ready() -> None:
     assert lanes.later_us(TABLE, 30) is None
 
 
-def test_tables_that_were_dropped_are_forgotten() -> None:
-    lanes = lanes_of(a=1)
-    lanes.retain([TABLE, 9])
-    assert lanes.is_known(TABLE)
-    lanes.retain([9])
-    assert not lanes.is_known(TABLE)
-
-
 def test_dates_that_hold_no_more_do_not_pile_up() -> None:
     lanes = lanes_of(a=10**6)
     for date in range(10**6, 10**6 - 10_000, -1):
@@ -120,3 +102,10 @@ def test_every_lane_that_is_due_has_one_turn_in_a_round(
     count = lanes.count(TABLE, now_us, slow=False)
     taken = [lanes.take(TABLE, now_us, slow=False) for _ in range(count)]
     assert sorted(lane[0] for lane in taken if lane) == sorted(due)
+
+
+def test_none_is_due_before_its_date() -> None:
+    lanes = lanes_of(a=10)
+    assert turns(lanes, 9, 2) == "--"
+    assert lanes.count(TABLE, 9, slow=False) == 0
+    assert lanes.count(TABLE, 10, slow=False) == 1

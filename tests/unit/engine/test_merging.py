@@ -27,15 +27,14 @@ from fjord.commands import (
     Set,
     Taken,
 )
-from fjord.engine import Engine, ReadOnlyEngine, execution
+from fjord.engine import Engine, execution
 from fjord.errors import Code
-from fjord.index import Transaction
 from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.testing import SimClock
 from fjord.values import Value
 from tests.unit.engine.test_jobs import push
-from tests.unit.engine.world import open_at, settings
+from tests.unit.engine.world import open_at
 from tests.unit.tables.world import World, code_of, set_command
 
 Items = list[tuple[bytes, Value]]
@@ -216,54 +215,3 @@ def test_a_retry_among_its_neighbours_is_applied_once(engine: Engine) -> None:
     (read,) = engine.run([Read(table="log", after=0)])
     assert isinstance(read, Messages)
     assert read.rows == 4
-
-
-# -- reads ----------------------------------------------------------------------------------------
-
-
-def test_a_read_of_a_log_begins_no_write(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_some(engine, [append_of(b"a", b"b")])
-    engine.sync()
-    before = engine.applied_seq
-    begun: list[int] = []
-    begin = engine._index.begin
-
-    def counting() -> Transaction:
-        begun.append(1)
-        return begin()
-
-    monkeypatch.setattr(engine._index, "begin", counting)
-    for read in (Read(table="log", after=0), Read(table="log", after=0, count=1)):
-        (reply,) = engine.run([read])
-        assert isinstance(reply, Messages)
-        assert reply.rows == (read.count or 2)
-    assert begun == []
-    assert engine.applied_seq == before
-    run_some(engine, [append_of(b"c")])
-    assert begun == [1]  # what is counted here are writes
-
-
-def test_a_read_that_opens_a_snapshot_is_written(engine: Engine) -> None:
-    run_some(engine, [append_of(b"a", b"b", table="latest")])
-    before = engine.applied_seq
-    (first,) = engine.run([Read(table="latest", after=0, count=1)])
-    assert isinstance(first, Messages)
-    assert not first.ended
-    assert engine.applied_seq > before
-    (rest,) = engine.run([Read(table="latest", after=first.after, until=first.until)])
-    assert isinstance(rest, Messages)
-    assert (rest.rows, rest.ended) == (1, True)
-
-
-@pytest.mark.parametrize("table", ["log", "latest"])
-def test_a_reader_of_a_directory_reads_without_a_word(
-    engine: Engine, tmp_path: Path, clock: SimClock, table: str
-) -> None:
-    run_some(engine, [append_of(b"a", b"b", table=table)])
-    engine.close()
-    sizes = {path: path.stat().st_size for path in (tmp_path / "journal").iterdir()}
-    with contextlib.closing(ReadOnlyEngine(str(tmp_path), settings(clock))) as reader:
-        (reply,) = reader.run([Read(table=table, after=0, count=1)])
-    assert isinstance(reply, Messages)
-    assert reply.rows == 1
-    assert {path: path.stat().st_size for path in (tmp_path / "journal").iterdir()} == sizes

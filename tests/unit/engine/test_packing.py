@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord.commands import Batch, Numbered, Scan, Scanned
-from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
+from fjord.engine import Engine, ReadOnlyEngine, open_engine
 from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -16,8 +16,6 @@ from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.world import (
     SEGMENT_BYTES,
     TABLE,
-    delete,
-    open_at,
     read,
     set_command,
     settings,
@@ -61,23 +59,6 @@ def test_dead_segments_go_and_live_rows_stay(
     check(engine, model)
     names = sorted(path.name for path in (tmp_path / "journal").iterdir())
     assert len([name for name in names if name.endswith(".seg")]) == stats["segments"]
-
-
-def test_a_packed_journal_rebuilds_the_index(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    model = churn(engine, clock, 200)
-    delete(engine, clock, KEYS[0])
-    model.pop(KEYS[0], None)
-    settle(engine)
-    live_bytes = engine.stats()["live_bytes"]
-    engine.close()
-    found = doctor.examine(str(tmp_path), settings(clock))
-    assert not found.difference_count, found.differences
-    (tmp_path / "index" / "data.mdb").unlink()
-    engine = open_at(tmp_path, clock)
-    check(engine, model)
-    assert engine.stats()["live_bytes"] == live_bytes
 
 
 def test_what_does_not_count_as_live_is_not_packed_over_and_over(

@@ -10,7 +10,7 @@ import pytest
 
 from fjord.commands import Done, Refusal, SealNow
 from fjord.engine.rounds import Rounds
-from fjord.errors import Code, FjordError
+from fjord.errors import ClosedError, Code, FjordError
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.kinds import Kind
 from fjord.tables.state import Table
@@ -107,20 +107,6 @@ def test_blocks_are_written_once_the_range_is_durable_and_noted_once_they_are(wo
     assert world.rounds.stats() == {"sealed_blocks": 1, "seal_failures": 0}
 
 
-def test_files_go_once_it_is_durable_that_nobody_reads_them(world: World) -> None:
-    world.retired = [OLD]
-    world.rounds.round()
-    assert world.steps == [
-        "durable",
-        "plan all",
-        "durable",
-        "durable",
-        "remove",
-        "retired",
-        "durable",
-    ]
-
-
 @pytest.mark.req("SJ-19")
 def test_files_are_overwritten_before_they_go_if_that_is_wanted(world: World) -> None:
     world.retired = [OLD]
@@ -210,3 +196,19 @@ def test_one_round_is_made_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
     second.join(10)
     world.rounds.join()
     assert world.steps.index("sealed 1") < world.steps.index("plan all now")
+
+
+def test_a_round_that_is_stopped_writes_nothing_and_is_no_failure(world: World) -> None:
+    world.rounds.stop()
+    world.plans = [plan_of(1, 50)]
+    with pytest.raises(ClosedError):
+        world.rounds.seal(SealNow())
+    assert "write" not in world.steps
+    assert world.rounds.failures == 0
+
+
+def test_a_table_that_is_not_there_is_not_sealed(world: World) -> None:
+    reply = world.rounds.seal(SealNow(table="unknown"))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.NOT_FOUND
+    assert world.steps == []

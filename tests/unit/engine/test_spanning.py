@@ -12,13 +12,11 @@ import pytest
 from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Refusal, Span, Spanned
-from fjord.engine import ReadOnlyEngine, scan
+from fjord.engine import scan
 from fjord.engine.scan import NO_EPOCH, epoch_of
 from fjord.errors import Code
 from fjord.streams import Mode
 from tests.unit.engine.stream_shell import Shell, set_value
-from tests.unit.engine.world import settings
-from tests.unit.tables.world import code_of
 
 
 @pytest.fixture
@@ -191,20 +189,6 @@ def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
     assert (span(shell, after=last).seq, span(shell, after=last).rows) == (end, 1)
 
 
-def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
-    shell.create("log", retention_us=1_000_000)
-    fill(shell, 5)
-    last = shell.seal("log")[-1].last
-    packed(shell)
-    shell.clock.advance(10)
-    assert len(shell.shore.retire(shell.engine)) == 1
-    problem = refused(shell, after=last - 1)
-    assert problem.code is Code.BAD_RANGE
-    assert f"from seq {last} to {last} is in cold blocks" in problem.text
-    assert "or gone" in problem.text
-    assert span(shell, after=0).rows == 0  # the beginning is that of what is left
-
-
 def test_a_segment_that_goes_meanwhile_is_no_error(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,16 +259,24 @@ def test_a_journal_that_was_put_back_is_told_from_the_one_that_was_read(tmp_path
     copy.close()
 
 
-def test_who_only_reads_is_told_the_same(shell: Shell) -> None:
-    ends = fill(shell, 2)
-    shell.restart()
-    ends += fill(shell, 2)
-    asked: list[dict[str, Any]] = [{}, {"rows_max": 1}, {"after": ends[0]}, {"until": ends[0]}]
-    wanted = [Span(table="log", **{"after": 0, **options}) for options in asked]
-    expected = list(map(shell.engine.scan, wanted))
-    shell.engine.close()
-    reader = ReadOnlyEngine(str(shell._path), settings(shell.clock))
-    assert list(map(reader.scan, wanted)) == expected
-    wrong = reader.scan(Span(table="log", after=ends[0], epoch=shell.engine.master))
-    assert code_of(wrong) is Code.FORKED
-    reader.close()
+def test_a_batch_ends_before_a_moment(shell: Shell) -> None:
+    first, second = fill(shell, 3, 2)
+    walls = [span(shell, until=seq).wall_us for seq in (first, second)]
+    assert walls[0] < walls[1]
+    assert span(shell, before_us=walls[1]).seq == first
+    assert span(shell, before_us=walls[1] + 1).seq == second
+    assert span(shell, before_us=1).rows == 0
+
+
+def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
+    shell.create("log", retention_us=1_000_000)
+    fill(shell, 5)
+    last = shell.seal("log")[-1].last
+    packed(shell)
+    shell.clock.advance(10)
+    assert len(shell.shore.retire(shell.engine)) == 1
+    problem = refused(shell, after=last - 1)
+    assert problem.code is Code.BAD_RANGE
+    assert f"from seq {last} to {last} is in cold blocks" in problem.text
+    assert "or gone" in problem.text
+    assert span(shell, after=0).rows == 0  # the beginning is that of what is left

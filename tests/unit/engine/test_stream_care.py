@@ -128,13 +128,3 @@ def test_a_directory_that_is_only_read_gives_streams_in_pieces(shell: Shell, mod
             break
     assert found == [f"key{number}" for number in range(10)]
     reader.close()
-
-
-def test_a_large_append_is_cut_where_few_bytes_are_wanted(shell: Shell) -> None:
-    shell.append("log", *((f"key{number}", "x" * 1000) for number in range(10)))
-    reply = shell.run(commands.Read(table="log", after=0, bytes_max=2500))
-    assert isinstance(reply, Messages)
-    assert rows_of(reply) == [("key0", "x" * 1000), ("key1", "x" * 1000)]
-    one = shell.run(commands.Read(table="log", after=reply.after, bytes_max=1))
-    assert isinstance(one, Messages)
-    assert rows_of(one) == [("key2", "x" * 1000)]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from fjord import commands
-from fjord.blocks import rows
 from fjord.columns import Strings
-from fjord.commands import Done, Entries, Scanned
+from fjord.commands import Done, Entries
 from fjord.engine import doctor
 from fjord.streams import Mode
 from tests.unit.engine.stream_shell import Shell, append
@@ -68,17 +67,3 @@ def test_dates_outlive_what_happens_to_a_node(shell: Shell, tmp_path: Path, what
     assert list(shell.read("latest").walls_us) == moments
     put(shell, 15, ("a", "late"), ("b", "late"), ("c", "2"), ("d", "late"))
     assert shell.read_all("latest") == [("a", "1"), ("b", "1"), ("d", "1"), ("c", "2")]
-
-
-def test_what_won_is_in_the_history_and_what_lost_is_not(shell: Shell) -> None:
-    shell.create("kept", mode=Mode.LATEST)
-    for ago, value in ((10, "1"), (20, "late"), (5, "2")):
-        command = dated(shell, ago, ("a", value))
-        command.table = "kept"
-        assert isinstance(shell.run(command), Done)
-    reply = shell.engine.scan(commands.Scan(table="kept", start_seq=1, end_seq=0))
-    assert isinstance(reply, Scanned)
-    (found,) = rows.record_batches([reply], 1, reply.end_seq)
-    assert found["op"].to_pylist() == ["SET", "SET"]
-    assert found["value"].to_pylist() == [b"1", b"2"]
-    assert sum(block.rows for block in shell.seal("kept")) == 2

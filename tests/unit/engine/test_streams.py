@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fjord import commands
+from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.errors import Code
 from fjord.streams import Mode, Start
@@ -167,18 +167,6 @@ def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
     assert reply.seq == middle.seq
 
 
-@pytest.mark.req("KY-17")
-def test_consuming_and_producing_is_one_step(shell: Shell) -> None:
-    last = shell.append("in", ("a", "1"))
-    mark = shell.subscribe("in", "s")
-    done = commands.Acknowledge(table="in", name="s", seq=last, epoch=mark.epoch, expected=mark.seq)
-    step = batch([append("out", ("a", "done")), done])
-    assert isinstance(shell.run(step), commands.Replies)
-    assert shell.refused(step) is Code.STALE_EPOCH
-    assert shell.read_all("out") == [("a", "done")]
-    assert shell.lag("in", "s") == 0
-
-
 # -- snapshots ------------------------------------------------------------------------------------
 
 
@@ -226,17 +214,6 @@ def test_a_snapshot_keeps_only_what_is_replaced(shell: Shell) -> None:
 # -- what else can be asked -----------------------------------------------------------------------
 
 
-def test_whoever_waits_is_told_of_messages(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    shell.engine.take_news()
-    shell.append("log", ("a", "1"))
-    shell.append("latest", ("a", "1"))
-    assert shell.engine.take_news().appended == {"log", "latest"}
-    assert shell.engine.take_news().appended == frozenset()
-    shell.run(commands.Erase(table="latest", keys=Strings.of([b"a"])))
-    assert shell.engine.take_news().appended == {"latest"}
-
-
 def test_a_dropped_stream_is_gone_with_all_that_belongs_to_it(shell: Shell) -> None:
     shell.append("log", ("a", "1"))
     shell.subscribe("log", "s")
@@ -253,3 +230,19 @@ def test_a_dropped_stream_is_gone_with_all_that_belongs_to_it(shell: Shell) -> N
     shell.append("log", ("b", "2"))
     assert shell.read_all("log") == [("b", "2")]
     assert shell.subscribe("log", "s").created
+
+
+SECOND = 1_000_000
+
+
+def test_snapshots_are_bounded_in_number_and_time(shell: Shell) -> None:
+    too_long = commands.OpenSnapshot(lifetime_us=limits.SNAPSHOT_US_MAX + 1)
+    assert shell.refused(too_long) is Code.BAD_TIMEOUT
+    opened = [shell.snapshot() for _ in range(limits.SNAPSHOTS_MAX)]
+    assert len(set(opened)) == limits.SNAPSHOTS_MAX
+    assert shell.refused(commands.OpenSnapshot()) is Code.QUOTA
+    shell.clock.advance(limits.SNAPSHOT_US_MAX / SECOND + 1)
+    shell.tend()
+    gone = commands.AsOf(snapshot=opened[0], commands=[])
+    assert shell.refused(gone) is Code.SNAPSHOT_GONE
+    assert shell.snapshot() > opened[-1]

@@ -108,16 +108,6 @@ def test_the_more_is_found_the_more_are_woken() -> None:
     assert sizes == [1, 1, 2, 4, 8, 4]
 
 
-def test_after_nothing_was_found_one_is_woken_again() -> None:
-    a, b, c, d = (waiter(name) for name in "abcd")
-    waits = parked(a, b, c, d, next_at_us=NOW_US)
-    assert waits.reach(NOW_US) == [a]
-    assert waits.leave(a) == [b]
-    waits.park(b, b.command, NOW_US)
-    assert waits.reach(NOW_US) == [b]
-    assert waits.leave(b) == [c]
-
-
 # -- domains --------------------------------------------------------------------------------------
 
 
@@ -134,16 +124,6 @@ def test_a_domain_that_has_nothing_does_not_keep_another_from_its_jobs() -> None
     assert arrive(waits, 2) == ["a", "b"]
     waits.park(a, a.command, 0)
     assert waits.leave(b) == [c]
-
-
-def test_every_domain_has_its_date() -> None:
-    a, b = waiter("a", domain=b"a"), waiter("b", domain=b"b")
-    waits: Lines[Waiter] = Lines()
-    waits.park(a, a.command, NOW_US + 5)
-    waits.park(b, b.command, NOW_US + 9)
-    assert waits.look_us(NOW_US) == NOW_US + 5
-    assert waits.reach(NOW_US + 5) == [a]
-    assert waits.look_us(NOW_US) == NOW_US + 9
 
 
 # -- dates ----------------------------------------------------------------------------------------
@@ -165,17 +145,6 @@ def test_jobs_with_a_date_ahead_wake_nobody_before_it() -> None:
     assert arrive(waits, 1, NOW_US + 4) == []
     assert waits.look_us(NOW_US) == NOW_US + 4
     assert names(waits.reach(NOW_US + 4)) == ["a"]
-
-
-def test_the_last_word_on_a_date_is_that_of_who_looked_last() -> None:
-    a = waiter("a")
-    waits = parked(a, next_at_us=NOW_US + 4)
-    assert waits.reach(NOW_US + 4) == [a]
-    waits.park(a, a.command, NOW_US + 60)
-    assert waits.look_us(NOW_US) == NOW_US + 60
-    assert arrive(waits, 1) == ["a"]
-    waits.park(a, a.command, 0)
-    assert waits.look_us(NOW_US) is None
 
 
 def test_a_date_far_ahead_is_looked_at_now_and_then_since_the_clock_may_be_set() -> None:
@@ -290,18 +259,6 @@ def test_a_date_that_came_is_told_although_others_arrived_before_it_was() -> Non
     assert dates.look_us(12) == 15
 
 
-def test_an_earlier_date_takes_the_place_of_a_later_one() -> None:
-    table = Table(10)
-    dates = listeners_of(table)
-    dates.look("t", 5)
-    table.dates_us = [8]
-    dates.look("t", 5)
-    assert dates.look_us(5) == 8
-    table.dates_us = []
-    dates.look("t", 5)
-    assert dates.look_us(5) is None
-
-
 # -- messages -------------------------------------------------------------------------------------
 
 
@@ -328,3 +285,22 @@ def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
     assert not found_nothing(Read(table="t", after=5, until=5), NOTHING)
     assert not found_nothing(Read(table="t", after=5), replace(NOTHING, rows=1))
     assert not found_nothing(Read(table="t", after=5), Done(master=bytes(16), seq=1))
+
+
+def test_one_that_is_gone_is_not_woken() -> None:
+    a, b = waiter("a"), waiter("b")
+    waits = parked(a, b)
+    assert waits.leave(a) == []
+    assert arrive(waits, 2) == ["b"]
+    assert waits.leave(a) == []  # once more does no harm
+    assert len(waits.tickets) == 1
+
+
+def test_what_is_ranked_anew_again_and_again_takes_no_more_memory() -> None:
+    ranked: Ranked[str] = Ranked()
+    for rank in range(10_000):
+        ranked.put("a", rank)
+        ranked.put("b", -rank)
+        ranked.discard("b")
+    assert len(ranked._heap) < 100
+    assert ranked.first() == 9_999

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fjord.engine import Engine
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import push
 from tests.unit.engine.shore import append_command
-from tests.unit.engine.world import TABLE, delete, open_at, write
+from tests.unit.engine.world import TABLE, delete, open_at, set_command, write
 
 
 @pytest.fixture
@@ -62,3 +63,10 @@ def test_keys_are_told_of_beside_tables(engine: Engine, clock: SimClock) -> None
     engine.watched.discard(TABLE, b"key")
     write(engine, clock, {b"key": b"again"})
     assert not engine.take_news().changed
+
+
+def test_values_in_memory_only_are_told_of(engine: Engine, clock: SimClock) -> None:
+    engine.watched.watch_tables()
+    command = set_command({b"key": b"value"}, timestamp_us=clock.wall_us(), table="other")
+    engine.run([replace(command, persist=False)])
+    assert written(engine) == ["other"]

@@ -67,23 +67,6 @@ def content(index: Index, tree: int = 0) -> dict[bytes, bytes]:
 # -- reading and writing --------------------------------------------------------------------------
 
 
-def test_a_new_index_is_empty(index: Index) -> None:
-    for tree in range(TREES):
-        assert content(index, tree) == {}
-        with viewing(index) as view:
-            assert view.get(tree, b"a") is None
-            assert view.get_many(tree, [b"a", b"b"]) == [None, None]
-
-
-def test_what_was_put_is_found(index: Index) -> None:
-    put(index, {b"a": b"1", b"b": b"", b"c": b"\0" * 1000})
-    with viewing(index) as view:
-        assert view.get(0, b"a") == b"1"
-        assert view.get(0, b"b") == b""
-        assert view.get(0, b"c") == b"\0" * 1000
-        assert view.get(0, b"ab") is None
-
-
 def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
     put(index, {b"a": b"1", b"b": b"2", b"c": b"3"})
     asked = [b"c", b"none", b"a", b"c", b"zzz", b"b", b"none"]
@@ -169,14 +152,6 @@ def test_what_is_aborted_never_was(index: Index) -> None:
     transaction.abort()
     assert content(index) == {b"a": b"1", b"b": b"2"}
     assert content(index, 1) == {b"a": b"1"}
-
-
-def test_an_abort_after_a_commit_takes_nothing_back(index: Index) -> None:
-    transaction = index.begin()
-    transaction.put_many(0, [(b"a", b"1")])
-    transaction.commit()
-    transaction.abort()
-    assert content(index) == {b"a": b"1"}
 
 
 def test_views_can_be_open_one_after_the_other_and_side_by_side(index: Index) -> None:
@@ -290,3 +265,19 @@ def test_a_copied_lmdb_index_has_another_identity(tmp_path: Path) -> None:
     indexes.create()
     shutil.copytree(here, there)
     assert lmdb_indexes(there).identity() not in (None, indexes.identity())
+
+
+# -- what only the memory index promises ----------------------------------------------------------
+
+
+def test_closing_keeps_the_trees_for_a_simulated_restart() -> None:
+    indexes = MemoryIndexes(1)
+    indexes.create()
+    index = indexes.open()
+    transaction = index.begin()
+    transaction.put_many(0, [(b"a", b"1")])
+    transaction.commit()
+    index.grow()
+    index.sync()
+    index.close()
+    assert indexes.open(read_only=True).view().get(0, b"a") == b"1"

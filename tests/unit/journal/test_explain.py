@@ -111,16 +111,6 @@ def test_where_no_frame_is_the_bytes_are_shown(tmp_path: Path, places: list[int]
     assert field.offset == places[1]
 
 
-def test_a_damaged_header_is_shown_as_it_is(tmp_path: Path, places: list[int]) -> None:
-    path = segment_file(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[0] = ord("X")
-    path.write_bytes(bytes(data))
-    (field,) = explain(tmp_path, 5)
-    assert "FJORDSEG" in field.name
-    check_gapless(explain(tmp_path, places[0]), places[0], places[1])
-
-
 def test_an_op_that_is_not_known_is_shown_as_it_is(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     writer.append(Commit(NOW_US, 0, [ops.HEADER.pack(200, 0, 0, 1, 2, 24) + bytes(8)], 2))
@@ -142,3 +132,21 @@ def test_a_copy_of_an_earlier_frame_is_no_frame(tmp_path: Path, places: list[int
     path.write_bytes(bytes(data))
     assert explain(tmp_path, places[1])[0].name == "frame length", "the one before it"
     assert explain(tmp_path, places[2])[0].name == "no frame", "its seq is elsewhere"
+
+
+def test_a_byte_behind_the_file_is_none(tmp_path: Path, places: list[int]) -> None:
+    size = segment_file(tmp_path).stat().st_size
+    assert explain(tmp_path, size - 1)[-1].end == size
+    for at in (size, 2**63):
+        with pytest.raises(LookupError, match=f"has {size} bytes; there is no byte {at}"):
+            explain(tmp_path, at)
+
+
+def test_a_damaged_header_is_shown_as_it_is(tmp_path: Path, places: list[int]) -> None:
+    path = segment_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[0] = ord("X")
+    path.write_bytes(bytes(data))
+    (field,) = explain(tmp_path, 5)
+    assert "FJORDSEG" in field.name
+    check_gapless(explain(tmp_path, places[0]), places[0], places[1])

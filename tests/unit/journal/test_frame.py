@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import limits
+from fjord import limits, ops
+from fjord.columns import Strings
 from fjord.errors import CorruptionError
+from fjord.journal import frame
 from fjord.journal import frame as frames
 from fjord.journal.frame import Frame, SegmentHeader
+from fjord.ops import Opcode
 from tests.unit.journal.writing import SHARD, header, kv_insert
 
 u64 = st.integers(0, 2**64 - 1)
@@ -177,3 +182,95 @@ def test_a_body_of_other_ops_than_its_header_says_is_refused(rows: int, op_count
     body = kv_insert([b"one", b"two"]) + kv_insert([b"three"])
     with pytest.raises(ValueError, match=r"other ops than its header says|cut short"):
         list(frames.decode_ops(frame_of(body, rows=rows, op_count=op_count), body, 1, 64))
+
+
+# -- file names of the journal --------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**10 - 1))
+def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None:
+    name = frame.segment_path("/data", segment).removeprefix("/data/")
+    assert frame.segment_number(name) == segment
+
+
+@given(st.lists(st.integers(0, 10**10 - 1)))
+def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
+    made = sorted(frame.segment_path("", number) for number in numbers)
+    assert [frame.segment_number(name) for name in made] == sorted(numbers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "lock",
+        "spare",
+        "0000000001",
+        "1.seg",
+        "000000001.seg",
+        "00000000001.seg",
+        "0000000001.seg" + frame.UNFINISHED,
+        "0000000001.seg\n",
+        "x0000000001.seg",
+        "000000000a.seg",
+        "0000000001.SEG",
+        "0000000001xseg",
+        "-000000001.seg",
+    ],
+)
+def test_other_files_are_no_segments(name: str) -> None:
+    assert frame.segment_number(name) is None
+
+
+# -- the worked example of docs/journal-format.md is what the code reads and writes ---------------
+
+PAGE = Path(__file__).parents[3] / "docs" / "journal-format.md"
+
+
+def example() -> bytes:
+    found = re.search(r"```hex\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    lines = [line.split("  ", 1)[1] for line in found[1].splitlines() if line]
+    return bytes.fromhex("".join(lines))
+
+
+def test_the_example_decodes_to_what_the_page_says() -> None:
+    data = example()
+    header = frames.decode_segment_header(data, "page")
+    assert (header.segment, header.first_seq) == (2, 3)
+    frame = frames.decode_frame(data, frames.SEGMENT_HEADER_BYTES, header.salt)
+    assert frame is not None
+    assert (frame.first_seq, frame.rows, frame.durable_seq, frame.length) == (3, 1, 2, 128)
+    body = data[128:]
+    assert frames.checksum(body) == frame.body_crc
+    ((op, place),) = frames.decode_ops(frame, body, 2, 64)
+    assert op.opcode is ops.Opcode.KV_INSERT
+    assert op.column("key") == Strings.of([b"k"])
+    assert op.column("value") == Strings.of([b"v"])
+    assert (place.seq, place.segment, place.payload) == (3, 2, 184)
+    assert data[184:185] == b"v"
+
+
+def test_the_example_is_what_the_code_writes() -> None:
+    data = example()
+    header = frames.decode_segment_header(data, "page")
+    frame = frames.decode_frame(data, 64, header.salt)
+    assert frame is not None
+    ((op, _),) = frames.decode_ops(frame, data[128:], 2, 64)
+    assert header.encode() + frame.encode(header.salt) + ops.encode(op)[0] == data
+
+
+KINDS = {ops.U8: "u8", ops.U64: "u64", ops.STRINGS: "strings", ops.ONCE: "once"}
+
+
+def test_the_page_has_the_columns_of_every_opcode() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \|.*\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    shown = [(int(number), name, columns) for number, name, columns in rows]
+    assert shown == [
+        (
+            opcode,
+            opcode.name,
+            ", ".join(f"{name} {KINDS[kind]}" for name, kind in opcode.columns) or "none",
+        )
+        for opcode in Opcode
+    ]

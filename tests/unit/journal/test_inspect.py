@@ -109,19 +109,6 @@ def three_segments(directory: Path, note: bytes | None = None) -> None:
     writer.close()
 
 
-def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
-    three_segments(tmp_path)
-    segment_file(tmp_path, 1).unlink()
-    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
-    assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
-        ("the file is missing", 0, 0),
-        ("nothing of it can be read", 1, 2),
-    ]
-    assert [one.segment for one in report.segments] == [1, 2, 3]
-    steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))
-    assert [step.rows for step in steps if isinstance(step, Damage)] == [0, 2]
-
-
 def test_damage_of_what_was_packed_costs_nothing(tmp_path: Path) -> None:
     three_segments(tmp_path, packed_at(2, 3))
     damage_frame(tmp_path, 1, 64)
@@ -202,14 +189,6 @@ def test_a_table_without_wanted_rows_is_no_error_but_one_that_comes_later_is(
         dumped(tmp_path, Wanted(last_seq=1, table="two"))
 
 
-def test_rows_behind_damage_are_dumped(journal: Path) -> None:
-    damage_frame(journal, 1, 64 + len(create_table(1, b"settings")) + 64)
-    steps = list(inspect.dump(LocalDisk(), str(journal), durable_seq=7))
-    kinds = [step.seq if isinstance(step, DumpRow) else step.rows for step in steps]
-    assert kinds == [1, 2, 4, 5, 6, 7]
-    assert isinstance(steps[1], Damage)
-
-
 def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
     body, _ = ops.encode(Op(Opcode.LOST, 0, 4_000_000_000, ()))
     frame = frames.Frame(1, 4_000_000_000, 1, NOW_US, 0, 0, 80, frames.checksum(body))
@@ -219,3 +198,25 @@ def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
     assert (row.op, row.table, row.fields) == ("LOST", "", {"rows": 4_000_000_000})
     (row,) = dumped(tmp_path, Wanted(first_seq=3_999_999_999))
     assert (row.seq, row.fields) == (3_999_999_999, {"rows": 2})
+
+
+def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    segment_file(tmp_path, 1).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
+        ("the file is missing", 0, 0),
+        ("nothing of it can be read", 1, 2),
+    ]
+    assert [one.segment for one in report.segments] == [1, 2, 3]
+    steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))
+    assert [step.rows for step in steps if isinstance(step, Damage)] == [0, 2]
+
+
+def test_several_missing_segments_are_told_as_one(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    for segment in (1, 2):
+        segment_file(tmp_path, segment).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert report.damages[0].reason == "segments 1 to 2 are missing"
+    assert report.lost_rows == 4

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from fjord import limits
+import fjord
+from fjord import limits, ops
+from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
+from fjord.journal import reader
+from fjord.journal.reader import ENTRY_BYTES, Journal, Key, ValueCache
 from fjord.journal.writer import Writer
+from fjord.ops import Op, Opcode
 from tests.unit.journal.writing import (
     SEGMENT_BYTES,
     append,
@@ -140,12 +147,6 @@ def test_a_segment_under_another_number_is_refused(three_segments: Path) -> None
     assert caught.value.path == str(segment_file(three_segments, 4))
 
 
-def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
-    segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
-    with pytest.raises(CorruptionError, match="begins before the segment before it"):
-        open_journal(three_segments)
-
-
 def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path) -> None:
     segment_file(three_segments, 2).unlink()
     with pytest.raises(CorruptionError, match="segment 2 before it is missing") as caught:
@@ -177,16 +178,6 @@ def rewrite(directory: Path, segment: int, start_seq: int) -> Writer:
     return writer
 
 
-def test_a_later_segment_that_begins_at_an_earlier_frame_supersedes(three_segments: Path) -> None:
-    writer = rewrite(three_segments, 4, 8)
-    append(writer, b"9")
-    writer.close()
-    found = read_all(three_segments, durable_seq=9)
-    assert values_of(found) == [b"%d" % number for number in range(1, 10)]
-    assert [one.segment for one in found] == [1, 1, 2, 3, 4, 4]
-    assert [one.segment for one in read_all(three_segments, 8)] == [4, 4]
-
-
 def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path) -> None:
     """A tail that was damaged after it was written again does not matter."""
     rewrite(three_segments, 4, 8).close()
@@ -196,22 +187,6 @@ def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path)
 
 
 # -- payloads -------------------------------------------------------------------------------------
-
-
-def test_a_payload_with_a_flipped_bit_is_never_served(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    located = next(iter(journal.frames(1, durable_seq=8)))
-    ((_, place),) = located.ops()
-    path = segment_file(three_segments, 1)
-    good = path.read_bytes()
-    for bit in range(8):
-        changed = bytearray(good)
-        changed[place.payload] ^= 1 << bit
-        path.write_bytes(bytes(changed))
-        with pytest.raises(CorruptionError, match="fail their checksum") as caught:
-            journal.payload(1, place.payload, 1, frames.checksum(b"1"))
-        assert (caught.value.path, caught.value.offset) == (str(path), place.payload)
-    journal.close()
 
 
 @pytest.mark.req("FJ-29")
@@ -231,20 +206,6 @@ def test_a_value_that_is_read_often_is_not_read_from_disk_again(three_segments: 
 
 
 # -- packed journals ------------------------------------------------------------------------------
-
-
-def test_a_removed_segment_is_forgotten(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    assert len(list(journal.frames(1, durable_seq=8))) == 5
-    journal.remove(1)
-    assert [one.segment for one in journal.segments] == [2, 3]
-    assert journal.first_seq == 4
-    segment_file(three_segments, 1).unlink()
-    journal.refresh()
-    assert seqs(list(journal.frames(4, durable_seq=8))) == [(4, 6), (7, 7), (8, 8)]
-    with pytest.raises(CorruptionError, match="begins at seq 4"):
-        list(journal.frames(1, durable_seq=8))
-    journal.close()
 
 
 def test_a_reader_finds_out_which_segments_went(three_segments: Path) -> None:
@@ -269,3 +230,147 @@ def test_sizes_are_those_of_the_files(three_segments: Path) -> None:
     journal.remove(1)
     assert journal.used_bytes() == sizes[1] + sizes[2] + 100
     journal.close()
+
+
+# -- the value cache ------------------------------------------------------------------------------
+
+SIZE_MAX = 100_000
+VALUE = b"v" * (1000 - ENTRY_BYTES)  # counts 1000
+
+
+def key(number: int, segment: int = 1) -> Key:
+    return segment, number * 8, len(VALUE), number * 0x01010101
+
+
+def read_twice(cache: ValueCache, one: Key, value: bytes = VALUE) -> None:
+    for _ in range(2):
+        cache.offer(one, value)
+
+
+def test_a_value_that_is_read_once_is_not_kept() -> None:
+    cache = ValueCache(SIZE_MAX)
+    for number in range(1, 1000):
+        cache.offer(key(number), VALUE)
+    assert len(cache) == cache.size == 0
+
+
+@pytest.mark.req("FJ-29")
+def test_a_value_that_is_read_again_is_kept() -> None:
+    cache = ValueCache(SIZE_MAX)
+    read_twice(cache, key(1))
+    assert cache.get(key(1)) == VALUE
+    assert cache.get(key(2)) is None
+    assert (len(cache), cache.size) == (1, 1000)
+
+
+@pytest.mark.req("FJ-29")
+def test_the_cache_never_grows_beyond_its_bound_and_drops_what_was_used_longest_ago() -> None:
+    cache = ValueCache(SIZE_MAX)
+    for number in range(1, 201):
+        read_twice(cache, key(number))
+        assert cache.get(key(1)) == VALUE, "it is used all the time"
+        assert cache.size <= SIZE_MAX
+    assert len(cache) == 100
+    assert [number for number in range(1, 201) if cache.get(key(number))] == [1, *range(102, 201)]
+
+
+def test_a_value_that_would_take_too_large_a_share_is_not_kept() -> None:
+    cache = ValueCache(SIZE_MAX)
+    largest = b"v" * (SIZE_MAX // 16 - ENTRY_BYTES)
+    read_twice(cache, key(1), largest)
+    read_twice(cache, key(2), largest + b"v")
+    assert cache.get(key(1)) == largest
+    assert cache.get(key(2)) is None
+
+
+def test_the_values_of_one_segment_are_forgotten() -> None:
+    cache = ValueCache(SIZE_MAX)
+    for number in range(1, 11):
+        read_twice(cache, key(number, segment=number % 2))
+    cache.forget(1)
+    assert (len(cache), cache.size) == (5, 5000)
+    assert all(cache.get(key(number, 0)) for number in range(2, 11, 2))
+    cache.forget(7)
+    assert len(cache) == 5
+
+
+def test_threads_that_read_and_forget_leave_the_count_right() -> None:
+    cache = ValueCache(20 * 1000)
+    wrong = []
+
+    def work(seed: int) -> None:
+        for number in range(2000):
+            one = key((number * seed) % 50, segment=number % 3)
+            found = cache.get(one)
+            if found not in (None, VALUE):
+                wrong.append(one)
+            read_twice(cache, one)
+            if number % 97 == 0:
+                cache.forget(number % 3)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 7, 11)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert cache.size == 1000 * len(cache) <= 20 * 1000
+
+
+# -- messages that were staged are found where a stream_commit says -------------------------------
+
+
+def commit_of(directory: Path) -> Op:
+    """Writes a batch, and returns the op that gave it seqs."""
+    with fjord.open(directory) as db:
+        keys = Strings.of([b"k", b"l"])
+        staging = db.staging("events")
+        staging.commit("w", 0, [staging.append(b"\1\1", keys, Strings.of([b"a", b"b"]))])
+    with closing(Journal(LocalDisk(), str(directory / "journal"))) as journal:
+        found = [op for one in journal.frames(1, durable_seq=0) for op, _ in one.ops()]
+    (commit,) = [op for op in found if op.opcode is Opcode.STREAM_COMMIT]
+    return commit
+
+
+def messages(directory: Path, commit: Op) -> list[bytes]:
+    with closing(Journal(LocalDisk(), str(directory / "journal"))) as journal:
+        data = reader.messages_of(journal, ops.encode(commit)[0])
+    op, _, _ = ops.decode(memoryview(data), 0)
+    assert op.opcode is Opcode.STREAM_APPEND
+    values = op.column("value")
+    assert isinstance(values, Strings)
+    return values.rows()
+
+
+def changed(commit: Op, **columns: int) -> Op:
+    names = [name for name, _ in Opcode.STREAM_COMMIT.columns]
+    found = zip(names, commit.columns, strict=True)
+    return commit._replace(
+        columns=tuple((columns[name],) if name in columns else column for name, column in found)
+    )
+
+
+def test_a_commit_leads_to_its_messages(tmp_path: Path) -> None:
+    assert messages(tmp_path, commit_of(tmp_path)) == [b"a", b"b"]
+
+
+def test_messages_that_stand_elsewhere_are_found_by_their_stage(tmp_path: Path) -> None:
+    commit = commit_of(tmp_path)
+    for wrong in ({"offset": 64}, {"segment": 9}):
+        assert messages(tmp_path, changed(commit, **wrong)) == [b"a", b"b"]
+
+
+def test_messages_that_are_nowhere_are_damage(tmp_path: Path) -> None:
+    commit = commit_of(tmp_path)
+    with pytest.raises(CorruptionError):
+        messages(tmp_path, changed(commit, offset=64, stage=1))
+    with pytest.raises(CorruptionError, match="does not hold the 3 messages"):
+        messages(tmp_path, commit._replace(rows=3))
+    with pytest.raises(CorruptionError, match="does not hold"):
+        messages(tmp_path, commit._replace(table=9))
+
+
+def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
+    segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
+    with pytest.raises(CorruptionError, match="begins before the segment before it"):
+        open_journal(three_segments)

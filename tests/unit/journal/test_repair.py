@@ -297,3 +297,24 @@ def test_a_crash_at_any_step_leaves_the_damaged_segment_or_the_repaired_one(
             assert (after.damages == []) or (after.damages == before_crash.damages)
             mend(disk, "")
             assert read(disk, "") == expected, f"step {step} seed {seed}"
+
+
+def test_a_segment_that_is_damaged_again_is_kept_again(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    break_frame(5)(disk, root, build(disk, root))
+    mend(disk, root)
+    smash(disk, path_of(root, 2), 64)
+    (done,) = mend(disk, root)
+    assert done.kept_in.endswith("0000000002.seg.2")
+    assert read(disk, root) == ["1", "2", "3", "lost 4+1", "lost 5+1", *"6789"]
+    assert len(disk.names(f"{root}/quarantine")) == 2
+
+
+def test_what_is_no_file_is_put_aside(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    build(disk, root)
+    Path(path_of(root, 2)).unlink()
+    Path(path_of(root, 2)).mkdir()
+    (done,) = mend(disk, root)
+    assert Path(done.kept_in).is_dir()
+    assert read(disk, root) == [*"123", "lost 4+3", *"789"]

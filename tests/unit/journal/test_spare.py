@@ -21,7 +21,6 @@ from tests.unit.journal.writing import (
     header,
     kv_insert,
     rotate,
-    seqs,
     values_of,
 )
 
@@ -161,17 +160,6 @@ def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
     assert SEGMENT_BYTES - writer.position < 2000
 
 
-def test_ordinary_writes_use_all_of_a_segment_with_two_spares_behind_it() -> None:
-    writer = start(SimDisk())
-    writer.spare.ensure()
-    fill(writer)
-    left = SEGMENT_BYTES - writer.position
-    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
-    assert writer.make_room(100, Claim.ORDINARY)
-    fill(writer)
-    assert SEGMENT_BYTES - writer.position < 2000
-
-
 def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
@@ -206,21 +194,6 @@ def packed(disk: SimDisk) -> Writer:
     append(writer, b"new")
     writer.sync()
     return writer
-
-
-def test_a_packed_segment_becomes_the_spare() -> None:
-    disk = SimDisk()
-    writer = packed(disk)
-    one = disk.identity(f"/journal/{ONE}")
-    assert disk.names("/journal") == [ONE, TWO]
-    writer.recycle(1)
-    assert writer.spare.is_whole
-    assert disk.names("/journal") == [TWO, "spare"]
-    assert disk.identity("/journal/spare") == one
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-    rotate(writer, urgent=True)
-    append(writer, b"newer")
-    assert found(disk, 7) == [b"new", b"newer"]
 
 
 @pytest.mark.req("SJ-19")
@@ -268,17 +241,6 @@ def recycled(disk: SimDisk) -> tuple[Writer, int]:
     assert frames.decode_frame(first, second, header(1).salt) is not None
     assert data[second : len(first)] == first[second:], "the old bytes are there"
     return writer, second
-
-
-def test_old_bytes_of_a_recycled_segment_are_never_frames() -> None:
-    disk = SimDisk()
-    writer, second = recycled(disk)
-    journal = Journal(disk, "/journal")
-    assert seqs(list(journal.frames(7, durable_seq=8))) == [(7, 7), (8, 8)]
-    # A frame that ends exactly where an old one began, in the order of seqs of the old ones.
-    append(writer, b"old 0")
-    assert writer.position == second
-    assert seqs(list(journal.frames(9, durable_seq=9))) == [(9, 9)]
 
 
 def test_old_bytes_of_a_recycled_segment_vouch_for_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
-from fjord.journal import survey
+from fjord.journal import frame as frames
+from fjord.journal import search, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from tests.unit.journal.writing import append, header, open_writer, rotate, segment_file, values_of
@@ -155,15 +157,6 @@ def test_a_damaged_header_costs_no_frame(
     assert made_out == [1, 4, 7]
 
 
-def test_a_missing_last_segment_is_known_from_what_was_durable(
-    tmp_path: Path, places: Places
-) -> None:
-    segment_file(tmp_path, 3).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 4, 5, 6]
-    assert lost(damages) == [7, 8, 9]
-
-
 def test_what_a_later_segment_supersedes_does_not_count(tmp_path: Path, places: Places) -> None:
     tail, _ = walk_all(tmp_path)
     body = b"".join(one.frame.encode(header(4).salt) + one.body for one in tail[7:])
@@ -179,32 +172,12 @@ def test_what_a_later_segment_supersedes_does_not_count(tmp_path: Path, places: 
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7, 8]
 
 
-def test_a_segment_of_another_journal_is_damage(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 2).write_bytes(header(2, 4, shard=b"x" * 16).encode())
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
-    assert "another journal" in damages[0].reason
-    assert lost(damages) == [4, 5, 6]
-
-
 def test_a_segment_under_a_number_far_away_is_not_of_this_journal(
     tmp_path: Path, places: Places
 ) -> None:
     segment_file(tmp_path, 3 + limits.SEGMENTS_MISSING_MAX + 10).touch()
     with pytest.raises(CorruptionError, match="missing"):
         parts_of(tmp_path)
-
-
-@pytest.mark.parametrize("size", [12, 48, 64], ids=["magic", "uuid", "all of it"])
-def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int) -> None:
-    writer = open_writer(tmp_path)
-    for seq in range(1, 4):
-        append(writer, b"value %d" % seq)
-    writer.close()
-    smash(tmp_path, 1, 0, size)
-    whole, damages = walk_all(tmp_path, durable_seq=3)
-    assert found_seqs(whole) == [1, 2, 3]
-    assert [one.rows for one in damages] == [0]
 
 
 def test_where_nothing_can_be_read_all_that_was_durable_is_lost(tmp_path: Path) -> None:
@@ -286,18 +259,6 @@ def test_a_frame_written_over_another_one_costs_that_one_alone(
     assert [one.offset for one in damages] == [many[99]]
 
 
-@pytest.mark.parametrize("target", [1, 3])
-def test_a_frame_that_is_only_in_another_file_is_found_there(
-    tmp_path: Path, places: Places, target: int
-) -> None:
-    overwritten = 3 * target - 1
-    copy_frame(tmp_path, places[5], places[overwritten])
-    smash(tmp_path, *places[5], 64)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [seq for seq in range(1, 10) if seq != overwritten]
-    assert lost(damages) == [overwritten]
-
-
 def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     one, other = segment_file(tmp_path, 1), segment_file(tmp_path, 3)
     first, third = one.read_bytes(), other.read_bytes()
@@ -309,3 +270,80 @@ def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     assert {one.segment for one in damages} == {1, 3}
     assert "it says that it is segment 3" in damages[0].reason
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7]
+
+
+# -- finding frames behind damage -----------------------------------------------------------------
+
+
+def found(path: Path, offset: int = 64, segment: int = 1) -> list[tuple[int, int]]:
+    """Where frames were found, and their first seqs."""
+    with closing(LocalDisk().open(str(path))) as file:
+        hits = search.find_headers(file, offset, header(segment).salt)
+        return [(position, frame.first_seq) for position, frame in hits]
+
+
+def test_every_frame_is_found_once_wherever_it_stands(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path, segment_bytes=8 * limits.MIB)
+    places = [append(writer, b"v" * (997 * number % 70_000)) for number in range(150)]
+    assert writer.position > 4 * limits.MIB
+    writer.abandon()
+    expected = [(place, seq) for seq, place in enumerate(places, start=1)]
+    assert found(segment_file(tmp_path)) == expected
+    assert found(segment_file(tmp_path), places[3] + 8) == expected[4:]
+
+
+def test_a_header_across_two_chunks_is_found_once(tmp_path: Path) -> None:
+    path = segment_file(tmp_path)
+    frame = frames.Frame(7, 1, 1, 0, 0, 0, 72, 0).encode(header().salt)
+    for place in range(limits.MIB - 128, limits.MIB + 192, 8):
+        path.write_bytes(bytes(place) + frame + bytes(100))
+        assert found(path, 0) == [(place, 7)]
+        assert found(path, 64) == [(place, 7)]
+
+
+def test_zeros_garbage_and_frames_of_others_are_not_found(tmp_path: Path) -> None:
+    path = segment_file(tmp_path)
+    foreign = frames.Frame(7, 1, 1, 0, 0, 0, 72, 0).encode(header(2).salt)
+    for data in (b"", bytes(3 * limits.MIB), b"\x48\0\0\0" * 10_000, foreign * 100, b"x" * 63):
+        path.write_bytes(data)
+        assert found(path) == []
+
+
+def test_strays_are_the_frames_of_others_in_a_file(tmp_path: Path) -> None:
+    paths = {number: segment_file(tmp_path, number) for number in (1, 2)}
+    frame = {
+        number: frames.Frame(10 * number, 1, 1, 0, 0, 0, 72, 0).encode(header(number).salt)
+        for number in (1, 2, 3, 4)
+    }
+    paths[1].write_bytes(bytes(64) + frame[1] + frame[3] + frame[2])
+    paths[2].write_bytes(bytes(64) + frame[2] + frame[4])
+    files = {number: str(path) for number, path in [*paths.items(), (9, tmp_path / "none")]}
+    salts = {number: header(number).salt for number in (1, 2, 3, 9)}
+    strays = search.Strays(LocalDisk(), files, salts)
+    assert strays.paths() == set(), "nobody has asked yet"
+    places = {
+        number: [(one.frame.first_seq, one.path, one.offset) for one in strays.of(number)]
+        for number in salts
+    }
+    assert places == {1: [], 2: [(20, files[1], 192)], 3: [(30, files[1], 128)], 9: []}
+    assert strays.paths() == {files[1]}
+
+
+@pytest.mark.parametrize("size", [12, 48, 64], ids=["magic", "uuid", "all of it"])
+def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int) -> None:
+    writer = open_writer(tmp_path)
+    for seq in range(1, 4):
+        append(writer, b"value %d" % seq)
+    writer.close()
+    smash(tmp_path, 1, 0, size)
+    whole, damages = walk_all(tmp_path, durable_seq=3)
+    assert found_seqs(whole) == [1, 2, 3]
+    assert [one.rows for one in damages] == [0]
+
+
+def test_a_segment_of_another_journal_is_damage(tmp_path: Path, places: Places) -> None:
+    segment_file(tmp_path, 2).write_bytes(header(2, 4, shard=b"x" * 16).encode())
+    whole, damages = walk_all(tmp_path, durable_seq=9)
+    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
+    assert "another journal" in damages[0].reason
+    assert lost(damages) == [4, 5, 6]

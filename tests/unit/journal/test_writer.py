@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fjord.disk import LocalDisk
 from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -51,29 +50,6 @@ def test_a_new_segment_is_its_header_and_space_ahead(tmp_path: Path) -> None:
     assert not data[64:].strip(b"\0")
     assert (writer.segment, writer.position, writer.next_seq) == (1, 64, 1)
     writer.close()
-
-
-def test_only_what_is_confirmed_becomes_durable(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    assert (writer.committed_seq, writer.durable_seq) == (0, 0)
-    writer.append(commit_of(b"one", b"two"))
-    assert (writer.next_seq, writer.committed_seq) == (3, 0)
-    assert writer.sync() == 0
-    writer.confirm()
-    assert (writer.committed_seq, writer.durable_seq) == (2, 0)
-    assert writer.sync() == 2
-    assert writer.durable_seq == 2
-    writer.close()
-
-
-def test_a_frame_tells_what_was_durable_when_it_was_written(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    append(writer, b"two")
-    writer.sync()
-    append(writer, b"three")
-    writer.close()
-    assert [one.frame.durable_seq for one in read_all(tmp_path)] == [0, 0, 2]
 
 
 def test_has_room_is_exact(tmp_path: Path) -> None:
@@ -122,37 +98,6 @@ def test_rotate_makes_the_next_segment_larger_for_a_large_frame(tmp_path: Path) 
     append(writer, b"small")
     writer.close()
     assert values_of(read_all(tmp_path, durable_seq=2)) == [value, b"small"]
-
-
-def test_a_segment_may_begin_with_frames_of_another(tmp_path: Path) -> None:
-    old = open_writer(tmp_path)
-    append(old, b"one")
-    append(old, b"two")
-    old.close()
-    last = read_all(tmp_path)[-1]
-    writer = Writer(LocalDisk(), str(tmp_path), header(2, 2), segment_bytes=SEGMENT_BYTES)
-    body = last.frame.encode(header(2).salt) + last.body
-    writer.create(body, last_seq=2)
-    assert (writer.position, writer.next_seq) == (64 + len(body), 3)
-    assert (writer.committed_seq, writer.durable_seq) == (2, 2)
-    append(writer, b"three")
-    writer.close()
-    assert values_of(read_all(tmp_path, durable_seq=3)) == [b"one", b"two", b"three"]
-
-
-def test_a_cleanly_closed_segment_is_resumed(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    writer.close()
-    end = writer.position
-    assert segment_file(tmp_path).stat().st_size == end
-    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=end, next_seq=2)
-    assert (again.position, again.next_seq, again.durable_seq) == (end, 2, 1)
-    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
-    append(again, b"two")
-    again.close()
-    assert values_of(read_all(tmp_path, durable_seq=2)) == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("values", [[], [b"other"], [b"a much longer value " * 50]])

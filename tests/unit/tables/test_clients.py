@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import commands, limits
 from fjord.columns import Strings
+from fjord.commands import Done, Replies
 from fjord.errors import Code
 from fjord.ops import Op, Opcode
 from fjord.tables import clients
@@ -51,15 +52,6 @@ def found(world: World, number: int, client: bytes = CLIENT) -> commands.Reply |
 
 
 # -- answers --------------------------------------------------------------------------------------
-
-
-def test_a_batch_that_was_applied_is_answered_again(world: World) -> None:
-    assert found(world, 1) is None
-    reply = answer(world, 1)
-    for _ in range(3):
-        assert found(world, 1) == reply
-    assert found(world, 2) is None
-    assert found(world, 1, OTHER) is None
 
 
 def test_as_many_answers_are_kept_as_may_be_in_flight(world: World) -> None:
@@ -106,17 +98,6 @@ def test_the_answers_of_a_group_are_kept_by_one_op(world: World) -> None:
     assert isinstance(op, Op)
     world.apply(op)
     assert clients.find_answers(world, [numbered(one.seq) for one in replies]) == replies
-
-
-def test_the_answers_of_a_large_batch_fit(world: World) -> None:
-    done = [
-        commands.Done(master=MASTER, seq=seq) for seq in range(1, limits.BATCH_COMMANDS_MAX + 1)
-    ]
-    reply = commands.Replies(replies=done)
-    op = clients.answered_op([numbered(1)], [reply], world.now_us)
-    assert isinstance(op, Op)
-    world.apply(op)
-    assert found(world, 1) == reply
 
 
 def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
@@ -324,15 +305,20 @@ def test_packing_does_not_make_a_client_older(world: World) -> None:
     assert world.replayed().trees() == world.trees()
 
 
-def test_packing_drops_the_notes_that_no_longer_count(world: World) -> None:
-    for number in range(1, 5):
-        answer(world, number)
-        world.now_us += HOUR_US
-    assert len(world.tree(Tree.META)) == 4
-    for _ in range(4):
-        world.pack(1)
-        assert world.replayed().trees() == world.trees()
-    world.pack(len(world.ops()))
-    assert len(world.tree(Tree.META)) == 1
-    assert world.replayed().trees() == world.trees()
-    assert all(found(world, number) is not None for number in range(1, 5))
+def test_the_answers_of_a_large_batch_fit(world: World) -> None:
+    done = [Done(master=MASTER, seq=seq) for seq in range(1, limits.BATCH_COMMANDS_MAX + 1)]
+    reply = Replies(replies=done)
+    op = clients.answered_op([numbered(1)], [reply], world.now_us)
+    assert isinstance(op, Op)
+    world.apply(op)
+    assert found(world, 1) == reply
+
+
+def test_a_step_of_forgetting_has_a_bound(world: World) -> None:
+    for number in range(5):
+        answer(world, 1, b"client %8d." % number)
+    world.now_us += 2 * limits.CLIENT_KEPT_US
+    for left in (3, 1, 0):
+        world.run(ForgetClients(limit=2))
+        assert len(world.tree(Tree.CLIENTS)) == 2 * left
+    assert world.tree(Tree.META) == {}

@@ -343,13 +343,6 @@ def test_a_batch_of_rows_has_at_least_one_and_not_too_many(kind: Callable[..., A
     check_refused(kind(table=TABLE, rows=too_many), Code.BAD_BATCH)
 
 
-def test_nobody_comes_back_in_more_than_a_year() -> None:
-    world = world_with_everything()
-    (dead,) = world.peek(State.DEAD)
-    command = commands.Revive(table=TABLE, rows=[dead.row], delay_us=366 * DAY + 1)
-    check_refused(command, Code.BAD_TIMEOUT, world)
-
-
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

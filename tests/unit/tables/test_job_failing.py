@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.jobs import State
-from tests.unit.tables.job_world import HOUR, SECOND, JobWorld, New
+from tests.unit.tables.job_world import HOUR, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
 
@@ -73,17 +73,6 @@ def test_a_table_says_how_many_are_too_many(most: int) -> None:
     world.check()
 
 
-@pytest.mark.req("SJ-15")
-def test_the_reason_of_the_last_failure_is_told() -> None:
-    world = JobWorld(timeouts_max=1)
-    world.push(b"a")
-    world.fail(*world.next(), reason=b"no route")
-    world.fail(*world.next(), reason=b"no answer")
-    (dead,) = world.peek(State.DEAD)
-    assert dead.reason == b"failed 2 times: no answer"
-    world.check()
-
-
 def test_the_longest_reason_stays_utf8_behind_its_count() -> None:
     world = JobWorld(timeouts_max=0)
     world.push(b"a")
@@ -125,14 +114,6 @@ def test_a_worker_can_bury_a_job_at_once(world: JobWorld) -> None:
 # -- by hand --------------------------------------------------------------------------------------
 
 
-def test_waiting_jobs_are_cancelled_by_key(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    world.next()
-    assert world.cancel(b"a", b"b", b"nobody", b"b") == [0, 2, 3]
-    assert [one.key for one in world.peek()] == [b"c"]
-    assert world.totals() == (1, 1, 0)
-
-
 def test_priority_and_date_are_changed_by_key(world: JobWorld) -> None:
     world.push(New(b"a", b"v"), New(b"b", b"v"))
     before = world.waiting(b"a")
@@ -154,15 +135,87 @@ def test_a_job_can_be_kicked(world: JobWorld) -> None:
     assert world.keys() == [b"a"]
 
 
-def test_a_taken_job_is_not_changed_by_key(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.reschedule(b"a", priority=1) == [0]
-    assert world.bury(b"a") == [0]
-    assert world.done(job) == []
-
-
 @pytest.mark.parametrize("verb", ["cancel", "bury", "reschedule"])
 def test_keys_of_a_table_that_is_not_there_are_missing(world: JobWorld, verb: str) -> None:
     assert getattr(world, verb)(b"a", b"b") == [0, 1]
+    assert world.next_seq == 1
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+def kill(world: JobWorld, *keys: bytes, **fields: object) -> list[int]:
+    """Pushes jobs and sends them to the dead letters; returns their rows."""
+    world.push(*[New(key, b"value of " + key) for key in keys])
+    rows = [one.row for one in world.find(*keys)]
+    assert world.bury(*keys, **fields) == []  # type: ignore[arg-type]
+    return rows
+
+
+@pytest.mark.req("SJ-15")
+def test_a_dead_job_is_kept_with_all_that_it_had(world: JobWorld) -> None:
+    world.push(New(b"a", b"value", priority=7, domain=b"x.example", expires_at_us=NOW_US + HOUR))
+    before = world.waiting(b"a")
+    world.wait(5)
+    assert world.bury(b"a", reason=b"by hand") == []
+    (dead,) = world.peek(State.DEAD)
+    assert dead == before._replace(reason=b"by hand", moment_us=NOW_US + 5 * SECOND)
+    assert world.totals() == (0, 0, 1)
+
+
+# -- back from the dead ---------------------------------------------------------------------------
+
+
+def test_a_job_comes_back_as_if_it_had_never_failed(world: JobWorld) -> None:
+    world.push(New(b"a", b"value", priority=7))
+    before = world.waiting(b"a")
+    for _ in range(6):
+        world.fail(*world.next())
+    world.wait(100)
+    assert world.revive(before.row) == []
+    assert world.waiting(b"a") == before._replace(process_at_us=world.now_us)
+    assert world.totals() == (1, 0, 0)
+    assert world.keys() == [b"a"]
+
+
+def test_a_job_whose_key_waits_does_not_come_back(world: JobWorld) -> None:
+    (row,) = kill(world, b"a")
+    world.push(New(b"a", b"new"))
+    assert world.revive(row) == []
+    assert world.totals() == (1, 0, 0)
+    assert world.waiting(b"a").value == b"new"
+
+
+def test_of_two_dead_jobs_of_one_key_the_newer_one_comes_back(world: JobWorld) -> None:
+    (old,) = kill(world, b"a")
+    world.push(New(b"a", b"new"))
+    new = world.waiting(b"a").row
+    world.bury(b"a")
+    assert world.revive(old, new) == []
+    assert [one.value for one in world.peek()] == [b"new"]
+    assert world.totals() == (1, 0, 0)
+
+
+def test_without_merging_all_of_them_come_back() -> None:
+    world = JobWorld(merge=False, timeouts_max=0)
+    world.push(New(b"a", b"1"), New(b"a", b"2"))
+    rows = [one.row for one in world.next(2)]
+    world.wait(3600)
+    assert world.totals() == (0, 0, 2)
+    assert world.revive(*rows) == []
+    assert [one.value for one in world.next(2)] == [b"1", b"2"]
+    world.check()
+
+
+def test_rows_that_are_not_dead_are_missing(world: JobWorld) -> None:
+    dead, other = kill(world, b"a", b"b")
+    world.push(b"waits")
+    row = world.waiting(b"waits").row
+    assert world.revive(row, dead, 999, dead, other) == [0, 2, 3]
+    assert world.totals() == (3, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [commands.Revive, commands.Discard])
+def test_rows_of_a_table_that_is_not_there_are_missing(world: JobWorld, kind: type) -> None:
+    assert missing(world.run(kind(table="nowhere", rows=[1, 2]))) == [0, 1]
     assert world.next_seq == 1

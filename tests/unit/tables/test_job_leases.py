@@ -10,6 +10,8 @@ from fjord import limits
 from fjord.commands import Extend, Fail, Finish
 from fjord.jobs import How, State
 from fjord.ops import Opcode
+from fjord.tables.jobs.keep import ExpireJobs
+from fjord.tables.state import Tree
 from tests.unit.tables.job_world import HOUR, MINUTE, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
@@ -60,15 +62,6 @@ def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> N
     assert world.totals() == (1, 0, 0)
 
 
-def test_a_job_that_comes_back_has_its_old_date_and_place(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    before = world.waiting(b"a")
-    world.next()
-    world.wait(3600)
-    assert world.waiting(b"a") == before._replace(timeouts=1)
-    assert world.keys(2) == [b"a", b"b"]
-
-
 def test_many_leases_that_end_together_all_end(world: JobWorld) -> None:
     keys = [b"%d" % number for number in range(350)]
     world.push(*keys)
@@ -109,19 +102,6 @@ def test_a_worker_can_extend_its_time(world: JobWorld) -> None:
         assert world.extend(job) == []
     assert world.totals() == (0, 1, 0)
     assert world.done(job) == []
-
-
-def test_a_touch_may_ask_for_another_time(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    one, other = world.next(2, lease_us=MINUTE)
-    world.extend(one, lease_us=HOUR)
-    world.extend(other, lease_us=SECOND)
-    world.wait(1)
-    assert [seen.key for seen in world.peek(State.TAKEN)] == [b"a"]
-    world.wait(3598)
-    assert world.totals() == (1, 1, 0)
-    world.wait(1)
-    assert world.totals() == (2, 0, 0)
 
 
 def test_some_of_a_batch_are_touched(world: JobWorld) -> None:
@@ -191,17 +171,6 @@ def test_a_row_or_an_xid_of_zero_is_nobodys(world: JobWorld) -> None:
 
 
 @pytest.mark.req("FJ-32")
-@pytest.mark.parametrize("counts", [True, False])
-def test_the_older_job_is_dropped_when_it_fails(world: JobWorld, counts: bool) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.fail(old, counts=counts) == []
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 0)]
-    assert world.totals() == (1, 0, 0)
-
-
-@pytest.mark.req("FJ-32")
 @pytest.mark.parametrize("how", ["fail", "give back", "time out"])
 @pytest.mark.parametrize("newer", ["taken", "done", "done at once", "dead", "failed and cancelled"])
 def test_a_job_whose_key_was_taken_anew_is_dropped(world: JobWorld, newer: str, how: str) -> None:
@@ -231,21 +200,6 @@ def test_a_job_whose_key_was_taken_anew_is_dropped(world: JobWorld, newer: str, 
     assert world.ops()[-1].column("how") == (How.SUPERSEDED,)
     assert world.done(old, other) == [0]
     world.check()
-
-
-@pytest.mark.req("FJ-32")
-def test_a_job_whose_key_was_taken_anew_can_still_be_touched_and_done(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.done(*world.next())
-    world.wait(1800)
-    assert world.extend(old) == []
-    world.wait(1801)
-    (shown,) = world.peek(State.TAKEN)
-    assert (shown.value, shown.expires_at_us) == (b"old", 0)
-    assert world.done(old) == []
-    assert world.ops()[-1].opcode is Opcode.JOB_DONE
 
 
 @pytest.mark.req("FJ-32", "SJ-05")
@@ -279,27 +233,120 @@ def test_a_late_push_leaves_the_leases_of_those_that_were_taken_with_it(world: J
     assert world.waiting(b"a").value == b"written last"
 
 
-def test_a_worker_may_still_bury_a_job_whose_key_was_taken_anew(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.done(*world.next())
-    world.fail(old, buries=True)
-    (dead,) = world.peek(State.DEAD)
-    assert (dead.value, dead.expires_at_us) == (b"old", 0)
-    world.revive(dead.row)
+# -- expiry ---------------------------------------------------------------------------------------
+
+
+def short(key: bytes, seconds: float = 1, *, priority: int = 100, process_at_us: int = 0) -> New:
+    """Returns a job with a short life."""
+    return New(
+        key,
+        priority=priority,
+        process_at_us=process_at_us,
+        expires_at_us=NOW_US + round(seconds * SECOND),
+    )
+
+
+# -- jobs that never expire -----------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-08", "SJ-06")
+def test_a_job_never_expires_unless_that_was_asked_for(world: JobWorld) -> None:
+    world.push(b"a")
+    world.wait(100 * YEAR)
+    assert world.keys() == [b"a"]
+
+
+# -- nobody sees one ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-06", "SJ-25")
+def test_no_read_shows_an_expired_job_also_before_upkeep(world: JobWorld) -> None:
+    world.push(short(b"a"), New(b"b"))
+    world.jump(1)
+    assert [one.key for one in world.peek()] == [b"b"]
+    assert world.find(b"a") == []
+    assert world.cancel(b"a") == [0]
+    assert world.reschedule(b"a", priority=1) == [0]
+    assert world.bury(b"a") == [0]
+    assert world.keys(10) == [b"b"]
+
+
+@pytest.mark.req("SJ-06")
+def test_a_job_lives_until_its_expiry(world: JobWorld) -> None:
+    world.push(short(b"a"))
+    world.now_us = NOW_US + SECOND - 1
+    assert world.find(b"a") != []
+    world.now_us = NOW_US + SECOND
+    assert world.find(b"a") == []
+    assert world.next() == []
+
+
+@pytest.mark.req("SJ-25")
+def test_next_passes_over_any_number_of_expired_jobs(world: JobWorld) -> None:
+    world.push(*[short(b"%d" % at, priority=1) for at in range(500)])
+    world.push(b"alive")
+    world.jump(1)
+    found = [key for _ in range(10) for key in world.keys(1)]
+    assert found == [b"alive"]
+
+
+@pytest.mark.req("SJ-25", "FJ-12")
+@pytest.mark.parametrize("priority", [1, 100, 250])
+def test_an_expired_job_does_not_hide_when_the_next_one_is_due(
+    world: JobWorld, priority: int
+) -> None:
+    """Whoever is told that nothing waits would sleep through it."""
+    world.push(short(b"expired"))
+    world.push_one(b"later", priority=priority, process_at_us=NOW_US + HOUR)
+    world.jump(1)
+    assert world.take().next_at_us == NOW_US + HOUR
+
+
+# -- they are removed -----------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-25")
+def test_there_is_an_index_of_expiries_only_where_there_are_any(world: JobWorld) -> None:
+    world.push(b"a")
+    assert world.tree(Tree.JOBS_EXPIRY) == {}
+    world.push(short(b"b"))
+    assert len(world.tree(Tree.JOBS_EXPIRY)) == 1
+    world.done(*world.next(2))
+    assert world.tree(Tree.JOBS_EXPIRY) == {}
+
+
+@pytest.mark.req("SJ-25")
+def test_a_step_of_upkeep_removes_no_more_than_it_may(world: JobWorld) -> None:
+    world.push(*[short(b"%d" % at) for at in range(10)])
+    world.jump(1)
+    world.run(ExpireJobs(limit=4))
+    assert world.totals() == (6, 0, 0)
+
+
+# -- taken and dead ones --------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-06")
+@pytest.mark.parametrize("how", ["timeout", "fail", "given back"])
+def test_a_taken_job_that_has_expired_does_not_wait_again(world: JobWorld, how: str) -> None:
+    world.push(short(b"a"))
+    (job,) = world.next()
+    world.wait(10)
+    if how == "timeout":
+        world.wait(3600)
+    else:
+        assert world.fail(job, counts=how == "fail") == []
     assert world.totals() == (0, 0, 0)
+    assert world.ops()[-1].opcode is Opcode.JOB_REMOVE
 
 
-def test_without_merging_both_come_back() -> None:
-    world = JobWorld(merge=False)
+def test_a_taken_job_comes_back_although_the_newer_one_of_its_key_has_expired(
+    world: JobWorld,
+) -> None:
+    """A waiting job that has expired counts as not there."""
     world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.wait(3600)
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"old", 1), (b"new", 0)]
     (old,) = world.next()
-    world.done(*world.next())
-    world.fail(old)
-    assert [one.value for one in world.peek()] == [b"old"]
-    world.check()
+    world.push(short(b"a"))
+    world.jump(1)
+    assert world.fail(old) == []
+    assert [(one.value, one.timeouts) for one in world.next()] == [(b"old", 1)]

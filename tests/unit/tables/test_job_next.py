@@ -80,15 +80,6 @@ def test_the_order_of_one_answer_is_that_of_many() -> None:
 # -- dates ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("FJ-05")
-def test_a_job_is_not_handed_out_before_its_moment(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + SECOND)
-    world.now_us = NOW_US + SECOND - 1
-    assert world.next() == []
-    world.now_us += 1
-    assert world.keys() == [b"a"]
-
-
 @pytest.mark.req("FJ-10")
 def test_a_job_that_is_not_due_is_passed_over(world: JobWorld) -> None:
     """The example of the seed: 1 in ten minutes, 2 three minutes ago."""
@@ -146,13 +137,6 @@ def test_many_leases_of_others_make_the_next_moment_early_but_never_late(
 
 
 @pytest.mark.req("SJ-09")
-def test_slow_jobs_never_come_with_others(world: JobWorld) -> None:
-    world.push(New(b"slow", priority=200), New(b"fast", priority=199), New(b"now", priority=0))
-    assert world.keys(10) == [b"now", b"fast"]
-    assert world.keys(10) == [b"slow"]
-
-
-@pytest.mark.req("SJ-09")
 def test_slow_jobs_wait_while_any_other_is_due(world: JobWorld) -> None:
     world.push_one(b"slow", priority=255)
     for number in range(5):
@@ -173,26 +157,6 @@ def test_taking_and_marking_are_one_op(world: JobWorld) -> None:
     assert (op.opcode, op.rows) == (Opcode.JOB_TAKE, 2)
     assert reply.first_xid == world.next_seq - 2
     assert world.totals() == (1, 2, 0)
-
-
-@pytest.mark.req("SJ-28")
-def test_no_job_is_handed_out_twice(world: JobWorld) -> None:
-    world.push(*[b"%d" % at for at in range(100)])
-    taken = [one for count in (7, 13, 1, 40, 100) for one in world.next(count)]
-    assert len(taken) == len({one.key for one in taken}) == len({one.xid for one in taken}) == 100
-
-
-@pytest.mark.req("SJ-11")
-def test_a_job_waits_or_is_taken_and_is_gone_when_it_is_done(world: JobWorld) -> None:
-    world.push(b"a")
-    assert [one.key for one in world.peek(State.WAITING)] == [b"a"]
-    assert world.peek(State.TAKEN) == []
-    (job,) = world.next()
-    assert world.peek(State.WAITING) == []
-    assert [one.key for one in world.peek(State.TAKEN)] == [b"a"]
-    assert world.done(job) == []
-    assert [one for state in State for one in world.peek(state)] == []
-    assert world.totals() == (0, 0, 0)
 
 
 @pytest.mark.req("FJ-28")
@@ -248,14 +212,6 @@ def test_pages_go_on_where_the_last_one_ended(world: JobWorld) -> None:
         if state is State.DEAD:
             world.fail(*world.peek(State.TAKEN), buries=True)
         assert [one.key for one in pages(world, state, 3)] == [b"%d" % at for at in range(7)]
-
-
-def test_a_page_of_taken_jobs_tells_xids_and_when_they_end(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=MINUTE)
-    world.wait(10)
-    (seen,) = world.peek(State.TAKEN)
-    assert (seen.xid, seen.row, seen.moment_us) == (job.xid, job.row, NOW_US + MINUTE)
 
 
 def test_jobs_are_found_by_key_in_the_order_asked_for(world: JobWorld) -> None:

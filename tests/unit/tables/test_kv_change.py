@@ -101,12 +101,6 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     assert world.journal == before
 
 
-def test_a_value_that_is_no_number_stays_none(world: World) -> None:
-    """It may be set, so it may also be added to; only an operand must be a number."""
-    world.set({b"a": math.inf})
-    assert result(modify(world, Change.ADD, 1)) == math.inf
-
-
 # -- NOT ------------------------------------------------------------------------------------------
 
 
@@ -313,3 +307,37 @@ def test_an_answer_says_that_the_value_is_locked(world: World) -> None:
     world.set({b"a": True})
     world.run(Lock(table="t", keys=Strings.of([b"a"])))
     assert entry_of(modify(world, Change.NOT)).state == Entries.LOCKED
+
+
+def test_a_missing_key_cannot_be_renamed(world: World) -> None:
+    assert code_of(rename(world)) is Code.NOT_FOUND
+    assert code_of(rename(world, to=b"a")) is Code.NOT_FOUND
+    assert world.tables == {}
+    world.set({b"a": 1}, expires=10)
+    world.now_us += 10
+    assert code_of(rename(world)) is Code.NOT_FOUND
+
+
+@BOTH
+def test_a_key_renamed_to_itself_changes_nothing(world: World, persist: bool) -> None:
+    world.set({b"a": 1}, persist=persist)
+    before = world.journal, dict(world.volatile)
+    assert code_of(rename(world, to=b"a")) is None
+    assert (world.journal, world.volatile) == before
+
+
+@BOTH
+@pytest.mark.parametrize("there", [True, False], ids=["onto-stored", "onto-memory"])
+def test_a_key_that_is_there_is_replaced_only_when_asked(
+    world: World, persist: bool, there: bool
+) -> None:
+    world.set({b"a": "new"}, persist=persist)
+    world.set({b"b": "old"}, persist=there, expires=10)
+    before = world.journal
+    assert code_of(rename(world)) is Code.EXISTS
+    assert world.journal == before
+    assert code_of(rename(world, overwrite=True)) is None
+    assert world.get(b"a", b"b") == [MISSING, "new"]
+    world.check()
+    expected = "new" if persist else MISSING
+    assert world.replayed().get(b"a", b"b") == [MISSING, expected]

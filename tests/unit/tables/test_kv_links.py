@@ -44,13 +44,6 @@ def test_the_largest_timestamp_wins_over_all_keys_of_a_value(world: World) -> No
 
 
 @pytest.mark.req("FJ-31")
-def test_rows_of_a_batch_that_lead_to_one_value_are_one_write(world: World) -> None:
-    world.set({b"b": 2, b"a": 3, b"c": 4}, at=1)
-    assert world.ops()[-1].rows == 1
-    assert world.get(b"a", b"b", b"c") == [4, 4, 4]
-
-
-@pytest.mark.req("FJ-31")
 @pytest.mark.parametrize("purge", [False, True])
 def test_a_value_that_is_deleted_through_any_key_is_gone(world: World, purge: bool) -> None:
     world.delete(b"b", at=1, purge=purge)
@@ -82,24 +75,6 @@ def test_a_key_that_was_deleted_later_is_not_linked_by_an_older_write() -> None:
     world.delete(b"b", at=5)
     world.set({b"a": 1}, at=4, also=[b"b", b"c"])
     assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
-
-
-def test_all_that_is_known_of_a_value_is_known_under_all_keys(world: World) -> None:
-    world.set({b"a": 2}, at=1, expires=100, ttl=50)
-    world.touch(b"c", expires=200, worked=10)
-    entries = [world.entry(key) for key in (b"a", b"b", b"c")]
-    assert entries[0] == entries[1] == entries[2]
-    assert entries[0].expires_at_us == NOW_US + 200
-    assert world.touch(b"a", worked=10) == [MISSING]
-
-
-def test_a_value_in_memory_has_one_key(world: World) -> None:
-    assert code_of(world.set({b"b": 2}, at=1, persist=False)) is Code.EXISTS
-    assert code_of(world.set({b"new": 2}, also=[b"other"], persist=False)) is Code.BAD_BATCH
-    world.set({b"a": 2}, at=1, persist=False)
-    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
-    assert world.replayed().get(b"a", b"b") == [MISSING, MISSING]
-    world.check()
 
 
 def test_a_range_lists_a_value_under_each_of_its_keys(world: World) -> None:
@@ -151,15 +126,6 @@ def test_renaming_a_value_keeps_its_further_keys(world: World) -> None:
     world.check()
 
 
-def test_renaming_a_value_takes_no_keys_of_others_along(world: World) -> None:
-    """Neither keys that it had once, nor those of what stood under its new key."""
-    world.set({b"a": 2}, at=1, also=[b"c"])
-    world.set({b"x": 8}, at=1, also=[b"b", b"w"])
-    assert rename(world, b"a", b"x", at=2, overwrite=True) is None
-    assert world.get(b"a", b"b", b"c", b"w", b"x") == [MISSING, MISSING, 2, MISSING, 2]
-    world.check()
-
-
 # -- packing --------------------------------------------------------------------------------------
 
 
@@ -175,6 +141,30 @@ def test_links_survive_packing_as_they_are(world: World) -> None:
     world.check()
 
 
+def test_a_value_in_memory_has_one_key(world: World) -> None:
+    assert code_of(world.set({b"b": 2}, at=1, persist=False)) is Code.EXISTS
+    assert code_of(world.set({b"new": 2}, also=[b"other"], persist=False)) is Code.BAD_BATCH
+    world.set({b"a": 2}, at=1, persist=False)
+    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
+    assert world.replayed().get(b"a", b"b") == [MISSING, MISSING]
+    world.check()
+
+
+def test_renaming_a_further_key_onto_its_value_drops_the_key(world: World) -> None:
+    assert rename(world, b"b", b"a") is Code.EXISTS
+    assert rename(world, b"b", b"a", overwrite=True) is None
+    assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
+    world.check()
+
+
+def test_its_own_key_among_the_further_ones_does_no_harm(world: World) -> None:
+    world.set({b"x": 1}, also=[b"x", b"y", b"y"])
+    assert world.get(b"x", b"y") == [1, 1]
+    assert world.ops()[-1].rows == 1
+    world.set({b"y": 2}, at=1, also=[b"x"])
+    assert world.get(b"x", b"y") == [2, MISSING]
+
+
 def test_links_that_lead_nowhere_are_packed_away_after_a_while(world: World) -> None:
     world.set({b"a": 2}, at=1, also=[])
     world.pack(len(world.ops()))
@@ -183,3 +173,13 @@ def test_links_that_lead_nowhere_are_packed_away_after_a_while(world: World) -> 
     world.pack(len(world.ops()))
     assert list(world.tree(Tree.KV)) == [b"\0\0\0\1a"]
     world.check()
+
+
+@pytest.mark.req("FJ-31", "FJ-33")
+def test_the_keys_of_an_expired_value_do_not_lead_to_the_next_one() -> None:
+    world = World()
+    world.set({b"a": 1}, also=[b"b"], expires=10)
+    world.now_us += 10
+    assert world.get(b"a", b"b") == [MISSING, MISSING]
+    world.set({b"a": 2}, at=10)
+    assert world.get(b"a", b"b") == [2, MISSING]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Touch
-from fjord.errors import Code
+from fjord.commands import Entries, Get, Refusal, Touch
+from fjord.errors import Code, RefusedError
 from fjord.ops import Opcode
+from fjord.tables.kv import read
+from fjord.tables.kv.lookup import Lookup
+from fjord.tables.state import Tree
 from tests.unit.tables.world import (
     LEASE_US,
     MISSING,
@@ -56,16 +62,6 @@ def test_an_answer_says_all_that_is_known(world: World, persist: bool) -> None:
     assert world.entry(b"a") == expected
 
 
-def test_a_missing_key_has_no_dates(world: World) -> None:
-    world.delete(b"gone", at=5)
-    nothing = Entry(Entries.MISSING, b"", 0, 0, 0, 0, 0, 0)
-    assert world.entry(b"never") == world.entry(b"gone") == nothing
-    world.touch(b"there")  # from here on answers are not plain any more
-    assert world.entry(b"never") == world.entry(b"gone") == nothing
-    world.pack(len(world.ops()))
-    assert world.entry(b"gone") == nothing
-
-
 @pytest.mark.req("FJ-45")
 @BOTH
 def test_a_probe_says_all_but_the_data(world: World, persist: bool) -> None:
@@ -87,14 +83,6 @@ def test_a_probe_is_never_too_large(world: World) -> None:
     assert code_of(world.run(Get(table="t", keys=keys))) is Code.TOO_LARGE
     assert code_of(world.run(Get(table="t", keys=keys, with_data=False))) is None
     assert code_of(world.run(Touch(table="t", keys=keys))) is Code.TOO_LARGE
-
-
-def test_a_mark_anywhere_in_the_table_changes_no_other_answer(world: World) -> None:
-    world.set({b"%d" % row: row for row in range(10)})
-    keys = Strings.of([b"%d" % row for row in range(12)])
-    before = world.run(Get(table="t", keys=keys))
-    world.touch(b"there")
-    assert world.run(Get(table="t", keys=keys)) == before
 
 
 # -- TOUCH: expiry --------------------------------------------------------------------------------
@@ -129,18 +117,6 @@ def test_a_touch_moves_the_value_in_the_schedule(world: World) -> None:
     assert world.ops()[-1].opcode is Opcode.KV_MARK
     assert world.ops()[-2].opcode is Opcode.KV_MARK
     world.check()
-
-
-def test_a_touch_answers_with_what_holds_from_then_on(world: World) -> None:
-    world.set({b"a": 1}, ttl=100)
-    world.now_us += 5
-    command = Touch(
-        table="t", keys=Strings.of([b"a"]), extend=True, worked_until_us=world.now_us + 10
-    )
-    found = entry_of(world.run(command))
-    assert found == world.entry(b"a")
-    assert (found.expires_at_us, found.accessed_us) == (NOW_US + 105, NOW_US + 5)
-    assert found.state == Entries.WORKED_ON
 
 
 def test_a_key_that_is_touched_twice_in_a_batch_is_marked_once(world: World) -> None:
@@ -235,3 +211,93 @@ def test_a_moment_is_from_now_to_30_days_ahead(world: World, moment: int) -> Non
     for last in (NOW_US + 1, NOW_US + 30 * DAY_US):
         assert code_of(world.decide(replace(good, expires_at_us=last)).reply) is None
         assert code_of(world.decide(replace(good, worked_until_us=last)).reply) is None
+
+
+# -- answers --------------------------------------------------------------------------------------
+
+PREFIX = b"\0\0\0\1"
+
+
+@pytest.fixture
+def mixed() -> World:
+    made = World()
+    made.set({b"plain": 1, b"void": None, b"empty": b"", b"text": "text"})
+    made.set({b"twice": 1}, at=0)
+    made.set({b"twice": 2}, at=1)
+    made.set({b"moved": 1})
+    made.delete(b"deleted", at=3)
+    made.pack(len(made.ops()))
+    made.set({b"plain": 5, b"void": None, b"empty": b"", b"text": "text"}, at=4)
+    made.delete(b"deleted later", at=3)
+    return made
+
+
+def both(mixed: World, keys: list[bytes]) -> tuple[object, object]:
+    given_keys = [PREFIX + key for key in keys]
+    stored = mixed.get_many(Tree.KV, given_keys)
+    lookup = Lookup(mixed, given_keys, stored, mixed.now_us, all_marks=True)
+    rows = [row if lookup.is_live(row) else None for row in range(len(keys))]
+    return (
+        answer(lambda: read.plain_entries(stored, mixed)),
+        answer(lambda: read.entries(lookup, rows, mixed, with_data=True)),
+    )
+
+
+def answer(made: Callable[[], object]) -> object:
+    try:
+        return made()
+    except RefusedError as error:
+        return Refusal.of(error)
+
+
+known = st.sampled_from(
+    [b"plain", b"void", b"empty", b"text", b"twice", b"moved", b"deleted", b"deleted later", b"-"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(known, min_size=1, max_size=8))
+def test_plain_answers_say_the_same_as_others(keys: list[bytes]) -> None:
+    made = World()
+    made.set({b"moved": 1, b"deleted": 1})
+    made.delete(b"deleted", at=3)
+    made.pack(len(made.ops()))
+    made.set({b"plain": 1, b"void": None, b"empty": b"", b"text": "text", b"twice": 1})
+    made.set({b"twice": 2}, at=1)
+    made.delete(b"deleted later", at=3)
+    plain, other = both(made, keys)
+    assert isinstance(plain, Entries)
+    assert isinstance(other, Entries)
+    for row in range(len(keys)):
+        assert entry_of(plain, row) == entry_of(other, row)
+
+
+def test_what_is_special_is_not_answered_as_plain(mixed: World) -> None:
+    mixed.set({b"expires": 1}, expires=10)
+    mixed.set({b"target": 1}, also=[b"alias", b"a" * 32])
+    mixed.delete(b"target", at=1)
+    for key in (b"expires", b"alias", b"a" * 32):  # the last looks as long as a full entry
+        assert both(mixed, [key])[0] is None
+        assert both(mixed, [b"plain", key, b"twice"])[0] is None
+
+
+def test_answers_are_bounded(mixed: World) -> None:
+    mixed.set({b"large": bytes(limits.VALUE_BYTES_MAX)})
+    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
+    for plain in both(mixed, [b"large"] * (count + 1)):
+        assert code_of(plain) is Code.TOO_LARGE
+
+
+def test_a_later_touch_does_not_end_the_work(world: World) -> None:
+    world.set({b"a": 1}, ttl=100)
+    world.touch(b"a", worked=1000)
+    world.touch(b"a", expires=0)
+    assert world.entry(b"a").state == Entries.WORKED_ON
+
+
+def test_a_mark_anywhere_in_the_table_changes_no_other_answer(world: World) -> None:
+    world.set({b"%d" % row: row for row in range(10)})
+    keys = Strings.of([b"%d" % row for row in range(12)])
+    before = world.run(Get(table="t", keys=keys))
+    world.touch(b"there")
+    assert world.run(Get(table="t", keys=keys)) == before

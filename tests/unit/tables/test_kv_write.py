@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Get
+from fjord.commands import Delete, Get
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
@@ -60,21 +60,6 @@ def test_nothing_is_read_from_the_journal_for_what_has_no_bytes(world: World) ->
     assert world.payload_reads == 0
 
 
-def test_keys_of_any_bytes_are_told_apart(world: World) -> None:
-    keys = [b"\0", b"\0\0", b"\xff", b"a\0b", b"a", b"k" * limits.KV_KEY_BYTES_MAX]
-    world.set({key: key for key in keys})
-    assert world.get(*keys) == keys
-
-
-def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
-    world.set({b"a": bytes(limits.VALUE_BYTES_MAX)})
-    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
-    within = world.run(Get(table="t", keys=Strings.of([b"a"] * count)))
-    assert code_of(within) is None
-    above = world.run(Get(table="t", keys=Strings.of([b"a"] * (count + 1))))
-    assert code_of(above) is Code.TOO_LARGE
-
-
 # -- the last write wins --------------------------------------------------------------------------
 
 
@@ -96,17 +81,6 @@ def test_an_older_write_succeeds_and_changes_nothing(world: World) -> None:
     assert world.delete(b"a", at=9) == done(2)
     assert (world.journal, world.trees()) == (before, trees)
     assert world.get(b"a") == ["new"]
-
-
-@pytest.mark.req("FJ-42")
-def test_a_tie_goes_to_the_write_that_came_last(world: World) -> None:
-    world.set({b"a": 1})
-    world.set({b"a": 2})
-    assert world.get(b"a") == [2]
-    world.delete(b"a")
-    assert world.get(b"a") == [MISSING]
-    world.set({b"a": 3})
-    assert world.get(b"a") == [3]
 
 
 @pytest.mark.req("FJ-42")
@@ -147,14 +121,6 @@ def test_of_a_key_that_is_twice_in_a_batch_the_last_row_counts(world: World) -> 
     assert world.ops()[-1].rows == 1
 
 
-def test_of_a_key_that_is_twice_in_a_batch_the_largest_timestamp_counts(world: World) -> None:
-    command = set_command([(b"a", 1), (b"a", 2), (b"a", 3)])
-    stamps = [NOW_US, NOW_US + 2, NOW_US + 1]
-    world.run(replace(command, timestamps_us=stamps))
-    assert world.get(b"a") == [2]
-    assert world.ops()[-1].rows == 1
-
-
 def test_every_row_names_the_one_that_it_replaces(world: World) -> None:
     world.set({b"a": 1, b"b": 2})  # seqs 2 and 3
     world.set({b"b": 3, b"new": 4}, at=1)  # 4 and 5
@@ -176,20 +142,6 @@ def test_without_overwrite_any_live_key_refuses_all(world: World) -> None:
     assert code_of(refused) is Code.EXISTS
     assert world.journal == before
     assert world.get(b"a", b"b", b"c") == [MISSING, 1, MISSING]
-
-
-def test_without_overwrite_expired_keys_do_not_count(world: World) -> None:
-    world.set({b"a": 1}, expires=1000)
-    world.now_us += 999
-    assert code_of(world.set({b"a": 2}, at=1, overwrite=False)) is Code.EXISTS
-    world.now_us += 1
-    assert code_of(world.set({b"a": 2}, at=1, overwrite=False)) is None
-    assert world.get(b"a") == [2]
-
-
-def test_without_overwrite_an_older_write_is_refused_as_well(world: World) -> None:
-    world.set({b"a": 1}, at=10)
-    assert code_of(world.set({b"a": 2}, at=5, overwrite=False)) is Code.EXISTS
 
 
 # -- what is said of a row ------------------------------------------------------------------------
@@ -319,3 +271,136 @@ def _prepare(world: World, key: bytes, kind: str, at: int) -> None:
         world.delete(key, at=at)
     if kind == "moved":
         world.pack(len(world.ops()))
+
+
+# -- delete with a purge --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-48")
+def test_a_delete_leaves_a_tombstone_and_a_purge_leaves_nothing(world: World) -> None:
+    world.set({b"a": 1, b"b": 1})
+    world.delete(b"a", at=1)
+    world.delete(b"b", at=1, purge=True)
+    assert list(world.tree(Tree.KV)) == [b"\0\0\0\1a"]
+    assert world.ops()[-1].opcode is Opcode.KV_PURGE
+    world.check()
+    world.set({b"a": "late", b"b": "late"}, at=0)
+    assert world.get(b"a", b"b") == [MISSING, "late"]
+
+
+@pytest.mark.req("FJ-42", "FJ-48")
+def test_a_purge_that_is_older_than_the_value_changes_nothing(world: World) -> None:
+    world.set({b"a": 1}, at=5)
+    assert code_of(world.delete(b"a", at=4, purge=True)) is None
+    assert world.get(b"a") == [1]
+
+
+@pytest.mark.req("FJ-42")
+@pytest.mark.parametrize("is_purge", [False, True])
+def test_each_key_is_deleted_as_of_its_own_date(world: World, *, is_purge: bool) -> None:
+    world.set({b"a": 1, b"b": 2, b"c": 3}, at=5)
+    dates = [NOW_US + 4, NOW_US + 5, NOW_US + 6]
+    keys = Strings.of([b"a", b"b", b"c"])
+    # The date of the whole command counts for nothing: it would take all of them, or none.
+    for at in (0, 9):
+        world.run(
+            Delete(
+                table="t", keys=keys, timestamp_us=NOW_US + at, timestamps_us=dates, purge=is_purge
+            )
+        )
+    assert world.get(b"a", b"b", b"c") == [1, MISSING, MISSING]
+    world.set({b"b": "late", b"c": "late"}, at=5)
+    assert world.get(b"b", b"c") == (["late", "late"] if is_purge else ["late", MISSING])
+
+
+# -- values with persist=0 ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled() -> World:
+    """A world with the table `t`, so that nothing durable is left to be done for it."""
+    made = World()
+    made.set({b"durable": "value"})
+    return made
+
+
+@pytest.mark.req("FJ-44")
+def test_nothing_durable_comes_of_a_volatile_value(filled: World) -> None:
+    before, trees = filled.journal, filled.trees()
+    assert filled.set({b"a": 1, b"b": "two"}, persist=False) == done(2)
+    assert filled.get(b"a", b"b", b"durable") == [1, "two", "value"]
+    assert (filled.journal, filled.trees()) == (before, trees)
+
+
+@pytest.mark.req("FJ-44")
+def test_a_volatile_value_is_gone_with_its_process(filled: World) -> None:
+    filled.set({b"a": 1}, persist=False)
+    assert filled.replayed().get(b"a", b"durable") == [MISSING, "value"]
+
+
+def test_a_stored_value_is_first_deleted_durably(filled: World) -> None:
+    filled.set({b"b": 2}, at=0)
+    assert filled.set({b"durable": "in memory", b"c": 3}, at=1, persist=False) == done(4)
+    op = filled.ops()[-1]
+    assert op.opcode is Opcode.KV_DELETE
+    assert op.column("key") == Strings.of([b"durable"])
+    assert list(op.column("timestamp_us")) == [NOW_US + 1]
+    assert filled.get(b"durable", b"b", b"c") == ["in memory", 2, 3]
+    # After a restart the old value does not come back.
+    assert filled.replayed().get(b"durable", b"b", b"c") == [MISSING, 2, MISSING]
+
+
+@pytest.mark.req("FJ-42")
+def test_the_largest_timestamp_wins_between_memory_and_disk(filled: World) -> None:
+    filled.set({b"a": "memory"}, at=10, persist=False)
+    for persist in (True, False):
+        before = filled.journal
+        assert filled.set({b"a": "late"}, at=9, persist=persist) == done(2)
+        assert filled.journal == before
+        assert filled.get(b"a") == ["memory"]
+    filled.delete(b"a", at=9)
+    assert filled.get(b"a") == ["memory"]
+    filled.set({b"durable": "late"}, at=-1, persist=False)
+    assert filled.get(b"durable") == ["value"]
+    assert b"\0\0\0\1durable" not in filled.volatile
+
+
+def test_values_in_memory_have_a_quota(filled: World) -> None:
+    filled.volatile_bytes = limits.VOLATILE_BYTES_MAX - 10
+    assert code_of(filled.set({b"a": b"x" * 11}, persist=False)) is Code.QUOTA
+    assert filled.get(b"a") == [MISSING]
+    assert code_of(filled.set({b"a": b"x" * 11})) is None  # the disk has room
+
+
+def test_an_answer_that_is_too_large_is_refused_from_memory_too(filled: World) -> None:
+    """One value in memory, asked for again and again in one GET, must not fill the server's."""
+    filled.set({b"a": bytes(limits.VALUE_BYTES_MAX)}, persist=False)
+    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX + 1
+    reply = filled.run(Get(table="t", keys=Strings.of([b"a"] * count)))
+    assert code_of(reply) is Code.TOO_LARGE
+
+
+def test_what_has_expired_makes_room_when_the_quota_is_reached(filled: World) -> None:
+    filled.set({b"old": b"x" * 1000, b"kept": b"y"}, persist=False, expires=1000)
+    filled.set({b"kept": b"z"}, at=1, persist=False)
+    filled.now_us += 1000
+    filled.volatile_bytes = limits.VOLATILE_BYTES_MAX - 500
+    assert code_of(filled.set({b"new": b"x" * 900}, at=1, persist=False)) is None
+    assert filled.get(b"old", b"kept", b"new") == [MISSING, b"z", b"x" * 900]
+    assert b"\0\0\0\1old" not in filled.volatile
+
+
+def test_values_in_memory_count_with_what_python_needs_for_them(filled: World) -> None:
+    filled.set({b"key": b"value"}, persist=False)
+    assert filled.volatile_bytes == limits.VOLATILE_ENTRY_BYTES + 4 + 3 + 5
+    filled.delete(b"key")
+    assert filled.volatile_bytes == 0
+
+
+def test_a_purge_of_nothing_writes_nothing_and_makes_no_table(world: World) -> None:
+    assert world.delete(b"a", purge=True) == done(0)
+    assert world.tables == {}
+    world.set({b"b": 1})
+    before = world.journal
+    assert code_of(world.delete(b"a", purge=True)) is None
+    assert world.journal == before

@@ -9,14 +9,23 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Refusal, Stage
+from fjord.commands import (
+    Advance,
+    Append,
+    AskWriter,
+    CommitStages,
+    Committed,
+    Done,
+    Push,
+    Refusal,
+    Stage,
+)
 from fjord.errors import Code
-from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import staging
+from fjord.tables import catalog, staging
 from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import Said, StreamWorld, said
-from tests.unit.tables.world import NOW_US, set_command
+from tests.unit.tables.world import NOW_US, World, code_of, set_command
 
 HOUR_US = 3600 * 1_000_000
 
@@ -95,19 +104,6 @@ def world() -> Writer:
 # -- logs -----------------------------------------------------------------------------------------
 
 
-def test_messages_are_seen_in_the_order_in_which_their_stages_are_committed(world: Writer) -> None:
-    first = world.stage(append("log", b"a", b"b"))
-    world.append("log", b"between")
-    second = world.stage(append("log", b"c"))
-    found = world.commit(0, second, first)
-    assert (found.is_new, found.rows, found.left) == (True, 3, 0)
-    assert world.values() == [b"between", b"c", b"a", b"b"]
-    seqs = [seq for seq, _, _ in world.messages("log")]
-    assert seqs[1:] == [seqs[1], seqs[1] + 1, seqs[1] + 2]
-    assert found.seq == seqs[-1]
-    world.verify()
-
-
 def test_a_commit_is_one_small_op_for_each_stage(world: Writer) -> None:
     stage = world.stage(append("log", *[b"x" * 100] * 500))
     size = len(world.journal)
@@ -150,13 +146,6 @@ def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Wri
     assert world.refused(missing) is Code.NOT_FOUND
 
 
-def test_a_stage_makes_its_table(world: Writer) -> None:
-    stage = world.stage(append("fresh", b"a"))
-    assert world.tables["fresh"].kind is Kind.STREAM
-    world.commit(0, stage, table="fresh")
-    assert world.values("fresh") == [b"a"]
-
-
 # -- jobs, values and the latest ------------------------------------------------------------------
 
 
@@ -166,19 +155,6 @@ def run_to_the_end(world: Writer, table: str, batch: int, *stages: int) -> int:
         if not world.commit(batch, *stages, table=table).left:
             return calls
     raise AssertionError("there is always more")
-
-
-def test_jobs_come_a_stage_at_a_time(world: Writer) -> None:
-    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"c"))]
-    assert world.waiting() == 0
-    found = world.commit(0, *stages, table="jobs")
-    assert (found.left, world.waiting()) == (2, 0)
-    found = world.commit(0, *stages, table="jobs")
-    assert (found.left, found.rows, world.waiting()) == (1, 2, 2)
-    assert world.commit(0, *stages, table="jobs").left == 0
-    assert world.waiting() == 3
-    assert not world.commit(0, *stages, table="jobs").is_new
-    world.verify()
 
 
 def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -> None:
@@ -357,3 +333,142 @@ def test_a_dropped_table_leaves_neither_stages_nor_writers(world: Writer) -> Non
     assert not world.tree(Tree.STAGES)
     assert not world.tree(Tree.WRITERS)
     world.verify()
+
+
+# -- writers of no table --------------------------------------------------------------------------
+
+
+class Spool(World):
+    """A world in which somebody advances."""
+
+    def advance(self, expected: int, batch: int, writer: str = "w") -> Done:
+        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, Done), reply
+        return reply
+
+    def refused(self, expected: int, batch: int, writer: str = "w") -> Refusal:
+        before = self.next_seq
+        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, Refusal), reply
+        assert self.next_seq == before
+        return reply
+
+    def at(self, writer: str = "w", table: str = "") -> int:
+        reply = self.run(AskWriter(table=table, writer=writer))
+        assert isinstance(reply, Committed), reply
+        assert (reply.is_new, reply.left, reply.rows) == (False, 0, 0)
+        return reply.batch
+
+    def verify(self) -> None:
+        """Asserts that all holds, and that the journal tells the same again."""
+        self.check()
+        assert self.replayed().trees() == self.trees()
+
+
+@pytest.fixture
+def spool() -> Spool:
+    return Spool()
+
+
+def test_a_writer_advances_from_number_to_number(spool: Spool) -> None:
+    assert spool.at() == -1
+    assert spool.advance(-1, 100).seq == 1
+    assert spool.advance(100, 512).seq == 2
+    assert spool.at() == 512
+    (op, _) = spool.ops()
+    assert (op.opcode, op.table, op.rows) == (Opcode.WRITER, catalog.NO_TABLE, 1)
+    spool.verify()
+
+
+@pytest.mark.parametrize(
+    ("expected", "batch", "text"),
+    [
+        (-1, 600, "writer w is at 512, not new here"),
+        (100, 600, "writer w is at 512, not at 100"),
+        (100, 512, "writer w is at 512, not at 100"),  # the same once more
+        (600, 700, "writer w is at 512, not at 600"),
+        (0, 600, "writer w is at 512, not at 0"),
+        (-1, 0, "writer w is at 512, not new here"),
+        (600, 0, "writer w is at 512, not at 600"),
+    ],
+)
+def test_a_writer_that_is_elsewhere_is_refused(
+    spool: Spool, expected: int, batch: int, text: str
+) -> None:
+    spool.advance(-1, 512)
+    refusal = spool.refused(expected, batch)
+    assert (refusal.code, refusal.text) == (Code.STALE_NUMBER, text)
+    assert spool.at() == 512
+
+
+def test_a_writer_that_is_over_takes_no_batch_that_comes_late(spool: Spool) -> None:
+    """Its first batch was given up for lost, and expects that nobody knows the writer."""
+    spool.advance(-1, 512)
+    spool.advance(512, 0)
+    assert spool.at() == staging.OVER
+    late = spool.refused(-1, 512)
+    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
+    assert spool.refused(512, 600).code is Code.STALE_NUMBER
+    assert spool.refused(512, 0).code is Code.STALE_NUMBER
+    spool.verify()
+
+
+@pytest.mark.parametrize(
+    ("expected", "batch"),
+    [
+        (5, 5),
+        (5, 4),
+        (-1, -1),
+        (0, -1),
+        (5, -5),
+        (-2, 5),
+        (2**63, 2**63 + 1),
+        (5, 2**63 - 1),
+        (-2, 0),
+    ],
+)
+def test_a_writer_only_goes_forward(spool: Spool, expected: int, batch: int) -> None:
+    assert spool.refused(expected, batch).code is Code.BAD_RANGE
+
+
+@pytest.mark.parametrize("name", ["", "x" * 129, "\u00fc" * 65])
+def test_a_name_has_bounds(spool: Spool, name: str) -> None:
+    assert spool.refused(-1, 5, name).code is Code.BAD_NAME
+    asked = spool.run(AskWriter(table="", writer=name))
+    assert code_of(asked) is Code.BAD_NAME
+
+
+def test_writers_of_a_table_and_of_none_do_not_meet(spool: Spool) -> None:
+    spool.set({b"k": b"v"})
+    spool.run(CommitStages(table="t", writer="w", batch=3, stages=[]))
+    spool.advance(-1, 512)
+    assert (spool.at(), spool.at(table="t"), spool.at("other")) == (512, 3, -1)
+    without = spool.run(CommitStages(table="", writer="w", batch=3, stages=[]))
+    assert code_of(without) is Code.BAD_NAME
+    spool.verify()
+
+
+def test_there_are_not_too_many_writers(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRITERS_MAX", 2)
+    for name in ("one", "two"):
+        spool.advance(-1, 5, name)
+    assert spool.refused(-1, 5, "three").code is Code.QUOTA
+    spool.advance(5, 6, "two")  # who is known goes on
+    spool.advance(5, 0, "one")
+    spool.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
+    spool.advance(-1, 5, "three")
+
+
+def test_packing_says_again_where_writers_are(spool: Spool) -> None:
+    spool.advance(-1, 5)
+    spool.advance(5, 6)
+    spool.advance(-1, 9, "other")
+    spool.advance(-1, 1, "gone")
+    spool.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
+    said = spool.pack(len(spool.ops()))
+    assert sorted(op.column("name")[0] for op in said) == [b"other", b"w"]
+    assert {(op.opcode, op.table) for op in said} == {(Opcode.WRITER, catalog.NO_TABLE)}
+    assert (spool.at(), spool.at("other"), spool.at("gone")) == (6, 9, -1)
+    assert {op.column("at_us")[0] for op in said} == {NOW_US}  # they are as old as before
+    spool.verify()
+    spool.advance(6, 7)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
 
-from fjord import commands, limits
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fjord import commands, limits, ops
 from fjord.columns import Strings
-from fjord.commands import InBlock, Messages
+from fjord.commands import Done, Entries, InBlock, Messages, Stage
 from fjord.errors import Code
+from fjord.ops import Opcode
+from fjord.streams import Start
 from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import StreamWorld, said
-from tests.unit.tables.world import code_of
+from tests.unit.tables.world import NOW_US, code_of
 
 
 @pytest.fixture
@@ -177,6 +183,8 @@ def _append(table: str, **changes: object) -> commands.Append:
         (commands.Read(table="missing", after=0), Code.NOT_FOUND),
         (commands.Read(table="jobs", after=0), Code.WRONG_KIND),
         (commands.Read(table="log", after=1000), Code.BAD_RANGE),
+        (commands.Get(table="log", keys=Strings.of([b"a"])), Code.WRONG_KIND),
+        (commands.Lock(table="latest", keys=Strings.of([b"a"])), Code.WRONG_KIND),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -204,3 +212,215 @@ def test_values_of_every_type_are_kept(
     command = commands.Append(table="log", types=types, keys=keys, values=Strings.of(values))
     assert code_of(world.run(command)) is None
     assert [value for _, _, value in said(world.read("log"))] == values
+
+
+# -- append with dates ----------------------------------------------------------------------------
+
+SECOND = 1_000_000
+Row = tuple[bytes, bytes, int]  # key, value, seconds after the beginning
+
+
+def dated(*rows: Row, table: str = "latest") -> commands.Append:
+    return commands.Append(
+        table=table,
+        types=b"\1" * len(rows),
+        keys=Strings.of([key for key, _, _ in rows]),
+        values=Strings.of([value for _, value, _ in rows]),
+        timestamps_us=[NOW_US + seconds * SECOND for _, _, seconds in rows],
+    )
+
+
+def put(world: StreamWorld, *rows: Row) -> int:
+    reply = world.run(dated(*rows))
+    assert isinstance(reply, Done), reply
+    return reply.seq
+
+
+def found(world: StreamWorld) -> dict[bytes, bytes | None]:
+    return {key: value for _, key, value in said(world.read("latest"))}
+
+
+def dates(world: StreamWorld, *keys: bytes) -> list[int]:
+    """Returns the dates of keys, in seconds after the beginning."""
+    reply = world.run(commands.Get(table="latest", keys=Strings.of(list(keys))))
+    assert isinstance(reply, Entries)
+    return [(stamp - NOW_US) // SECOND for stamp in reply.timestamps_us]
+
+
+def verify(world: StreamWorld) -> None:
+    """Asserts that all holds, and that the journal tells the same again."""
+    world.check()
+    again = StreamWorld(world.journal[: world.begin], world.first_seq)
+    again.now_us = world.now_us
+    for op, _ in world.placed():
+        again.apply(op)
+    assert again.trees() == world.trees()
+
+
+# -- which one wins -------------------------------------------------------------------------------
+
+
+def test_a_late_message_does_not_replace_a_newer_one(world: StreamWorld) -> None:
+    put(world, (b"a", b"new", -10))
+    before = world.trees()
+    seq = put(world, (b"a", b"late", -20))
+    assert seq == world.next_seq - 1
+    assert world.trees() == before
+    assert found(world) == {b"a": b"new"}
+    put(world, (b"a", b"newer", -5))
+    assert (found(world), dates(world, b"a")) == ({b"a": b"newer"}, [-5])
+    verify(world)
+
+
+def test_those_that_lose_are_in_no_op_and_get_no_seq(world: StreamWorld) -> None:
+    put(world, (b"b", b"new", -1))
+    seq = put(world, (b"a", b"1", -9), (b"b", b"late", -9), (b"c", b"1", -9))
+    (*_, op) = world.ops()
+    assert (op.opcode, op.rows) == (Opcode.STREAM_PUT_AT, 2)
+    assert op.column("key") == Strings.of([b"a", b"c"])
+    assert seq == world.next_seq - 1
+    assert said(world.read("latest"))[1:] == [(seq - 1, b"a", b"1"), (seq, b"c", b"1")]
+    verify(world)
+
+
+def test_in_one_command_the_same_rule_holds_from_row_to_row(world: StreamWorld) -> None:
+    put(world, (b"a", b"1", -8), (b"a", b"late", -9), (b"b", b"1", -7), (b"a", b"2", -8))
+    assert found(world) == {b"b": b"1", b"a": b"2"}
+    assert world.ops()[-1].column("value") == Strings.of([b"1", b"1", b"2"])
+    put(world, (b"a", b"late", -9), (b"a", b"3", -5), (b"a", b"4", -6))
+    assert found(world) == {b"b": b"1", b"a": b"3"}
+    assert world.size_of(Tree.STREAM_SEQS) == world.size_of(Tree.KV) == 2
+    verify(world)
+
+
+def test_a_log_takes_no_notice_of_dates(world: StreamWorld) -> None:
+    world.run(dated((b"a", b"1", -5), (b"a", b"2", -9), table="log"))
+    assert [value for _, _, value in said(world.read("log"))] == [b"1", b"2"]
+    assert world.ops()[-1].opcode is Opcode.STREAM_APPEND
+    verify(world)
+
+
+# -- what is not about the date -------------------------------------------------------------------
+
+
+def moments(world: StreamWorld) -> list[int]:
+    (data,) = world.read("latest").ops
+    op, _, _ = ops.decode(memoryview(data), 0)
+    return [(moment - NOW_US) // SECOND for moment in op.column("at_us")]
+
+
+def test_the_moment_of_a_message_is_that_of_its_commit(world: StreamWorld) -> None:
+    world.put("latest", (b"a", b"1"))
+    world.now_us += 100 * SECOND
+    put(world, (b"b", b"late", -1000))
+    assert moments(world) == [0, 100]
+    assert list(world.read("latest", after=world.next_seq - 2).walls_us) == [NOW_US + 100 * SECOND]
+    world.pack(len(world.ops()))
+    assert moments(world) == [0, 100]
+    assert dates(world, b"a", b"b") == [0, -1000]
+    verify(world)
+
+
+@pytest.mark.parametrize(("seconds", "skipped"), [(-2000, 0), (-500, 0), (50, 1), (100, 1)])
+def test_a_reader_that_begins_at_a_moment_misses_nothing_for_a_late_date(
+    world: StreamWorld, seconds: int, skipped: int
+) -> None:
+    for key, date in ((b"a", -1000), (b"b", -2000), (b"c", -1500)):
+        put(world, (key, b"1", date))
+        world.now_us += 100 * SECOND
+    mark = world.subscribe("latest", "s", Start.TIME, NOW_US + seconds * SECOND)
+    assert [key for _, key, _ in said(world.read("latest", mark.seq))] == [b"a", b"b", b"c"][
+        skipped:
+    ]
+
+
+def test_packing_keeps_the_date(world: StreamWorld) -> None:
+    put(world, (b"a", b"1", -10), (b"b", b"2", -20))
+    world.put("latest", (b"c", b"3"))
+    world.pack(len(world.ops()))
+    (*_, op) = world.ops()
+    assert op.opcode is Opcode.STREAM_MOVE
+    assert list(op.column("buried_us")) == [NOW_US - 10 * SECOND, NOW_US - 20 * SECOND, 0]
+    put(world, (b"a", b"late", -11), (b"b", b"newer", -19), (b"c", b"late", -1))
+    assert found(world) == {b"a": b"1", b"c": b"3", b"b": b"newer"}
+    world.pack(len(world.ops()))
+    put(world, (b"a", b"late", -11), (b"b", b"late", -20))
+    assert found(world) == {b"a": b"1", b"c": b"3", b"b": b"newer"}
+    verify(world)
+
+
+# -- what cannot be -------------------------------------------------------------------------------
+
+
+AHEAD_US = limits.TIMESTAMP_AHEAD_US_MAX
+
+
+@pytest.mark.parametrize("table", ["log", "latest", "unknown"])
+@pytest.mark.parametrize(
+    ("stamps", "code"),
+    [
+        ([NOW_US, NOW_US + AHEAD_US], None),
+        ([limits.TIMESTAMP_US_MIN, NOW_US], None),
+        ([NOW_US, NOW_US + AHEAD_US + 1], Code.BAD_TIMESTAMP),
+        ([limits.TIMESTAMP_US_MIN - 1, NOW_US], Code.BAD_TIMESTAMP),
+        ([0, 0], Code.BAD_TIMESTAMP),
+        ([NOW_US], Code.BAD_BATCH),
+        ([], Code.BAD_BATCH),
+        ([NOW_US] * 3, Code.BAD_BATCH),
+    ],
+)
+def test_dates_that_cannot_be_meant_are_refused_in_every_mode(
+    world: StreamWorld, table: str, stamps: Sequence[int], code: Code | None
+) -> None:
+    command = dated((b"a", b"1", 0), (b"b", b"1", 0), table=table)
+    command.timestamps_us = stamps
+    before = world.trees()
+    assert code_of(world.run(command)) is code
+    assert (world.trees() == before) is (code is not None)
+
+
+# -- all of it ------------------------------------------------------------------------------------
+
+
+rows_of = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-4, 4)), min_size=1, max_size=5
+)
+steps_of = st.lists(
+    st.one_of(
+        st.tuples(st.just("dated"), rows_of),
+        st.tuples(st.sampled_from(["plain", "erase", "pack"]), rows_of),
+    ),
+    max_size=12,
+)
+
+
+@given(steps_of)
+def test_whatever_comes_in_whatever_order_the_newest_date_holds(
+    steps: list[tuple[str, list[tuple[bytes, int]]]],
+) -> None:
+    world = StreamWorld.with_tables()
+    model: dict[bytes, tuple[int, bytes | None]] = {}
+    for number, (verb, rows) in enumerate(steps):
+        value = b"%d" % number
+        if verb == "dated":
+            put(world, *((key, value, date) for key, date in rows))
+            for key, date in rows:
+                if date >= model.get(key, (date,))[0]:
+                    model[key] = (date, value)
+        elif verb == "plain":
+            world.put("latest", *((key, value) for key, _ in rows))
+            model |= {key: (0, value) for key, _ in rows}
+        elif verb == "erase":
+            there = {key for key, _ in rows if model.get(key, (0, None))[1] is not None}
+            world.erase("latest", *(key for key, _ in rows))
+            model |= dict.fromkeys(there, (0, None))
+        else:
+            world.pack(len(world.ops()) // 2)
+        assert found(world) == {key: value for key, (_, value) in model.items()}
+        verify(world)
+
+
+@pytest.mark.parametrize("table", ["log", "latest"])
+def test_what_is_staged_has_no_dates(world: StreamWorld, table: str) -> None:
+    command = dated((b"a", b"1", -1), table=table)
+    assert code_of(world.run(Stage(rows=command))) is Code.BAD_BATCH

@@ -271,17 +271,6 @@ def test_space_comes_back_with_the_last_name_of_a_file() -> None:
     other.allocate(5000)
 
 
-def test_a_disk_that_shrank_below_what_it_holds_keeps_it() -> None:
-    disk = SimDisk()
-    file = disk.open("/file", writable=True, create=True)
-    file.write(0, b"x" * 100)
-    disk.capacity = 50
-    file.write(0, b"y" * 100)
-    file.truncate(60)
-    with pytest.raises(OSError, match="No space"):
-        file.allocate(61)
-
-
 def test_a_file_says_when_it_was_written_to_last() -> None:
     disk = SimDisk()
     assert disk.modified_s("/file") == 0
