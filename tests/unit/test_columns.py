@@ -49,12 +49,6 @@ def test_strings_behave_like_the_list_they_were_made_of(rows: list[bytes]) -> No
     assert repr(column) == f"Strings({rows!r})"
 
 
-@given(rows_of_bytes, rows_of_bytes)
-def test_strings_are_equal_when_their_rows_are(left: list[bytes], right: list[bytes]) -> None:
-    assert (Strings.of(left) == Strings.of(right)) is (left == right)
-    assert Strings.of(left) != left
-
-
 @given(rows_of_bytes, st.integers(0, 3))
 def test_strings_round_trip_at_any_aligned_position(rows: list[bytes], words: int) -> None:
     before = b"\xee" * 8 * words

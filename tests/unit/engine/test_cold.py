@@ -170,27 +170,6 @@ def test_a_location_that_cannot_be_reached_is_a_refusal(error: Exception) -> Non
 # -- a reader that is made late -------------------------------------------------------------------
 
 
-def test_a_reader_is_made_once_and_only_when_it_is_needed() -> None:
-    made: list[Blocks] = []
-
-    def make() -> Blocks:
-        made.append(Blocks(messages(60, 20), 41, 17))
-        return made[-1]
-
-    cold = LazyCold(make)
-    cold.rest("t", "s")
-    cold.close()
-    assert cold.stats() == {}
-    assert made == []
-    assert cold.made().read(WHERE, READ).rows == 20
-    assert cold.made().locate(WHERE, 5) == 41
-    assert cold.made().count_after(WHERE, 40) == 17
-    assert cold.stats() == {"cold_bytes": 5}
-    assert len(made) == 1
-    cold.close()
-    assert made[0].is_closed
-
-
 def test_a_library_that_is_missing_is_named() -> None:
     def make() -> Blocks:
         raise ModuleNotFoundError("no module", name="pyarrow")

@@ -365,17 +365,6 @@ def test_a_damaged_index_file_is_rebuilt(tmp_path: Path, damage: Callable[[Path]
     assert check(tmp_path) > len(ROWS)
 
 
-def test_an_index_whose_disk_failed_is_rebuilt(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, ROWS)
-    write(engine, clock, {b"key-0001": b"newer"})
-    delete(engine, clock, b"key-0002")
-    engine._fail()
-    engine.abandon()
-    assert check(tmp_path) > len(ROWS)
-
-
 def change_boot(path: Path) -> None:
     """Makes the owner file speak of a boot that is not this one."""
     disk, layout = LocalDisk(), Layout(str(path))

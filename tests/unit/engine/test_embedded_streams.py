@@ -11,7 +11,7 @@ import pytest
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.engine import Embedded, EmbeddedReader, Engine, EngineSettings, ReadOnlyEngine
+from fjord.engine import Embedded, Engine
 from fjord.engine.cold import LazyCold
 from fjord.errors import ClosedError, FjordError
 from fjord.history import Block, SealPlan, block_name
@@ -224,23 +224,6 @@ def test_what_is_in_blocks_is_read_there_and_the_rest_in_the_journal(world: Worl
     assert isinstance(stats, commands.Numbers)
     found = dict(zip(stats.names.rows(), stats.values, strict=True))
     assert (found[b"cold_bytes"], found[b"sealed_blocks"], found[b"blocks"]) == (7, 1, 1)
-
-
-def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    world.append(b"a")
-    world.seal()
-    world.embedded.close()
-    settings = EngineSettings(clock=world.clock)
-    reader = EmbeddedReader(
-        ReadOnlyEngine(str(tmp_path), settings), cold=LazyCold(lambda: world.cold)
-    )
-    reply = reader.execute(commands.Read(table="t", after=0))
-    assert isinstance(reply, commands.Messages), reply
-    assert reply.rows == 1
-    reader.close()
 
 
 # -- sealing --------------------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from fjord import limits
-from fjord.clock import SystemClock
 from fjord.columns import Strings
 from fjord.commands import ARRIVED, DUE, Changed, Command, ListenJobs, Next, Reply, Set, Taken
-from fjord.engine import Embedded, Engine, open_engine
+from fjord.engine import Embedded, Engine
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
@@ -182,17 +181,6 @@ def test_one_job_wakes_one_thread(world: World) -> None:
     assert found == [b"key-%d" % number for number in range(4)]
 
 
-def test_a_lease_that_is_over_wakes_a_thread_whatever_the_wall_clock_does(world: World) -> None:
-    world.push(b"key")
-    world.take(lease=10)
-    worker = world.worker()
-    world.clock.jump(YEAR)
-    world.pass_time(9.9)
-    assert worker.is_waiting
-    world.pass_time(0.1)
-    assert list(worker.result().timeouts) == [1]
-
-
 def test_closing_ends_waits(world: World) -> None:
     workers = [world.worker(), world.worker()]
     world.embedded.close()
@@ -268,18 +256,6 @@ def test_a_listener_is_told_of_arrivals_and_dates(world: World) -> None:
     assert heard(listener) == [(DUE, start_us + 20 * SECOND_US)]
     world.pass_time(60)
     assert heard(listener) == []
-
-
-@pytest.mark.req("SJ-29")
-def test_a_listener_is_told_without_anybody_asking(tmp_path: Path) -> None:
-    """As above, in real time."""
-    clock = SystemClock()
-    embedded = Embedded(open_engine(str(tmp_path)))
-    listener = embedded.listen(ListenJobs(table=TABLE))
-    embedded.execute(push(b"key", now_us=clock.wall_us(), delay_us=50_000))
-    told = [listener.wait(THREAD_SECONDS) for _ in range(2)]
-    assert [change.value for change in told if change] == [ARRIVED, DUE]
-    embedded.close()
 
 
 def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:

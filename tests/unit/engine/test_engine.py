@@ -6,15 +6,13 @@ import contextlib
 import errno
 import itertools
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Scan, Scanned
+from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.backup import back_up, restore
@@ -53,21 +51,6 @@ def test_commands_of_a_group_see_each_other_in_order(engine: Engine, clock: SimC
     assert found == [b"", b"one", b"two", b""]
     assert isinstance(replies[-1], Done)
     assert replies[-1].seq == engine.applied_seq
-
-
-def test_small_sets_of_a_group_share_one_op_and_each_has_its_reply(
-    engine: Engine, clock: SimClock
-) -> None:
-    write(engine, clock, {b"key": b"there"})
-    now_us = clock.wall_us()
-    group = [set_command({b"k%d" % n: b"v%d" % n}, timestamp_us=now_us + n) for n in range(10)]
-    replies = engine.run(group)
-    engine.sync()
-    assert [type(reply) for reply in replies] == [Done] * 10
-    assert read(engine, b"k0", b"k9") == [b"v0", b"v9"]
-    scanned = engine.scan(Scan(table=TABLE, start_seq=engine.applied_seq - 9, end_seq=0))
-    assert isinstance(scanned, Scanned)
-    assert len(scanned.ops) == 1
 
 
 def test_a_group_larger_than_a_segment_goes_into_several_frames(
@@ -137,17 +120,6 @@ def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(
     assert abs(engine._leases.lease_us() - lease_us) < 10_000
     later.advance(5)
     assert abs(engine._leases.lease_us() - lease_us - 5_000_000) < 10_000
-
-
-def test_a_writer_in_another_process_is_refused(tmp_path: Path) -> None:
-    code = "import sys, fjord; fjord.open(sys.argv[1])"
-    engine = open_at(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert "DirectoryInUseError" in done.stderr
-    assert "read_only=True" in done.stderr
-    engine.close()
 
 
 def test_use_after_close_and_after_fork_is_refused(engine: Engine) -> None:

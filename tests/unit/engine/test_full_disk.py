@@ -125,19 +125,6 @@ def test_a_delete_beside_writes_that_are_refused_is_run(full: SmallDisk) -> None
     assert read(full.engine, full.keys[0]) == [None]
 
 
-def test_a_small_write_that_fits_does_not_end_a_full_disk() -> None:
-    world = SmallDisk()
-    items = {b"large": bytes(SEGMENT_BYTES // 2)}
-    reply: Reply = Done(master=b"", seq=0)
-    while isinstance(reply, Done):
-        world.clock.advance(0.001)
-        command = set_command(items, timestamp_us=world.clock.wall_us())
-        (reply,) = world.engine.run([command])
-    assert code_of(reply) is Code.DISK_FULL
-    assert isinstance(world.set(b"small"), Done)
-    assert world.engine.stats()["disk_full"] == 1
-
-
 def test_kept_answers_that_are_forgotten_give_their_space_back() -> None:
     """They never counted as live, so nothing else says that packing would gain by it."""
     world = SmallDisk()

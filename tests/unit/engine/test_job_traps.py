@@ -18,7 +18,6 @@ from fjord.jobs import Fairness, How
 from fjord.journal import repair
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
-from fjord.tables.jobs import layout
 from fjord.tables.jobs import take as job_next
 from fjord.tables.state import Tree
 from fjord.testing import SimClock
@@ -218,25 +217,3 @@ def test_answers_that_are_cut_cost_no_domain_its_turn(
     while len(served) < 24:
         served += take(engine, count).domains.rows()
     assert sorted(served[:12]) == sorted(served[12:24]) == sorted(domains)
-
-
-def test_values_that_stand_elsewhere_are_found_without_reading_a_frame_for_each(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    keys = [b"%d" % number for number in range(300)]
-    run(engine, push(clock, *keys))
-    journal = Journal(LocalDisk(), str(tmp_path / "journal"))
-    walks: list[int] = []
-    real = journal.frames
-
-    def frames(start_seq: int, *, durable_seq: int) -> object:
-        walks.append(start_seq)
-        return real(start_seq, durable_seq=durable_seq)
-
-    journal.frames = frames  # type: ignore[method-assign, assignment]
-    items = engine.scan_index(Tree.JOBS_READY, b"", None, 300)
-    pointers = [layout.decode_ready(*item).pointer for item in items]
-    wrong = [pointer._replace(offset=pointer.offset + 1) for pointer in pointers]
-    assert journal.payloads(wrong) == [b"value of " + key for key in keys]
-    assert len(walks) == 1
-    journal.close()

@@ -82,45 +82,6 @@ def test_it_tells_of_jobs_that_arrive(engine: Engine, clock: SimClock) -> None:
     assert engine.take_news().arrivals == {"jobs": Arrival(1, now_us + SECOND)}
 
 
-@pytest.mark.req("SJ-12", "SJ-14", "FJ-13")
-def test_a_lease_that_is_over_lets_the_job_wait_again(engine: Engine, clock: SimClock) -> None:
-    run(engine, push(clock, b"a"))
-    taken = take(engine, lease_us=60 * SECOND)
-    assert engine.upkeep_due_us() <= clock.wall_us() + 60 * SECOND
-    clock.advance(59)
-    tend(engine)
-    assert not take(engine).rows
-    clock.advance(2)
-    tend(engine)
-    again = take(engine)
-    assert (again.rows, again.timeouts) == (taken.rows, b"\1")
-    late = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(late, commands.Acted)
-    assert late.missing == [0]
-
-
-@pytest.mark.parametrize("seconds", [3600, -3600, 365 * 86400, -365 * 86400])
-def test_a_clock_that_is_set_harms_no_lease(
-    engine: Engine, clock: SimClock, tmp_path: Path, seconds: int
-) -> None:
-    run(engine, push(clock, b"a"))
-    taken = take(engine, lease_us=60 * SECOND)
-    clock.advance(30)
-    clock.jump(seconds)
-    tend(engine)
-    engine.close()
-    engine = open_at(tmp_path, clock)
-    tend(engine)
-    reply = run(engine, commands.Extend(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(reply, commands.Acted)
-    assert reply.missing == []
-    clock.advance(61)
-    tend(engine)
-    reply = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(reply, commands.Acted)
-    assert reply.missing == [0]
-
-
 def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path) -> None:
     run(engine, push(clock, *[b"%d" % number for number in range(10)]))
     taken = take(engine, 4)
@@ -146,25 +107,6 @@ def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path)
     (refused,) = reader.run([commands.Next(table="jobs")])
     assert code_of(refused) is Code.READ_ONLY
     reader.close()
-
-
-def test_a_numbered_push_is_applied_once(engine: Engine, clock: SimClock) -> None:
-    batch = commands.Numbered(command=push(clock, b"a"), client=CLIENT, number=1)
-    first = run(engine, batch)
-    assert isinstance(first, commands.Done)
-    taken = take(engine)
-    assert run(engine, batch) == first
-    assert not take(engine).rows
-    done = commands.Finish(table="jobs", xids=[taken.first_xid, 1])
-    finish = commands.Numbered(command=done, client=CLIENT, number=2)
-    answer = run(engine, finish)
-    assert isinstance(answer, commands.Acted)
-    assert list(answer.missing) == [1]
-    again = run(engine, finish)
-    assert isinstance(again, commands.Acted)
-    assert list(again.missing) == [1]
-    assert again.seq == answer.seq
-    assert engine.job_counts() == {"jobs": JobCounts(0, 0, 0)}
 
 
 def test_what_follows_from_a_job_is_written_by_whoever_still_has_it(

@@ -121,19 +121,3 @@ def test_an_oldest_segment_that_cannot_be_read_stops_packing_and_nothing_else(
     assert engine.stats()["packing_blocked"] == 1
     write(engine, clock, {b"new": b"1"})
     assert read(engine, b"new") == [b"1"]
-
-
-def test_a_damaged_oldest_segment_stops_packing_and_nothing_else(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    churn(engine, clock, 60)
-    first = min((tmp_path / "journal").glob("*.seg"))
-    data = bytearray(first.read_bytes())
-    data[len(data) // 2] ^= 1
-    first.write_bytes(data)
-    churn(engine, clock, 200, seed=2)
-    settle(engine)
-    assert engine.stats()["packing_blocked"] == 1
-    assert first.exists()
-    write(engine, clock, {b"new": b"1"})
-    assert read(engine, b"new") == [b"1"]

@@ -152,27 +152,6 @@ def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -
     assert span(shell, "idle", after=1).seq == 1  # it never had a row, so none is missing
 
 
-@pytest.mark.parametrize("seals", [True, False])
-def test_where_nobody_writes_blocks_only_logs_keep_their_history(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch, *, seals: bool
-) -> None:
-    """Others are packed, so what is before the journal is gone, if there was anything."""
-    shell.create("latest", mode=Mode.LATEST)
-    shell.create("idle")
-    shell.run(set_value("k", "v", shell.clock.wall_us()))
-    first_seq = packed(shell)
-    if not seals:
-        monkeypatch.setattr(shell.engine.sealing, "location", "")
-    assert span(shell, "idle", after=1).seq == 1
-    assert span(shell, "latest").rows == 0
-    if seals:
-        assert span(shell, "latest", after=1).seq == 1
-        return
-    gone = refused(shell, "latest", after=1)
-    assert gone.code is Code.BAD_RANGE
-    assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
-
-
 def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
     """However far the journal has gone on without the table."""
     fill(shell, 5)
@@ -219,23 +198,6 @@ def test_a_seq_belongs_to_the_last_takeover_below_it() -> None:
     found = {seq: epoch_of(takeovers, seq)[:1] for seq in (1, 40, 41, 75, 76, 1000)}
     assert found == {1: b"a", 40: b"a", 41: b"b", 75: b"b", 76: b"c", 1000: b"c"}
     assert epoch_of(takeovers, 0) == NO_EPOCH
-
-
-def test_an_epoch_holds_over_restarts(shell: Shell) -> None:
-    ends, epochs = [], []
-    for _ in range(4):
-        ends += fill(shell, 2)
-        epochs.append(shell.engine.master)
-        assert span(shell).epoch == epochs[-1]
-        shell.restart()
-    for end, epoch in zip(ends, epochs, strict=True):
-        assert span(shell, until=end).epoch == epoch
-        assert span(shell, after=end, epoch=epoch).durable_seq == shell.engine.durable_seq
-        for other in {*epochs, shell.engine.master} - {epoch}:
-            problem = refused(shell, after=end, epoch=other)
-            assert problem.code is Code.FORKED
-            assert other.hex() in problem.text
-            assert epoch.hex() in problem.text
 
 
 def test_a_journal_that_was_put_back_is_told_from_the_one_that_was_read(tmp_path: Path) -> None:

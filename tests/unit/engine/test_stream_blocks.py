@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from fjord import commands
-from fjord.columns import Strings
-from fjord.commands import Acted, Done, DropTable, Position, Taken
+from fjord.commands import DropTable, Position
 from fjord.streams import Start
-from fjord.tables import catalog
 from fjord.tables.state import Tree
 from tests.unit.engine.stream_shell import Shell
 
@@ -119,36 +117,3 @@ def test_sealing_is_due_by_rows_and_by_age(shell: Shell) -> None:
     assert due_us is not None
     assert due_us <= shell.clock.wall_us()
     assert shell.engine.sealing.plan_seal() is not None
-
-
-def test_jobs_go_to_blocks_too_where_somebody_writes_them(shell: Shell) -> None:
-    """Their segments wait for that, and go then; jobs that are left are said again."""
-    push = commands.Push(
-        table="jobs",
-        keys=Strings.of([b"a", b"b"]),
-        domains=Strings.of([b"", b""]),
-        types=b"\1\1",
-        values=Strings.of([b"1", b"2"]),
-        priorities=b"dd",
-        process_at_us=[0, 0],
-        expires_at_us=[0, 0],
-        timestamps_us=[shell.clock.wall_us()] * 2,
-    )
-    assert isinstance(shell.run(push), Done)
-    taken = shell.run(commands.Next(table="jobs", count=1))
-    assert isinstance(taken, Taken)
-    finish = commands.Finish(table="jobs", xids=[taken.first_xid])
-    assert isinstance(shell.run(finish), Acted)
-    shell.engine.begin_segment()
-    oldest = shell.engine.journal.segments[0].segment
-    assert shell.engine.is_held(oldest)
-    blocks = shell.seal()
-    assert [block.rows for block in blocks] == [4]  # two pushes, a take, a done
-    shell.engine.run_internal(catalog.Sweep(limit=1000))  # the index need not know of it either
-    assert not shell.engine.is_held(oldest)
-    shell.tend()
-    shell.pack()
-    shell.restart()
-    left = shell.run(commands.Next(table="jobs", count=9))
-    assert isinstance(left, Taken)
-    assert left.keys.rows() == [b"b"]

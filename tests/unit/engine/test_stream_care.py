@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from fjord import commands, limits
-from fjord.commands import Messages, Refusal, Scanned
+from fjord.commands import Refusal, Scanned
 from fjord.disk import LocalDisk
 from fjord.engine import ReadOnlyEngine, backup
 from fjord.engine.backup import back_up, restore
 from fjord.errors import Code
-from fjord.streams import Mode
 from tests.unit.engine.shore import Shore
-from tests.unit.engine.stream_shell import Shell, rows_of
+from tests.unit.engine.stream_shell import Shell
 from tests.unit.engine.world import open_at, settings
 
 
@@ -109,22 +108,3 @@ def test_a_table_with_little_to_say_waits_for_some_full_segments(shell: Shell) -
     plan = shell.engine.sealing.plan_seal()
     assert plan is not None
     assert sorted(one.name for one in plan.ranges) == ["loud", "quiet"]
-
-
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_directory_that_is_only_read_gives_streams_in_pieces(shell: Shell, mode: Mode) -> None:
-    shell.create("stream", mode=mode)
-    shell.append("stream", *((f"key{number}", "x") for number in range(10)))
-    shell.engine.close()
-    reader = ReadOnlyEngine(str(shell._path), settings(shell.clock))
-    found, after, until = [], 0, 0
-    while True:
-        read = commands.Read(table="stream", after=after, until=until, count=3)
-        (reply,) = reader.run([read])
-        assert isinstance(reply, Messages)
-        found += [key for key, _ in rows_of(reply)]
-        after, until = reply.after, reply.until
-        if reply.ended:
-            break
-    assert found == [f"key{number}" for number in range(10)]
-    reader.close()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fjord import commands, limits
-from fjord.columns import Strings
 from fjord.errors import Code
 from fjord.streams import Mode, Start
 from fjord.tables.state import Tree
@@ -19,7 +18,6 @@ from tests.unit.engine.stream_shell import (
     entries_of,
     rows_of,
     seqs_of,
-    set_value,
 )
 
 
@@ -61,23 +59,6 @@ def test_one_stream_serves_caches_readers_and_batches(shell: Shell) -> None:
 # -- passes ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("KY-10", "KY-11")
-def test_a_pass_goes_through_one_snapshot_and_says_where_it_ends(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    shell.append("latest", ("a", "1"), ("b", "1"), ("c", "1"))
-    first = shell.read("latest", count=2)
-    assert (rows_of(first), first.ended) == ([("a", "1"), ("b", "1")], False)
-    shell.append("latest", ("c", "2"), ("a", "2"), ("d", "2"))
-    rest = shell.read("latest", first.after, first.until, 2)
-    assert rows_of(rest) == [("c", "1")]
-    assert (rest.ended, rest.after, rest.until) == (True, first.until, first.until)
-    following = shell.read("latest", rest.after)
-    assert rows_of(following) == [("c", "2"), ("a", "2"), ("d", "2")]
-    assert shell.count(Tree.SNAPSHOTS) == 0
-    shell.tend()
-    assert shell.count(Tree.VERSIONS) == 0
-
-
 @pytest.mark.req("KY-15")
 def test_a_cold_key_waits_for_one_pass_however_hot_the_others_are(shell: Shell) -> None:
     shell.create("latest", mode=Mode.LATEST)
@@ -115,37 +96,6 @@ def test_a_pass_never_ends_inside_a_transaction(shell: Shell) -> None:
 # -- subscribers ----------------------------------------------------------------------------------
 
 
-@pytest.mark.req("JQ-02", "JQ-04")
-def test_subscribers_begin_where_they_say(shell: Shell) -> None:
-    first = shell.append("log", ("a", "1"))
-    shell.clock.advance(10)
-    moment_us = shell.clock.wall_us()
-    second = shell.append("log", ("b", "2"), ("c", "3"))
-    starts = {
-        "beginning": shell.subscribe("log", "beginning"),
-        "end": shell.subscribe("log", "end", Start.END),
-        "seq": shell.subscribe("log", "seq", Start.SEQ, second),
-        "time": shell.subscribe("log", "time", Start.TIME, moment_us),
-    }
-    assert all(start.created for start in starts.values())
-    ahead = {name: shell.read_all("log", start.seq) for name, start in starts.items()}
-    assert ahead == {
-        "beginning": [("a", "1"), ("b", "2"), ("c", "3")],
-        "end": [],
-        "seq": [("c", "3")],
-        "time": [("b", "2"), ("c", "3")],
-    }
-    assert {name: shell.lag("log", name) for name in starts} == {
-        name: len(found) for name, found in ahead.items()
-    }
-    assert first < second
-    page = shell.run(commands.ListSubscribers(table="log", count=3))
-    assert isinstance(page, commands.Subscribers)
-    assert (page.names.rows(), page.next_name) == ([b"beginning", b"end", b"seq"], "time")
-    too_far = commands.Subscribe(table="log", name="far", start=Start.SEQ, at=10**6)
-    assert shell.refused(too_far) is Code.BAD_RANGE
-
-
 @pytest.mark.req("KY-14", "KY-16")
 def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
     """Nothing moves by reading.  An acknowledgement goes anywhere, and only forward."""
@@ -170,27 +120,6 @@ def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
 # -- snapshots ------------------------------------------------------------------------------------
 
 
-def test_a_further_key_leads_in_the_snapshot_where_it_led(shell: Shell) -> None:
-    def say(key: str, value: str, *also: bytes) -> None:
-        shell.clock.advance(0.001)
-        further = Strings.of(also)
-        reply = shell.run(set_value(key, value, shell.clock.wall_us(), also=further))
-        assert isinstance(reply, commands.Done), reply
-
-    say("a", "old", b"moved", b"dropped")
-    say("b", "other")
-    snapshot = shell.snapshot()
-    say("a", "new")  # without further keys
-    say("b", "newer", b"moved", b"made")
-    get = commands.Get(table="kv", keys=Strings.of([b"moved", b"dropped", b"made"]))
-    (past,) = shell.as_of(snapshot, get)
-    present = shell.run(get)
-    assert isinstance(past, commands.Entries)
-    assert isinstance(present, commands.Entries)
-    assert past.values.rows() == [b"old", b"old", b""]
-    assert present.values.rows() == [b"newer", b"", b"newer"]
-
-
 @pytest.mark.req("KY-09")
 def test_a_snapshot_keeps_only_what_is_replaced(shell: Shell) -> None:
     shell.create("latest", mode=Mode.LATEST)
@@ -212,24 +141,6 @@ def test_a_snapshot_keeps_only_what_is_replaced(shell: Shell) -> None:
 
 
 # -- what else can be asked -----------------------------------------------------------------------
-
-
-def test_a_dropped_stream_is_gone_with_all_that_belongs_to_it(shell: Shell) -> None:
-    shell.append("log", ("a", "1"))
-    shell.subscribe("log", "s")
-    blocks = shell.seal()
-    shell.create("later")  # the ids of tables are not given out twice: the last one is kept
-    shell.run(commands.DropTable(name="log"))
-    shell.tend()
-    retired = shell.engine.sealing.plan_retirement()
-    assert [block.name for block in retired] == [block.name for block in blocks]
-    shell.engine.sealing.finish_retirement(retired)
-    shell.tend()
-    for tree in (Tree.STREAM_OPS, Tree.SUBSCRIBERS, Tree.BLOCKS, Tree.HISTORY):
-        assert shell.count(tree) == 0
-    shell.append("log", ("b", "2"))
-    assert shell.read_all("log") == [("b", "2")]
-    assert shell.subscribe("log", "s").created
 
 
 SECOND = 1_000_000

@@ -8,13 +8,11 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import (
     AskWriter,
-    Batch,
     CommitStages,
     Committed,
     CountJobs,
     DropTable,
     Lock,
-    Numbered,
     Numbers,
     Refusal,
     Set,
@@ -90,17 +88,6 @@ def test_a_dropped_table_is_swept_also_after_a_restart(
     settle(engine)
     assert engine.stats()["live_bytes"] < live_bytes / 100
     assert len(engine.scan_index(Tree.KV, b"", None, 10)) == 1
-
-
-def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(
-    engine: Engine, clock: SimClock
-) -> None:
-    command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
-    engine.run([Numbered(command=Batch(commands=[command]), client=b"c" * 16, number=1)])
-    assert engine.scan_index(Tree.CLIENTS, b"", None, 1)
-    clock.advance(limits.CLIENT_KEPT_US / 1_000_000 + 2 * 3600)
-    settle(engine)
-    assert not engine.scan_index(Tree.CLIENTS, b"", None, 1)
 
 
 class SlowClock(SimClock):

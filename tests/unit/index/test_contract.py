@@ -95,13 +95,6 @@ def test_none_one_and_many_items_are_put_and_deleted(index: Index) -> None:
     assert content(index) == {b"1": b"x"}
 
 
-def test_keys_as_long_as_the_limits_allow_are_kept(index: Index) -> None:
-    longest = b"\xff" * (4 + limits.KV_KEY_BYTES_MAX)
-    put(index, {longest: b"1", longest[:-1]: b"2"})
-    with viewing(index) as view:
-        assert view.get_many(0, [longest, longest[:-1], longest[:-2]]) == [b"1", b"2", None]
-
-
 # -- scanning -------------------------------------------------------------------------------------
 
 
@@ -215,25 +208,6 @@ def test_a_reopened_index_has_everything_that_was_committed(indexes: Indexes) ->
             put(index, {b"%d" % number: b"x"})
             index.sync()
     assert indexes.identity() == identity
-
-
-def test_a_grown_index_is_reopened_whole(indexes: Indexes) -> None:
-    items = {b"%d" % row: bytes(1000) for row in range(3000)}
-    indexes.create()
-    with closing(indexes.open()) as index:
-        fill(index, items)
-    with closing(indexes.open()) as index:
-        assert content(index) == items
-        fill(index, {b"more-%d" % row: bytes(1000) for row in range(3000)})
-        assert len(content(index)) == 6000
-
-
-def test_an_index_opened_for_reading_has_everything(indexes: Indexes) -> None:
-    indexes.create()
-    with closing(indexes.open()) as index:
-        put(index, {b"a": b"1"})
-    with closing(indexes.open(read_only=True)) as index:
-        assert content(index) == {b"a": b"1"}
 
 
 def test_there_is_an_identity_once_there_is_an_index(indexes: Indexes) -> None:

@@ -177,18 +177,6 @@ def test_only_the_wanted_table_is_dumped(tmp_path: Path) -> None:
         dumped(tmp_path, Wanted(table="three"))
 
 
-def test_a_table_without_wanted_rows_is_no_error_but_one_that_comes_later_is(
-    tmp_path: Path,
-) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"in one")
-    commit(writer, create_table(2, b"two"), rows=1)
-    writer.close()
-    assert dumped(tmp_path, Wanted(first_seq=2, table="1")) == []
-    with pytest.raises(LookupError, match="no table two up to seq 1"):
-        dumped(tmp_path, Wanted(last_seq=1, table="two"))
-
-
 def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
     body, _ = ops.encode(Op(Opcode.LOST, 0, 4_000_000_000, ()))
     frame = frames.Frame(1, 4_000_000_000, 1, NOW_US, 0, 0, 80, frames.checksum(body))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -86,17 +85,6 @@ def test_a_journal_that_begins_later_cannot_answer_from_the_start(three_segments
     assert seqs(read_all(three_segments, 4)) == [(4, 6), (7, 7), (8, 8)]
 
 
-def test_frames_larger_than_what_is_read_at_once_are_whole(tmp_path: Path) -> None:
-    large = [bytes([number]) * (3 * limits.MIB + number) for number in (1, 2)]
-    writer = open_writer(tmp_path, segment_bytes=8 * limits.MIB)
-    values = [b"small", large[0], b"", large[1], b"last"]
-    for value in values:
-        append(writer, value)
-    writer.close()
-    assert values_of(read_all(tmp_path, durable_seq=5)) == values
-    assert values_of(read_all(tmp_path, 3, durable_seq=5)) == values[2:]
-
-
 def test_a_reader_beside_a_writer_sees_what_is_there(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     journal = open_journal(tmp_path)
@@ -152,16 +140,6 @@ def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path)
     with pytest.raises(CorruptionError, match="segment 2 before it is missing") as caught:
         read_all(three_segments)
     assert caught.value.path == str(segment_file(three_segments, 3))
-
-
-def test_the_frames_of_a_segment_file_under_another_number_are_no_frames(
-    three_segments: Path,
-) -> None:
-    """Bytes of an older life of a file never count."""
-    data = segment_file(three_segments, 3).read_bytes()
-    segment_file(three_segments, 3).write_bytes(header(3, 7).encode() + bytes(len(data) - 64))
-    segment_file(three_segments, 4).write_bytes(header(4, 7).encode() + data[64:])
-    assert seqs(read_all(three_segments)) == [(1, 2), (3, 3), (4, 6)]
 
 
 # -- segments that overlap ------------------------------------------------------------------------
@@ -292,29 +270,6 @@ def test_the_values_of_one_segment_are_forgotten() -> None:
     assert all(cache.get(key(number, 0)) for number in range(2, 11, 2))
     cache.forget(7)
     assert len(cache) == 5
-
-
-def test_threads_that_read_and_forget_leave_the_count_right() -> None:
-    cache = ValueCache(20 * 1000)
-    wrong = []
-
-    def work(seed: int) -> None:
-        for number in range(2000):
-            one = key((number * seed) % 50, segment=number % 3)
-            found = cache.get(one)
-            if found not in (None, VALUE):
-                wrong.append(one)
-            read_twice(cache, one)
-            if number % 97 == 0:
-                cache.forget(number % 3)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in (1, 7, 11)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert cache.size == 1000 * len(cache) <= 20 * 1000
 
 
 # -- messages that were staged are found where a stream_commit says -------------------------------

@@ -100,21 +100,6 @@ def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() ->
     assert found(disk) == [large]
 
 
-def test_the_spare_of_an_earlier_start_is_found() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    writer.spare.ensure()
-    writer.close()
-    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=64, next_seq=1)
-    assert again.spare.is_whole
-    larger = Writer(disk, "/journal", header(), segment_bytes=2 * SEGMENT_BYTES)
-    larger.resume(position=64, next_seq=1)
-    assert not larger.spare.is_whole, "it is too small"
-    assert larger.spare.ensure()
-    assert disk.open("/journal/spare").size() == 2 * SEGMENT_BYTES
-
-
 def test_recovery_uses_the_spare_on_a_full_disk() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
@@ -215,17 +200,6 @@ def test_a_packed_segment_that_is_overwritten_and_cannot_grow_is_removed() -> No
     writer.recycle(1, wipes=True)
     assert disk.names("/journal") == [TWO]
     assert not writer.spare.is_whole
-
-
-def test_a_packed_segment_that_was_larger_is_cut() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    large = b"v" * (3 * SEGMENT_BYTES)
-    rotate(writer, len(kv_insert([large])), urgent=True)
-    append(writer, large)
-    rotate(writer, urgent=True)
-    writer.recycle(2)
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
 
 
 def recycled(disk: SimDisk) -> tuple[Writer, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -104,15 +103,6 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path, places: Places) -> None:
     whole, damages = walk_all(tmp_path, durable_seq=8)
     assert found_seqs(whole) == list(range(1, 9))
     assert damages == []
-
-
-def test_a_torn_tail_that_was_durable_is_damage(tmp_path: Path, places: Places) -> None:
-    smash(tmp_path, *places[8])
-    _, offset = places[9]
-    os.truncate(segment_file(tmp_path, 3), offset + 10)
-    whole, damages = walk_all(tmp_path, durable_seq=12)
-    assert found_seqs(whole) == list(range(1, 8))
-    assert lost(damages) == [8, 9, 10, 11, 12]
 
 
 def test_a_later_frame_vouches_for_an_earlier_one(tmp_path: Path) -> None:
@@ -299,14 +289,6 @@ def test_a_header_across_two_chunks_is_found_once(tmp_path: Path) -> None:
         path.write_bytes(bytes(place) + frame + bytes(100))
         assert found(path, 0) == [(place, 7)]
         assert found(path, 64) == [(place, 7)]
-
-
-def test_zeros_garbage_and_frames_of_others_are_not_found(tmp_path: Path) -> None:
-    path = segment_file(tmp_path)
-    foreign = frames.Frame(7, 1, 1, 0, 0, 0, 72, 0).encode(header(2).salt)
-    for data in (b"", bytes(3 * limits.MIB), b"\x48\0\0\0" * 10_000, foreign * 100, b"x" * 63):
-        path.write_bytes(data)
-        assert found(path) == []
 
 
 def test_strays_are_the_frames_of_others_in_a_file(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -39,17 +38,6 @@ def sim_writer(disk: SimDisk) -> Writer:
 
 def sim_values(disk: SimDisk) -> list[bytes]:
     return values_of(list(Journal(disk, "/journal").frames(1, durable_seq=0)))
-
-
-def test_a_new_segment_is_its_header_and_space_ahead(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    assert os.listdir(tmp_path) == ["0000000001.seg"]
-    data = segment_file(tmp_path).read_bytes()
-    assert len(data) == SEGMENT_BYTES
-    assert data[:64] == header().encode()
-    assert not data[64:].strip(b"\0")
-    assert (writer.segment, writer.position, writer.next_seq) == (1, 64, 1)
-    writer.close()
 
 
 def test_has_room_is_exact(tmp_path: Path) -> None:
@@ -220,17 +208,6 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
         for name in disk.names("/journal"):
             if not name.endswith(frames.UNFINISHED):
                 assert Journal(disk, "/journal").segments == [header()]
-
-
-def test_a_recovered_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES - 1)
-    writer = sim_writer(disk)
-    assert disk.open("/journal/0000000001.seg").size() == 64 + 4096
-    assert writer.has_room(4096 - 64, Claim.URGENT)
-    assert not writer.has_room(4096 - 64)
-    assert not writer.has_room(4096 - 63, Claim.URGENT)
-    append(writer, b"value")
-    writer.close()
 
 
 def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from fjord import commands, jobs
 from fjord.columns import Strings
-from fjord.commands import CreateTable, ListTables, Refusal, TableList
+from fjord.commands import CreateTable, Refusal
 from fjord.errors import Code
 from fjord.jobs import Priority, State
 from fjord.kinds import Kind
 from fjord.tables.jobs import layout
 from fjord.tables.state import Tree
 from tests.unit.tables.job_world import HOUR, SECOND, TABLE, Got, JobWorld, New
-from tests.unit.tables.world import NOW_US, code_of, done
+from tests.unit.tables.world import NOW_US, code_of
 
 TYPES = {
     0: b"",
@@ -59,27 +59,6 @@ def test_a_job_has_all_columns_and_those_not_given_have_their_usual_values(world
             domain=b"",
         )
     ]
-
-
-@pytest.mark.req("SJ-01")
-def test_a_job_has_what_it_was_pushed_with(world: JobWorld) -> None:
-    job = New(
-        b"key",
-        b"text",
-        priority=7,
-        process_at_us=NOW_US + SECOND,
-        expires_at_us=NOW_US + HOUR,
-        stamp_us=NOW_US - SECOND,
-        domain=b"example.com",
-        type=2,
-    )
-    world.push(job)
-    world.wait(1)
-    (got,) = world.next()
-    assert (got.key, got.value, got.priority, got.type) == (b"key", b"text", 7, 2)
-    assert (got.process_at_us, got.expires_at_us) == (NOW_US + SECOND, NOW_US + HOUR)
-    assert (got.inserted_us, got.updated_us) == (NOW_US - SECOND, NOW_US - SECOND)
-    assert got.domain == b"example.com"
 
 
 @pytest.mark.req("SJ-17")
@@ -142,13 +121,6 @@ def test_keys_with_a_long_prefix_in_common_are_told_apart(world: JobWorld) -> No
     assert world.cancel(keys[50]) == []
     assert world.find(keys[50]) == []
     assert world.totals() == (99, 0, 0)
-
-
-@pytest.mark.req("FJ-15", "SJ-26")
-def test_the_index_of_keys_has_a_hash_of_16_bytes(world: JobWorld) -> None:
-    world.push(b"k" * 1024, b"x")
-    sizes = {len(key) for key in world.tree(Tree.JOBS_KEYS)}
-    assert sizes == {4 + 16 + 1}  # table, hash, probe
 
 
 @pytest.mark.req("SJ-26")
@@ -225,15 +197,6 @@ def test_the_index_of_order_holds_the_row_itself(world: JobWorld) -> None:
 
 
 # -- tables and batches ---------------------------------------------------------------------------
-
-
-def test_the_first_push_makes_the_table(world: JobWorld) -> None:
-    assert world.push(b"a", b"b") == done(3)
-    assert world.push(b"c") == done(4)
-    reply = world.run(ListTables())
-    assert isinstance(reply, TableList)
-    assert (reply.names.rows(), list(reply.kinds)) == ([b"jobs"], [Kind.JOBS.number])
-    assert reply.settings.rows() == [b""]
 
 
 @pytest.mark.parametrize("bad", [0, 1, 2])
@@ -528,27 +491,6 @@ def test_a_key_that_is_taken_gets_a_new_job_beside_it(case: Case, stamp: int) ->
     world.check()
 
 
-@pytest.mark.req("SJ-06")
-@pytest.mark.parametrize("stamp", [SECOND_PUSH, -1], ids=["newer", "older"])
-@pytest.mark.parametrize("priority", PRIORITIES, ids=lambda one: one.name)
-@pytest.mark.parametrize("new_expiry", [NEVER, 10_000])
-def test_a_key_that_has_expired_is_as_if_it_were_not_there(
-    priority: Order, new_expiry: int, stamp: int
-) -> None:
-    world = JobWorld(debounce_us=0)
-    world.push(New(KEY, b"old", priority=10, expires_at_us=moment_at(5)))
-    world.jump(SECOND_PUSH)
-    case = (Expiry("", 5, new_expiry, 0), priority, Date("", 0, 900, 0))
-    row = world.next_seq + 1  # the old job is removed first
-    assert code_of(world.push(second_push(case, stamp=stamp))) is None
-    expected = unmerged(case, row)
-    if stamp < 0:
-        expected = expected._replace(inserted_us=moment_at(-1), updated_us=moment_at(-1))
-    assert world.peek() == [expected]
-    assert world.totals() == (1, 0, 0)
-    world.check()
-
-
 # -- several pushes of a key in one batch ---------------------------------------------------------
 
 
@@ -569,17 +511,6 @@ def test_pushes_in_one_batch_fold_in_order(case: Case) -> None:
     )
     assert world.totals() == (2, 0, 0)
     world.check()
-
-
-def test_a_batch_in_which_the_first_push_is_the_late_one() -> None:
-    """What was pushed first gave the insertion date; the newer client date gives the value."""
-    world = JobWorld()
-    older = New(KEY, b"older", stamp_us=NOW_US - 1, priority=1)
-    newer = New(KEY, b"newer", stamp_us=NOW_US)
-    world.push(older, newer)
-    found = world.waiting(KEY)
-    assert (found.value, found.priority) == (b"newer", 1)
-    assert (found.inserted_us, found.updated_us) == (NOW_US - 1, NOW_US)
 
 
 def test_a_batch_of_nothing_but_late_pushes_writes_nothing() -> None:

@@ -232,16 +232,6 @@ def test_every_op_on_jobs_changes_them_or_does_not() -> None:
     assert not changing & UNCHANGING
 
 
-def test_every_reason_is_one_for_something() -> None:
-    assert {change.how for change in states.CHANGES} - {None} == set(How)
-
-
-def test_numbers_are_those_of_promises() -> None:
-    promises = (ROOT / "docs" / "promises.txt").read_text()
-    named = {number for change in states.CHANGES for number in change.numbers}
-    assert [number for number in sorted(named) if f"\n{number} " not in promises] == []
-
-
 # -- the picture ----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.layouts import end_of, prefix_of
 from fjord.ops import Op, Opcode
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, FULL, NO_MARK, KvEntry, Mark
@@ -35,11 +34,6 @@ def test_what_a_base_does_not_say_follows_from_it() -> None:
     assert entry == KvEntry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
     assert entry.pointer == Pointer(1, 2, 3, 4, 7)
     assert entry.is_value
-
-
-def test_a_full_entry_says_all_itself() -> None:
-    data = FULL.pack(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
-    assert layout.decode(data) == KvEntry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
 
 
 @pytest.mark.parametrize("held", [7, 8, U64_MAX])
@@ -88,12 +82,6 @@ def test_a_schedule_is_in_order_of_time() -> None:
     ]
 
 
-def test_the_keys_of_a_table_end_where_the_next_one_begins() -> None:
-    assert prefix_of(1) == b"\0\0\0\1"
-    assert end_of(b"\0\0\0\xff") == b"\0\0\1\0"
-    assert end_of(b"\xff\xff\xff\xff") is None
-
-
 # -- what ops on key/value tables do to the index -------------------------------------------------
 
 A = b"\0\0\0\7a"
@@ -127,30 +115,6 @@ def test_an_insert_leaves_lean_entries_that_point_to_their_values(world: World) 
     assert (found[B].row, found[B].timestamp_us, found[B].type) == (2, 20, 2)
     assert world.payloads([found[A].pointer, found[B].pointer]) == [b"first", b"second!"]
     assert world.live == {1: 2 * ROW + 2 + 12}
-
-
-@pytest.mark.parametrize(
-    ("created", "expires", "ttl", "links"),
-    [(9, 0, 0, 0), (10, 9, 0, 0), (10, 0, 9, 0), (10, 0, 0, 1)],
-)
-def test_whatever_is_special_takes_a_full_entry(
-    world: World, created: int, expires: int, ttl: int, links: int
-) -> None:
-    columns = ([10, 10], [expires] * 2, [ttl] * 2, [created] * 2, [links] * 2, [0, 0], [0, 0])
-    apply(world, Opcode.KV_SET, *columns, b"\1\1", KEYS, VALUES)
-    entry = entries(world)[B]
-    assert (entry.created_us, entry.expires_at_us, entry.ttl_us) == (created, expires, ttl)
-    assert entry.links == (links or 2)
-
-
-def test_a_row_that_replaces_another_takes_its_live_bytes(world: World) -> None:
-    apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
-    freed = [ROW + 1 + 5, ROW + 1 + 7]
-    apply(world, Opcode.KV_DELETE, [30, 30], [8, 9], [1, 2], freed, KEYS)
-    assert world.live == {1: 0, 3: 2 * (ROW + 1)}
-    apply(world, Opcode.KV_PURGE, [3, 4], [ROW + 1] * 2, KEYS)
-    assert set(world.live.values()) == {0}
-    assert world.tree(Tree.KV) == {}
 
 
 def test_a_move_keeps_the_identity_of_rows_and_all_that_is_known(world: World) -> None:

@@ -9,8 +9,7 @@ import pytest
 from fjord import limits, ops
 from fjord.columns import Strings
 from fjord.commands import DropTable, Get, Rename
-from fjord.errors import Code
-from fjord.ops import TOMBSTONE, Op, Opcode
+from fjord.ops import TOMBSTONE, Opcode
 from fjord.tables.catalog import Sweep
 from fjord.tables.kv import keep, layout
 from fjord.tables.kv.keep import Expire
@@ -265,21 +264,3 @@ def test_ids_are_not_given_out_again_after_packing_either(world: World) -> None:
     for found in (world, again):
         found.set({b"a": 1}, table="v")
         assert found.tables["v"].id == 3
-
-
-def test_a_dropped_table_is_not_there(world: World) -> None:
-    world.set({b"a": 1})
-    world.set({b"m": 1}, persist=False)
-    drop(world, "t")
-    assert world.get(b"a", b"m") == [MISSING, MISSING]
-    assert world.volatile == {}
-    assert code_of(world.run(DropTable(name="t"))) is Code.NOT_FOUND
-    world.set({b"b": 2})
-    assert world.get(b"a", b"b", b"m") == [MISSING, 2, MISSING]
-
-
-def test_an_op_on_a_table_that_is_gone_is_applied_like_any_other(world: World) -> None:
-    world.set({b"a": 1})
-    columns = ([NOW_US], [LEASE_US], [0], [0], Strings.of([b"zz"]))
-    world.apply(Op(Opcode.KV_DELETE, 77, 1, columns))
-    assert layout.decode(world.tree(Tree.KV)[b"\0\0\0\x4dzz"]).type == TOMBSTONE

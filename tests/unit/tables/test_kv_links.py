@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits
-from fjord.commands import Range, Rename
+from fjord.commands import Rename
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, items_of
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of
 
 
 @pytest.fixture
@@ -77,13 +77,6 @@ def test_a_key_that_was_deleted_later_is_not_linked_by_an_older_write() -> None:
     assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
 
 
-def test_a_range_lists_a_value_under_each_of_its_keys(world: World) -> None:
-    world.set({b"bb": 5})
-    assert items_of(world.run(Range(table="t"))) == {b"a": 1, b"b": 1, b"bb": 5, b"c": 1}
-    world.delete(b"a", at=1)
-    assert items_of(world.run(Range(table="t"))) == {b"bb": 5}
-
-
 def test_further_keys_have_the_bounds_of_keys(world: World) -> None:
     most = [b"%d" % number for number in range(limits.ALSO_MAX)]
     assert code_of(world.set({b"x": 1}, also=most)) is None
@@ -127,18 +120,6 @@ def test_renaming_a_value_keeps_its_further_keys(world: World) -> None:
 
 
 # -- packing --------------------------------------------------------------------------------------
-
-
-def test_links_survive_packing_as_they_are(world: World) -> None:
-    world.set({b"a": 2}, at=1, also=[b"c"])
-    for _ in range(2):
-        world.pack(len(world.ops()))
-        assert world.get(b"a", b"b", b"c") == [2, MISSING, 2]
-        world.check()
-        assert world.replayed().trees() == world.trees()
-    world.set({b"c": 3}, at=2)
-    assert world.get(b"a", b"c") == [3, 3]
-    world.check()
 
 
 def test_a_value_in_memory_has_one_key(world: World) -> None:

@@ -84,10 +84,6 @@ def test_a_key_that_is_too_long_is_refused(size: int) -> None:
     assert codes(Strings.of([b"a", b"k" * size])) == {Code.KEY_TOO_LONG}
 
 
-def test_the_longest_key_is_taken() -> None:
-    assert codes(Strings.of([b"k" * limits.KV_KEY_BYTES_MAX])) == {None}
-
-
 def test_too_many_bytes_of_keys_are_refused() -> None:
     row = b"k" * limits.KV_KEY_BYTES_MAX
     rows = limits.BATCH_BYTES_MAX // len(row) + 1
@@ -329,12 +325,6 @@ def test_a_key_that_is_not_there_may_be_locked(world: World) -> None:
     assert code_of(world.set({b"new": 1}, client=2)) is Code.LOCKED
     assert code_of(world.set({b"new": 1}, overwrite=False)) is None
     assert world.get(b"new") == [1]
-
-
-def test_a_key_twice_in_a_batch_is_locked_once(world: World) -> None:
-    assert lock(world, b"a", b"a") is None
-    assert unlock(world, b"a", b"a") is None
-    assert world.locks == {}
 
 
 def test_a_value_is_locked_through_any_of_its_keys(world: World) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Delete, Get
+from fjord.commands import Delete
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
@@ -46,12 +46,6 @@ def test_get_returns_what_set_gave_with_its_type(world: World) -> None:
     found = world.get(*ONE_OF_EACH)
     assert found == list(ONE_OF_EACH.values())
     assert [type(value) for value in found] == [type(value) for value in ONE_OF_EACH.values()]
-
-
-def test_a_token_counts_every_row_and_the_new_table(world: World) -> None:
-    assert world.set({b"a": 1, b"b": 2, b"c": 3}) == done(4)
-    assert world.set({b"a": 1}, at=1) == done(5)
-    assert world.delete(b"a", b"b", at=2) == done(7)
 
 
 def test_nothing_is_read_from_the_journal_for_what_has_no_bytes(world: World) -> None:
@@ -370,14 +364,6 @@ def test_values_in_memory_have_a_quota(filled: World) -> None:
     assert code_of(filled.set({b"a": b"x" * 11}, persist=False)) is Code.QUOTA
     assert filled.get(b"a") == [MISSING]
     assert code_of(filled.set({b"a": b"x" * 11})) is None  # the disk has room
-
-
-def test_an_answer_that_is_too_large_is_refused_from_memory_too(filled: World) -> None:
-    """One value in memory, asked for again and again in one GET, must not fill the server's."""
-    filled.set({b"a": bytes(limits.VALUE_BYTES_MAX)}, persist=False)
-    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX + 1
-    reply = filled.run(Get(table="t", keys=Strings.of([b"a"] * count)))
-    assert code_of(reply) is Code.TOO_LARGE
 
 
 def test_what_has_expired_makes_room_when_the_quota_is_reached(filled: World) -> None:

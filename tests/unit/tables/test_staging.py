@@ -127,18 +127,6 @@ def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
     world.verify()
 
 
-def test_writers_do_not_know_of_each_other(world: Writer) -> None:
-    world.commit(7, world.stage(append("log", b"a")), writer="one")
-    world.commit(0, world.stage(append("log", b"b")), writer="two")
-    stage = world.stage(append("latest", b"c", keys=[b"k"]))
-    world.commit(0, stage, table="latest", writer="one")
-    assert world.values() == [b"a", b"b"]
-    assert (world.last_batch(writer="one"), world.last_batch(writer="two")) == (7, 0)
-    assert world.last_batch(writer="three") == -1
-    assert world.last_batch("latest", "one") == 0
-    assert world.last_batch("missing", "one") == -1
-
-
 def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Writer) -> None:
     assert world.commit(0, table="new").is_new
     assert "new" not in world.tables
@@ -429,13 +417,6 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(spool: Spool) -> N
 )
 def test_a_writer_only_goes_forward(spool: Spool, expected: int, batch: int) -> None:
     assert spool.refused(expected, batch).code is Code.BAD_RANGE
-
-
-@pytest.mark.parametrize("name", ["", "x" * 129, "\u00fc" * 65])
-def test_a_name_has_bounds(spool: Spool, name: str) -> None:
-    assert spool.refused(-1, 5, name).code is Code.BAD_NAME
-    asked = spool.run(AskWriter(table="", writer=name))
-    assert code_of(asked) is Code.BAD_NAME
 
 
 def test_writers_of_a_table_and_of_none_do_not_meet(spool: Spool) -> None:

@@ -324,14 +324,6 @@ def test_packing_says_again_what_still_holds(sealed: StreamWorld) -> None:
         assert sealed.replayed().trees() == sealed.trees()
 
 
-def test_a_block_of_another_table_may_end_at_the_same_seq(sealed: StreamWorld) -> None:
-    old = live(sealed)
-    other = block(old[0].table + 50, old[0].first, old[0].last)
-    sealed.run(replacing(sealed, old[:2]))
-    sealed.run(history.Gone(blocks=[other]))
-    assert len(replaced(sealed)) == 2
-
-
 def listed(sealed: StreamWorld) -> list[tuple[int, int]]:
     reply = sealed.run(commands.ListBlocks(table="log"))
     assert isinstance(reply, BlockList)

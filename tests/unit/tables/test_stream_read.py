@@ -98,14 +98,6 @@ def test_a_new_message_takes_the_place_of_the_old_one(world: StreamWorld) -> Non
     world.check()
 
 
-def test_of_a_key_that_comes_twice_in_a_batch_the_last_message_counts(world: StreamWorld) -> None:
-    world.put("latest", (b"a", b"0"))
-    last = world.put("latest", (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"a", b"3"))
-    assert said(world.read("latest")) == [(last - 2, b"b", b"1"), (last, b"a", b"3")]
-    world.check()
-    assert world.replayed().trees() == world.trees()
-
-
 def test_what_is_erased_leaves_a_tombstone_for_readers(world: StreamWorld) -> None:
     first = world.put("latest", (b"a", b"1"), (b"b", b"1"))
     assert world.erase("latest", b"a", b"missing", b"a") == [1, 2]
@@ -290,13 +282,6 @@ def test_in_one_command_the_same_rule_holds_from_row_to_row(world: StreamWorld) 
     put(world, (b"a", b"late", -9), (b"a", b"3", -5), (b"a", b"4", -6))
     assert found(world) == {b"b": b"1", b"a": b"3"}
     assert world.size_of(Tree.STREAM_SEQS) == world.size_of(Tree.KV) == 2
-    verify(world)
-
-
-def test_a_log_takes_no_notice_of_dates(world: StreamWorld) -> None:
-    world.run(dated((b"a", b"1", -5), (b"a", b"2", -9), table="log"))
-    assert [value for _, _, value in said(world.read("log"))] == [b"1", b"2"]
-    assert world.ops()[-1].opcode is Opcode.STREAM_APPEND
     verify(world)
 
 

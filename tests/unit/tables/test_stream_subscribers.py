@@ -296,16 +296,6 @@ def test_readers_leave_room_for_snapshots_that_are_asked_for(world: StreamWorld)
     assert world.map_as_of(world.open_snapshot(), "latest") == world.map_as_of(mine, "latest")
 
 
-def test_a_reader_does_not_close_a_snapshot_that_is_not_its_own(world: StreamWorld) -> None:
-    world.put("latest", (b"a", b"1"), (b"b", b"1"))
-    mine = world.open_snapshot()
-    assert world.read("latest", until=mine).ended
-    assert mine in world.snapshots
-    assert not world.read("latest", count=1).ended
-    world.run(commands.Read(table="latest", after=0, count=1, once=True))
-    assert len(world.snapshots) == 2
-
-
 def test_packing_says_snapshots_and_versions_again(world: StreamWorld) -> None:
     world.set({b"k": b"old"}, table="kv")
     snapshot = world.open_snapshot()

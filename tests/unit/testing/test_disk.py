@@ -41,20 +41,6 @@ def test_what_was_written_is_read(world: tuple[Disk, str]) -> None:
     file.close()
 
 
-def test_allocation_and_truncation_set_the_size(world: tuple[Disk, str]) -> None:
-    disk, root = world
-    file = disk.open(f"{root}/file", writable=True, create=True)
-    file.write(0, b"abc")
-    file.allocate(1000)
-    assert file.size() == 1000
-    file.allocate(10)
-    assert file.size() == 1000
-    assert file.read(0, 4) == b"abc\0"
-    file.truncate(2)
-    assert file.read(0, 10) == b"ab"
-    file.close()
-
-
 def test_names_come_and_go(world: tuple[Disk, str]) -> None:
     disk, root = world
     disk.make_directory(f"{root}/a/b")
