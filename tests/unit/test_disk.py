@@ -241,11 +241,6 @@ def test_another_process_meets_the_lock_and_it_goes_with_its_process(
 # -- the machine ----------------------------------------------------------------------------------
 
 
-def test_the_boot_id_stays_while_the_machine_runs(disk: LocalDisk) -> None:
-    assert disk.boot_id() == LocalDisk().boot_id()
-    assert len(disk.boot_id()) == 36
-
-
 @given(st.sampled_from(sorted(errno.errorcode)))
 def test_only_want_of_space_is_a_full_disk(number: int) -> None:
     expected = errno.errorcode[number] in {"ENOSPC", "EDQUOT", "EFBIG"}

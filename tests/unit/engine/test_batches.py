@@ -64,22 +64,6 @@ def answered(reply: object) -> bytes:
 
 
 @pytest.mark.req("KY-17")
-def test_a_batch_is_one_frame_over_several_tables(engine: Engine, clock: SimClock) -> None:
-    now_us = clock.wall_us()
-    before = engine.applied_seq
-    reply = run(
-        engine,
-        set_command({b"a": b"1"}, timestamp_us=now_us),
-        set_command({b"b": b"2"}, timestamp_us=now_us, table="other"),
-    )
-    assert isinstance(reply, commands.Replies)
-    assert all(isinstance(one, commands.Done) for one in reply.replies)
-    first, *rest = engine.journal.frames(before + 1, durable_seq=engine.durable_seq)
-    assert not rest
-    assert first.frame.op_count == 4  # two tables, two inserts
-
-
-@pytest.mark.req("KY-17")
 def test_a_refusal_leaves_nothing_of_the_whole_batch(engine: Engine, clock: SimClock) -> None:
     now_us = clock.wall_us()
     run(engine, set_command({b"a": b"1"}, timestamp_us=now_us))

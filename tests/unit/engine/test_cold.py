@@ -206,21 +206,6 @@ GONE = commands.Unsubscribe(table="t", name="b")
 GET = commands.Get(table="t", keys=Strings.of([b"key"]))
 
 
-def test_nothing_is_kept_for_a_subscriber_that_sleeps_is_gone_or_elsewhere() -> None:
-    blocks = Blocks(41)
-    cold = made(blocks)
-    cold.note(AWAKE, DONE)
-    cold.note(
-        commands.Unsubscribe(table="t", name="unknown"),
-        commands.Refusal(code=Code.NOT_FOUND, text=""),
-    )
-    assert blocks.rested == []
-    cold.note(ASLEEP, DONE)
-    cold.note(GONE, DONE)
-    cold.note(SEEK, commands.Position(seq=0, epoch=1, asleep=False, created=False))
-    assert blocks.rested == [("t", "a"), ("t", "b"), ("t", "c")]
-
-
 def test_nothing_is_kept_of_a_table_that_is_gone() -> None:
     blocks = Blocks(41)
     cold = made(blocks)

@@ -211,14 +211,6 @@ def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(
     assert caught.value.offset == start
 
 
-def test_a_missing_journal_is_not_taken_for_a_new_directory(tmp_path: Path) -> None:
-    two_segments(tmp_path)
-    for segment in segments(tmp_path):
-        segment.unlink()
-    with pytest.raises(CorruptionError, match="were durable here"):
-        open_at(tmp_path)
-
-
 def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(
     engine: Engine, clock: SimClock, tmp_path: Path
 ) -> None:
@@ -298,14 +290,6 @@ def test_a_deleted_index_is_rebuilt(tmp_path: Path, clean: bool) -> None:
     filled(tmp_path, clean=clean)
     shutil.rmtree(tmp_path / "index")
     assert check(tmp_path) > len(ROWS)
-
-
-@CLEAN
-def test_an_index_copied_with_its_directory_is_rebuilt(tmp_path: Path, clean: bool) -> None:
-    filled(tmp_path / "old", clean=clean)
-    shutil.copytree(tmp_path / "old", tmp_path / "new")
-    assert check(tmp_path / "new") > len(ROWS)
-    assert check(tmp_path / "old") == 0
 
 
 def test_an_index_of_another_boot_is_rebuilt_after_a_crash(tmp_path: Path) -> None:

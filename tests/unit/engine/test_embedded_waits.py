@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import ARRIVED, DUE, Changed, Command, ListenJobs, Next, Reply, Set, Taken
 from fjord.engine import Embedded, Engine
@@ -20,7 +19,6 @@ from tests.unit.engine.world import open_at
 
 SECOND_US = 1_000_000
 THREAD_SECONDS = 10.0  # how long a thread may take that is under way
-YEAR = 365 * 24 * 3600
 
 
 class Worker:
@@ -155,17 +153,6 @@ def test_a_thread_sleeps_until_the_very_moment_and_nothing_polls(world: World) -
     world.pass_time(0.001)
     assert worker.jobs == [b"key"]
     assert world.runs == runs + 1
-
-
-def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
-    world.push(b"key", delay=24 * 3600)
-    worker = world.worker(wait=3600)
-    due = world.due_in()
-    assert due is not None
-    assert due <= limits.WALL_LOOK_SECONDS_MAX
-    world.clock.jump(YEAR)
-    world.pass_time(limits.WALL_LOOK_SECONDS_MAX)
-    assert worker.jobs == [b"key"]
 
 
 def test_one_job_wakes_one_thread(world: World) -> None:

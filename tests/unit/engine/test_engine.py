@@ -12,7 +12,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal
+from fjord.commands import Done, Get, Nop, Refusal
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.backup import back_up, restore
@@ -31,26 +31,6 @@ from tests.unit.engine.world import (
     write,
 )
 from tests.unit.tables.world import code_of
-
-
-def test_commands_of_a_group_see_each_other_in_order(engine: Engine, clock: SimClock) -> None:
-    keys = Strings.of([b"key"])
-    now_us = clock.wall_us()
-    group: list[Command] = [
-        Get(table=TABLE, keys=keys),
-        set_command({b"key": b"one"}, timestamp_us=now_us),
-        Get(table=TABLE, keys=keys),
-        set_command({b"key": b"two"}, timestamp_us=now_us + 1),
-        Get(table=TABLE, keys=keys),
-        Delete(table=TABLE, keys=keys, timestamp_us=now_us + 2),
-        Get(table=TABLE, keys=keys),
-        Nop(),
-    ]
-    replies = engine.run(group)
-    found = [reply.values[0] for reply in replies if isinstance(reply, Entries)]
-    assert found == [b"", b"one", b"two", b""]
-    assert isinstance(replies[-1], Done)
-    assert replies[-1].seq == engine.applied_seq
 
 
 def test_a_group_larger_than_a_segment_goes_into_several_frames(

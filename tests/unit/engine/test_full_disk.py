@@ -146,16 +146,6 @@ def test_kept_answers_that_are_forgotten_give_their_space_back() -> None:
     assert isinstance(world.set(b"again"), Done)
 
 
-def test_a_full_disk_ends_by_itself_when_there_is_space(full: SmallDisk) -> None:
-    assert full.engine.stats()["free_bytes"] < SEGMENT_BYTES
-    full.disk.capacity = 16 * SEGMENT_BYTES
-    assert full.engine.upkeep_due_us() <= full.clock.wall_us() + 1_000_000
-    full.clock.advance(1)
-    full.upkeep()
-    assert full.engine.stats()["disk_full"] == 0
-    assert full.engine.stats()["free_bytes"] > 7 * SEGMENT_BYTES
-
-
 # -- jobs -----------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from fjord import commands, jobs
 from fjord.columns import Strings, repeat
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine
-from fjord.engine.news import Arrival
 from fjord.errors import Code
 from fjord.journal import repair
 from fjord.kinds import Kind
@@ -67,19 +66,6 @@ def clock() -> SimClock:
 @pytest.fixture
 def engine(tmp_path: Path, clock: SimClock) -> Engine:
     return open_at(tmp_path, clock)
-
-
-def test_it_tells_of_jobs_that_arrive(engine: Engine, clock: SimClock) -> None:
-    assert engine.take_news().arrivals == {}
-    now_us = clock.wall_us()
-    run(engine, push(clock, b"a", b"b", delay=9))
-    run(engine, push(clock, b"c"))
-    assert engine.take_news().arrivals == {"jobs": Arrival(3, now_us)}
-    assert engine.take_news().arrivals == {}
-    taken = take(engine)
-    assert engine.take_news().arrivals == {}
-    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], delay_us=SECOND))
-    assert engine.take_news().arrivals == {"jobs": Arrival(1, now_us + SECOND)}
 
 
 def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path) -> None:

@@ -111,14 +111,3 @@ def test_replaced_blocks_outlive_packing_and_a_dropped_table(shell: Shell) -> No
     assert shell.shore.store.names() == []
     shell.tend()
     assert shell.engine.stats()["tables"] == 0
-
-
-def test_blocks_that_another_directory_has_too_are_left_to_it(shell: Shell) -> None:
-    fill(shell, 3)
-    old = shell.engine.sealing.blocks("log")
-    new = put_together(shell, old[:2])
-    shell.engine.sealing.shared_seq = old[0].last
-    shell.clock.advance(KEPT_SECONDS)
-    assert [one.name for one in shell.shore.retire(shell.engine)] == [old[1].name]
-    assert shell.shore.store.names() == sorted([old[0].name, new.name, old[2].name])
-    assert shell.engine.sealing.due_us() is None

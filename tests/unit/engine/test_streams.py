@@ -28,34 +28,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     opened.close()
 
 
-# -- messages -------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("KY-05", "KY-07", "KY-08", "KY-09")
-def test_the_index_of_a_latest_stream_has_one_entry_a_key(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    for number in range(50):
-        shell.append("latest", ("a", f"a{number}"), ("b", f"b{number}"), ("a", f"c{number}"))
-        assert shell.count(Tree.STREAM_SEQS) == 2
-        assert shell.count(Tree.KV) == 2
-    assert shell.read_all("latest") == [("b", "b49"), ("a", "c49")]
-    shell.restart()
-    assert shell.read_all("latest") == [("b", "b49"), ("a", "c49")]
-
-
-@pytest.mark.req("KY-02")
-def test_one_stream_serves_caches_readers_and_batches(shell: Shell) -> None:
-    """A map to look things up in, an order to follow, a range of history to read at once."""
-    shell.create("latest", mode=Mode.LATEST)
-    shell.append("latest", ("a", "1"), ("b", "1"))
-    shell.append("latest", ("a", "2"))
-    assert entries_of(shell.run(commands.Range(table="latest"))) == {"a": "2", "b": "1"}
-    assert shell.read_all("latest") == [("b", "1"), ("a", "2")]
-    scanned = shell.engine.scan(commands.Scan(table="latest", start_seq=1, end_seq=0))
-    assert isinstance(scanned, commands.Scanned)
-    assert len(scanned.first_seqs) >= 2  # both commits, the message that was replaced too
-
-
 # -- passes ---------------------------------------------------------------------------------------
 
 

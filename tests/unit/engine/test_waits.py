@@ -74,15 +74,6 @@ def test_those_who_ask_for_many_jobs_are_fewer() -> None:
     assert arrive(everything, limits.NEXT_COUNT_MAX) == ["a"]
 
 
-def test_who_found_nothing_is_the_first_again() -> None:
-    a, b, c = waiter("a"), waiter("b"), waiter("c")
-    waits = parked(a, b, c)
-    assert arrive(waits, 2) == ["a", "b"]
-    waits.park(b, b.command, 0)
-    waits.park(a, a.command, 0)
-    assert arrive(waits, 3) == ["a", "b", "c"]
-
-
 # -- what is passed on ----------------------------------------------------------------------------
 
 
@@ -152,14 +143,6 @@ def test_a_date_far_ahead_is_looked_at_now_and_then_since_the_clock_may_be_set()
     assert waits.look_us(NOW_US) == NOW_US + LOOK_US
     assert waits.reach(NOW_US + LOOK_US) == []
     assert waits.look_us(NOW_US + LOOK_US) == NOW_US + 2 * LOOK_US
-
-
-def test_all_are_roused_when_something_is_wrong() -> None:
-    a, b, c = waiter("a"), waiter("b", domain=b"x"), waiter("c", table="u")
-    waits = parked(a, b, c)
-    assert sorted(names(waits.rouse())) == ["a", "b", "c"]
-    waits.park(b, b.command, 0)
-    assert waits.rouse() == [b]
 
 
 @given(st.data())

@@ -78,13 +78,6 @@ def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
         assert view.get_many(0, []) == []
 
 
-def test_the_last_put_of_a_key_wins(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
-        transaction.put_many(0, [(b"b", b"longer than before")])
-    assert content(index) == {b"a": b"2", b"b": b"longer than before"}
-
-
 def test_none_one_and_many_items_are_put_and_deleted(index: Index) -> None:
     with writing(index) as transaction:
         transaction.put_many(0, [])
@@ -145,12 +138,6 @@ def test_what_is_aborted_never_was(index: Index) -> None:
     transaction.abort()
     assert content(index) == {b"a": b"1", b"b": b"2"}
     assert content(index, 1) == {b"a": b"1"}
-
-
-def test_views_can_be_open_one_after_the_other_and_side_by_side(index: Index) -> None:
-    put(index, {b"a": b"1"})
-    with viewing(index) as first, viewing(index) as second:
-        assert first.get(0, b"a") == second.get(0, b"a") == b"1"
 
 
 # -- growing --------------------------------------------------------------------------------------

@@ -40,16 +40,6 @@ def three_frames(directory: Path) -> tuple[Writer, list[int]]:
     return writer, positions
 
 
-def test_a_tail_of_zeros_from_any_byte_leaves_exactly_the_earlier_frames(tmp_path: Path) -> None:
-    _, positions = three_frames(tmp_path)
-    path = segment_file(tmp_path)
-    whole = path.read_bytes()
-    used = len(whole.rstrip(b"\0"))
-    for end in range(positions[2], used):
-        path.write_bytes(whole[:end] + bytes(4096))
-        assert values_of(read_all(tmp_path, durable_seq=3)) == [b"one", b"two", b"2"]
-
-
 def test_a_tail_of_garbage_from_any_byte_leaves_exactly_the_earlier_frames(tmp_path: Path) -> None:
     _, positions = three_frames(tmp_path)
     path = segment_file(tmp_path)

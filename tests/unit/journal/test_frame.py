@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from fjord.journal import frame
 from fjord.journal import frame as frames
 from fjord.journal.frame import Frame, SegmentHeader
 from fjord.ops import Opcode
-from tests.unit.journal.writing import SHARD, header, kv_insert
+from tests.unit.journal.writing import header, kv_insert
 
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -61,14 +60,6 @@ def test_a_segment_header_round_trips(made: SegmentHeader) -> None:
     assert frames.decode_segment_header(data + b"frames", PATH) == made
 
 
-def test_a_segment_header_is_laid_out_as_the_format_page_says() -> None:
-    data = header(segment=2, first_seq=9).encode()
-    assert data[:12] == b"FJORDSEG" + b"\1\0\0\0"
-    assert data[16:32] == struct.pack("<QQ", 2, 9)
-    assert data[32:48] == SHARD
-    assert data[48:] == struct.pack("<QQ", header().created_us, 77)
-
-
 def test_every_flipped_bit_of_a_segment_header_is_noticed() -> None:
     data = header().encode()
     for position in range(len(data)):
@@ -103,16 +94,6 @@ def test_a_frame_header_round_trips_at_any_offset(made: Frame, segment: int, wor
     assert len(data) == frames.FRAME_HEADER_BYTES
     before = b"\xee" * 8 * words
     assert frames.decode_frame(before + data + b"body", len(before), salt(segment)) == made
-
-
-def test_a_frame_header_is_laid_out_as_the_format_page_says() -> None:
-    made = frame_of(bytes(8), rows=6, op_count=7)
-    data = made.encode(salt(1))
-    assert data[:4] == struct.pack("<I", 72)
-    assert data[8:52] == struct.pack("<QIIQQQI", 5, 6, 7, 1, 2, 3, made.body_crc)
-    assert data[52:] == bytes(12)
-    covered = SHARD + struct.pack("<Q", 1) + data[:4] + data[8:]
-    assert data[4:8] == struct.pack("<I", frames.checksum(covered))
 
 
 @given(u64, u64)
@@ -191,12 +172,6 @@ def test_a_body_of_other_ops_than_its_header_says_is_refused(rows: int, op_count
 def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None:
     name = frame.segment_path("/data", segment).removeprefix("/data/")
     assert frame.segment_number(name) == segment
-
-
-@given(st.lists(st.integers(0, 10**10 - 1)))
-def test_names_sort_as_their_numbers_do(numbers: list[int]) -> None:
-    made = sorted(frame.segment_path("", number) for number in numbers)
-    assert [frame.segment_number(name) for name in made] == sorted(numbers)
 
 
 @pytest.mark.parametrize(

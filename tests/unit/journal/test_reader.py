@@ -48,13 +48,6 @@ def three_segments(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_frames_come_in_order_over_all_segments(three_segments: Path) -> None:
-    found = read_all(three_segments, durable_seq=8)
-    assert seqs(found) == [(1, 2), (3, 3), (4, 6), (7, 7), (8, 8)]
-    assert values_of(found) == [b"%d" % number for number in range(1, 9)]
-    assert [one.segment for one in found] == [1, 1, 2, 3, 3]
-
-
 @pytest.mark.parametrize("start_seq", range(1, 10))
 def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None:
     found = read_all(three_segments, start_seq, durable_seq=8)
@@ -223,13 +216,6 @@ def key(number: int, segment: int = 1) -> Key:
 def read_twice(cache: ValueCache, one: Key, value: bytes = VALUE) -> None:
     for _ in range(2):
         cache.offer(one, value)
-
-
-def test_a_value_that_is_read_once_is_not_kept() -> None:
-    cache = ValueCache(SIZE_MAX)
-    for number in range(1, 1000):
-        cache.offer(key(number), VALUE)
-    assert len(cache) == cache.size == 0
 
 
 @pytest.mark.req("FJ-29")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -129,20 +128,6 @@ def recover(disk: SimDisk, segment: int) -> Writer:
 
 
 # -- reserved space -------------------------------------------------------------------------------
-
-
-def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES)
-    writer = start(disk)
-    assert not writer.spare.ensure()
-    fill(writer)
-    left = SEGMENT_BYTES - writer.position
-    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
-    assert left < SEGMENT_BYTES // limits.RESERVED_SHARE + 2000
-    with pytest.raises(OSError, match="No space"):
-        rotate(writer)
-    assert fill(writer, Claim.URGENT) > 5
-    assert SEGMENT_BYTES - writer.position < 2000
 
 
 def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> None:

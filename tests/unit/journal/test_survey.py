@@ -118,18 +118,6 @@ def test_a_later_frame_vouches_for_an_earlier_one(tmp_path: Path) -> None:
     assert lost(damages) == [2]
 
 
-def test_a_later_frame_that_vouches_for_nothing_is_part_of_the_torn_tail(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"value 1")
-    damaged = append(writer, b"value 2")
-    append(writer, b"value 3")
-    writer.abandon()
-    smash(tmp_path, 1, damaged)
-    whole, damages = walk_all(tmp_path)
-    assert found_seqs(whole) == [1]
-    assert damages == []
-
-
 # -- headers --------------------------------------------------------------------------------------
 
 
@@ -217,36 +205,6 @@ def test_a_frame_that_is_finished_meanwhile_is_no_damage(tmp_path: Path) -> None
 
 
 # -- frames that are not in their place ------------------------------------------------------------
-
-
-@pytest.fixture
-def many(tmp_path: Path) -> list[int]:
-    """One segment of 151 frames of one row, and a second one; returns where the frames are."""
-    writer = open_writer(tmp_path)
-    found = [append(writer, b"value %d" % seq) for seq in range(1, 152)]
-    rotate(writer)
-    append(writer, b"value 152")
-    writer.close()
-    return found
-
-
-def copy_frame(directory: Path, source: tuple[int, int], target: tuple[int, int]) -> None:
-    """Writes a frame over another place."""
-    data = segment_file(directory, source[0]).read_bytes()
-    length = int.from_bytes(data[source[1] : source[1] + 4], "little")
-    with segment_file(directory, target[0]).open("r+b") as file:
-        file.seek(target[1])
-        file.write(data[source[1] : source[1] + length])
-
-
-def test_a_frame_written_over_another_one_costs_that_one_alone(
-    tmp_path: Path, many: list[int]
-) -> None:
-    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
-    whole, damages = walk_all(tmp_path, durable_seq=152)
-    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
-    assert lost(damages) == [100]
-    assert [one.offset for one in damages] == [many[99]]
 
 
 def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:

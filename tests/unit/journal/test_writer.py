@@ -208,19 +208,3 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
         for name in disk.names("/journal"):
             if not name.endswith(frames.UNFINISHED):
                 assert Journal(disk, "/journal").segments == [header()]
-
-
-def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
-    writer = sim_writer(disk)
-    append(writer, b"one")
-    assert writer.spare.ensure()
-    writer.close()
-    disk.capacity = disk.used_bytes()
-    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=writer.position, next_seq=2)
-    assert not again.has_room(8, Claim.URGENT)
-    rotate(again, urgent=True)
-    append(again, b"two")
-    again.sync()
-    assert sim_values(disk) == [b"one", b"two"]

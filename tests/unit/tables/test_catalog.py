@@ -31,7 +31,7 @@ from fjord.tables.kv import keep
 from fjord.tables.meaning import MEANING
 from fjord.tables.state import Table, Tree
 from fjord.tables.streams import history
-from fjord.tables.upkeep import Begin, Pack
+from fjord.tables.upkeep import Begin
 from tests.unit.tables.world import MASTER, MISSING, NOW_US, World, code_of, done, set_command
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -44,16 +44,6 @@ def test_a_table_comes_into_being_with_its_first_write() -> None:
     assert world.set({b"a": 1}) == done(2)
     assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV)}
     assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE, Opcode.KV_INSERT]
-
-
-def test_tables_get_ascending_ids_and_keep_apart() -> None:
-    world = World()
-    for name in ("z", "a", "m"):
-        world.set({b"key": name}, table=name)
-    assert {table.name: table.id for table in world.tables.values()} == {"z": 1, "a": 2, "m": 3}
-    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], ["m"], ["z"]]
-    world.delete(b"key", table="m", at=1)
-    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], [MISSING], ["z"]]
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a.b", "a/b", "..", "n" * 129, "\ufffd"])
@@ -369,18 +359,6 @@ def said(world: World) -> list[Opcode]:
     return [op.opcode for op in world.ops()]
 
 
-def test_single_rows_are_gathered_into_one_op_a_table() -> None:
-    world = World()
-    for number in range(10):
-        world.set({b"%d" % number: number})
-        world.set({b"%d" % number: number}, table="u")
-    world.pack(len(world.ops()))
-    assert said(world) == [Opcode.CREATE_TABLE] * 2 + [Opcode.KV_MOVE] * 2
-    assert [op.rows for op in world.ops()[2:]] == [10, 10]
-    assert world.get(*[b"%d" % number for number in range(10)]) == list(range(10))
-    world.check()
-
-
 def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
     world = World()
     world.set({b"a": 1})
@@ -395,16 +373,6 @@ def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
     assert world.get(b"a") == [1]
 
 
-def test_a_slice_without_anything_that_holds_writes_nothing() -> None:
-    world = World()
-    world.set({b"a": 1})
-    world.set({b"a": 2}, at=1)
-    decision = world.decide(Pack(ops=world.placed()[1:2]))
-    assert decision.ops == []
-    assert decision.reply == done(3)
-    assert world.decide(Pack(ops=[])).ops == []
-
-
 def test_the_begin_of_the_journal_is_kept_in_the_index() -> None:
     world = World()
     assert catalog.begins(None) == (0, 0)
@@ -413,17 +381,6 @@ def test_the_begin_of_the_journal_is_kept_in_the_index() -> None:
     (data,) = world.get_many(Tree.META, [catalog.BEGINS])
     assert catalog.begins(data) == (7, 2**40)
     assert world.replayed().trees() == world.trees()
-
-
-def test_takeovers_are_kept_for_ever_with_their_seqs() -> None:
-    world = World()
-    for number in range(3):
-        world.run(TakeOver(master=b"%16d" % number))
-        world.set({b"a": number}, at=number)
-    before = world.tree(Tree.META)
-    world.pack(len(world.ops()))
-    world.pack(len(world.ops()))
-    assert world.tree(Tree.META) == world.replayed().tree(Tree.META) == before
 
 
 def test_answers_that_may_be_asked_for_are_kept() -> None:

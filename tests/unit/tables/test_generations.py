@@ -405,20 +405,6 @@ def test_a_generation_begins_with_the_next_period_if_the_last_one_was_used(world
     assert numbers(world) == [1, 2]
 
 
-def test_one_that_drains_in_the_next_period_goes_as_the_next_one_begins(world: JobWorld) -> None:
-    world.push(b"a")
-    world.now_us += HOUR
-    turn_once(world)
-    world.push(b"b")
-    world.cancel(b"a")
-    world.now_us += HOUR
-    assert turn_once(world) == [Opcode.GENERATION_GONE, Opcode.GENERATION]
-    (old, new) = world.generations[world.tables[TABLE].id]
-    assert (old.number, new.number) == (2, 3)
-    # The first row is the one behind the op.
-    assert new.first_row == world.next_seq
-
-
 def test_a_clock_that_was_set_back_a_little_is_waited_for(world: JobWorld) -> None:
     world.push(b"k")
     world.now_us -= HOUR

@@ -126,15 +126,6 @@ def test_priority_and_date_are_changed_by_key(world: JobWorld) -> None:
     assert world.waiting(b"b").priority == 100
 
 
-def test_a_job_can_be_kicked(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + HOUR)
-    world.wait(10)
-    assert world.next() == []
-    world.reschedule(b"a", process_at_us=0)
-    assert world.waiting(b"a").process_at_us == world.now_us
-    assert world.keys() == [b"a"]
-
-
 @pytest.mark.parametrize("verb", ["cancel", "bury", "reschedule"])
 def test_keys_of_a_table_that_is_not_there_are_missing(world: JobWorld, verb: str) -> None:
     assert getattr(world, verb)(b"a", b"b") == [0, 1]
@@ -184,27 +175,6 @@ def test_a_job_whose_key_waits_does_not_come_back(world: JobWorld) -> None:
     assert world.revive(row) == []
     assert world.totals() == (1, 0, 0)
     assert world.waiting(b"a").value == b"new"
-
-
-def test_of_two_dead_jobs_of_one_key_the_newer_one_comes_back(world: JobWorld) -> None:
-    (old,) = kill(world, b"a")
-    world.push(New(b"a", b"new"))
-    new = world.waiting(b"a").row
-    world.bury(b"a")
-    assert world.revive(old, new) == []
-    assert [one.value for one in world.peek()] == [b"new"]
-    assert world.totals() == (1, 0, 0)
-
-
-def test_without_merging_all_of_them_come_back() -> None:
-    world = JobWorld(merge=False, timeouts_max=0)
-    world.push(New(b"a", b"1"), New(b"a", b"2"))
-    rows = [one.row for one in world.next(2)]
-    world.wait(3600)
-    assert world.totals() == (0, 0, 2)
-    assert world.revive(*rows) == []
-    assert [one.value for one in world.next(2)] == [b"1", b"2"]
-    world.check()
 
 
 def test_rows_that_are_not_dead_are_missing(world: JobWorld) -> None:

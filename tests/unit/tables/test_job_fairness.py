@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -81,18 +80,6 @@ def test_slow_jobs_take_turns_among_themselves(world: JobWorld) -> None:
 # -- what is derived in memory --------------------------------------------------------------------
 
 
-def test_a_world_that_was_replayed_is_fair_too(world: JobWorld) -> None:
-    fill(world, dict.fromkeys(DOMAINS, 4))
-    domains_of(world, 3, 1)
-    again = world.replayed()
-    again.now_us = world.now_us
-    served = domains_of(again, 1, 17)
-    assert Counter(served) == Counter({**dict.fromkeys(DOMAINS, 3)}) + Counter(
-        {one: 1 for one in DOMAINS if served.count(one) == 4}
-    )
-    assert set(served[:5]) == set(DOMAINS)
-
-
 def test_looking_changes_no_turns(world: JobWorld) -> None:
     world.push(New(b"a1", domain=b"a"), New(b"b1", domain=b"b"))
     (first,) = world.next()
@@ -118,8 +105,6 @@ def test_looking_takes_no_turn_from_a_job_that_was_kicked(world: JobWorld) -> No
     assert [one.domain for one in world.next()] == [other]
 
 
-# -- domains --------------------------------------------------------------------------------------
-
 # -- the domain of a key --------------------------------------------------------------------------
 
 
@@ -132,31 +117,6 @@ def test_a_domain_that_is_given_stands_over_that_of_the_key(world: JobWorld) -> 
         (b"http://a.example/1", b"tenant 7"),
         (b"k", b"tenant 7"),
     ]
-
-
-def test_a_push_moves_its_job_to_the_new_domain(world: JobWorld) -> None:
-    world.push(New(b"a", domain=b"old"))
-    world.push(New(b"a", domain=b"new"))
-    assert world.keys(10, domain=b"old") == []
-    assert world.keys(10, domain=b"new") == [b"a"]
-
-
-# -- the order inside a domain --------------------------------------------------------------------
-
-
-@pytest.mark.req("FJ-09")
-def test_a_domain_has_the_order_of_priority_moment_and_row(world: JobWorld) -> None:
-    rows = [
-        New(b"e", priority=2, domain=b"x"),
-        New(b"c", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
-        New(b"a", priority=0, process_at_us=NOW_US + 2 * SECOND, domain=b"x"),
-        New(b"b", priority=1, domain=b"x"),
-        New(b"d", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
-        New(b"other", domain=b"y"),
-    ]
-    world.push(*rows)
-    world.wait(5)
-    assert world.keys(10, domain=b"x") == [b"a", b"b", b"c", b"d", b"e"]
 
 
 # -- when the next one is due ---------------------------------------------------------------------

@@ -40,18 +40,6 @@ def test_a_taken_job_is_hidden_until_its_lease_is_over(world: JobWorld) -> None:
     assert (again.key, again.timeouts) == (b"a", 1)
 
 
-@pytest.mark.req("SJ-12")
-def test_a_table_says_how_long_its_jobs_may_take() -> None:
-    world = JobWorld(lease_us=2 * MINUTE)
-    world.push(b"a")
-    reply = world.take()
-    assert reply.until_us == NOW_US + 2 * MINUTE
-    world.wait(119)
-    assert world.next() == []
-    world.wait(1)
-    assert world.keys() == [b"a"]
-
-
 @pytest.mark.parametrize("lease_us", [limits.LEASE_US_MIN, limits.LEASE_US_MAX])
 def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> None:
     world.push(b"a")
@@ -102,18 +90,6 @@ def test_a_worker_can_extend_its_time(world: JobWorld) -> None:
         assert world.extend(job) == []
     assert world.totals() == (0, 1, 0)
     assert world.done(job) == []
-
-
-def test_some_of_a_batch_are_touched(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(5)])
-    taken = world.next(5, lease_us=MINUTE)
-    world.wait(30)
-    world.extend(taken[1], taken[3])
-    world.wait(30)
-    assert [one.key for one in world.peek(State.TAKEN)] == [b"1", b"3"]
-    assert world.keys(5) == [b"0", b"2", b"4"]
-    world.wait(30)
-    assert [one.key for one in world.peek()] == [b"1", b"3"]
 
 
 # -- fences ---------------------------------------------------------------------------------------
@@ -338,15 +314,3 @@ def test_a_taken_job_that_has_expired_does_not_wait_again(world: JobWorld, how: 
         assert world.fail(job, counts=how == "fail") == []
     assert world.totals() == (0, 0, 0)
     assert world.ops()[-1].opcode is Opcode.JOB_REMOVE
-
-
-def test_a_taken_job_comes_back_although_the_newer_one_of_its_key_has_expired(
-    world: JobWorld,
-) -> None:
-    """A waiting job that has expired counts as not there."""
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(short(b"a"))
-    world.jump(1)
-    assert world.fail(old) == []
-    assert [(one.value, one.timeouts) for one in world.next()] == [(b"old", 1)]

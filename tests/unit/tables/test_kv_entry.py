@@ -16,19 +16,6 @@ from tests.unit.tables.world import World
 U64_MAX = 2**64 - 1
 
 
-def test_the_layouts_of_entries_are_fixed() -> None:
-    assert (BASE.size, FULL.size, layout.MARK.size) == (33, 73, 32)
-    assert BASE.pack(1, 2, 3, 4, 5, 6, 7) == (
-        b"\1\0\0\0\0\0\0\0"  # row
-        b"\2\0\0\0\0\0\0\0"  # timestamp
-        b"\3\0\0\0\4\0\0\0\5\0\0\0\6\0\0\0"  # segment, offset, size, crc
-        b"\7"  # type
-    )
-    assert FULL.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)[33:] == b"".join(
-        number.to_bytes(8, "little") for number in (8, 9, 10, 11, 12)
-    )
-
-
 def test_what_a_base_does_not_say_follows_from_it() -> None:
     entry = layout.decode(BASE.pack(7, 100, 1, 2, 3, 4, 5))
     assert entry == KvEntry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)

@@ -38,16 +38,6 @@ def wait(world: World, passed_us: int) -> None:
     world.lease_us += passed_us
 
 
-def test_only_what_holds_is_moved(world: World) -> None:
-    world.set({b"a": 1, b"b": 1})
-    world.set({b"a": 2}, at=1)
-    moved = world.pack(2)[-1]  # the creation, and the first set
-    assert moved.column("key") == Strings.of([b"b"])
-    assert list(moved.column("row")) == [3]
-    assert list(moved.column("previous")) == [3]
-    world.check()
-
-
 @pytest.mark.req("FJ-48")
 def test_tombstones_are_purged_after_a_week(world: World) -> None:
     world.delete(b"a", b"b", at=0)
@@ -187,17 +177,6 @@ def test_a_step_has_a_bound_and_takes_the_oldest_first(world: World) -> None:
     world.run(Expire(limit=2))
     assert world.ops()[-1].rows == 1
     assert world.tree(Tree.KV_EXPIRY) == {}
-
-
-def test_tables_expire_together_each_with_its_op(world: World) -> None:
-    for table in ("t", "u"):
-        world.set({b"a": 1}, expires=10, table=table)
-    world.now_us += 10
-    count = len(world.ops())
-    world.run(Expire(limit=100))
-    assert opcodes(world, count) == [Opcode.KV_EXPIRE] * 2
-    assert [op.table for op in world.ops()[-2:]] == [1, 2]
-    world.check()
 
 
 def test_an_expiry_that_no_row_has_is_dropped(world: World) -> None:

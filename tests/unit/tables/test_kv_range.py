@@ -183,17 +183,6 @@ def test_a_page_ends_when_enough_was_examined() -> None:
     assert all_pages(world, Range(table="t", count=3)) == ([many[-1]], 2)
 
 
-@BOTH
-def test_a_match_examines_no_more_than_a_range(persist: bool) -> None:
-    world = World()
-    many = [b"%05d" % number for number in range(limits.EXAMINED_ENTRIES_MAX + 5)]
-    world.set(dict.fromkeys(many), persist=persist)
-    regex = many[-1] + b"$"
-    first = page(world, regex=regex)
-    assert (first.keys.rows(), first.next_key) == ([], many[limits.EXAMINED_ENTRIES_MAX])
-    assert all_pages(world, Range(table="t", regex=regex)) == ([many[-1]], 2)
-
-
 def test_a_match_that_takes_much_work_takes_more_pages() -> None:
     world = World()
     many = [b"%03d" % number + b"ab" * 200 for number in range(200)]

@@ -281,13 +281,6 @@ def test_what_is_special_is_not_answered_as_plain(mixed: World) -> None:
         assert both(mixed, [b"plain", key, b"twice"])[0] is None
 
 
-def test_answers_are_bounded(mixed: World) -> None:
-    mixed.set({b"large": bytes(limits.VALUE_BYTES_MAX)})
-    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
-    for plain in both(mixed, [b"large"] * (count + 1)):
-        assert code_of(plain) is Code.TOO_LARGE
-
-
 def test_a_later_touch_does_not_end_the_work(world: World) -> None:
     world.set({b"a": 1}, ttl=100)
     world.touch(b"a", worked=1000)

@@ -87,16 +87,6 @@ def test_a_deletion_beats_an_older_set_that_comes_late(world: World) -> None:
     assert world.get(b"a") == ["newer"]
 
 
-def test_only_the_newer_rows_of_a_batch_are_written(world: World) -> None:
-    world.set({b"b": "newer"}, at=10)
-    world.set({b"a": 1, b"b": 2, b"c": 3}, at=5)
-    assert world.get(b"a", b"b", b"c") == [1, "newer", 3]
-    op = world.ops()[-1]
-    assert op.column("key") == Strings.of([b"a", b"c"])
-    assert op.column("value") == Strings.of([(1).to_bytes(8, "little"), (3).to_bytes(8, "little")])
-    assert list(op.column("timestamp_us")) == [NOW_US + 5] * 2
-
-
 def test_each_row_of_a_batch_may_have_its_own_timestamp(world: World) -> None:
     command = set_command([(b"a", 1), (b"b", 2), (b"c", 3)])
     stamps = [NOW_US + 3, NOW_US + 1, NOW_US + 2]
@@ -316,14 +306,6 @@ def filled() -> World:
     made = World()
     made.set({b"durable": "value"})
     return made
-
-
-@pytest.mark.req("FJ-44")
-def test_nothing_durable_comes_of_a_volatile_value(filled: World) -> None:
-    before, trees = filled.journal, filled.trees()
-    assert filled.set({b"a": 1, b"b": "two"}, persist=False) == done(2)
-    assert filled.get(b"a", b"b", b"durable") == [1, "two", "value"]
-    assert (filled.journal, filled.trees()) == (before, trees)
 
 
 @pytest.mark.req("FJ-44")

@@ -25,7 +25,7 @@ from fjord.ops import Opcode
 from fjord.tables import catalog, staging
 from fjord.tables.state import Tree
 from tests.unit.tables.stream_world import Said, StreamWorld, said
-from tests.unit.tables.world import NOW_US, World, code_of, set_command
+from tests.unit.tables.world import NOW_US, World, set_command
 
 HOUR_US = 3600 * 1_000_000
 
@@ -102,15 +102,6 @@ def world() -> Writer:
 
 
 # -- logs -----------------------------------------------------------------------------------------
-
-
-def test_a_commit_is_one_small_op_for_each_stage(world: Writer) -> None:
-    stage = world.stage(append("log", *[b"x" * 100] * 500))
-    size = len(world.journal)
-    world.commit(0, stage)
-    assert len(world.journal) - size < 200
-    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.STREAM_COMMIT, Opcode.WRITER]
-    assert world.ops()[-2].rows == 500
 
 
 def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
@@ -417,16 +408,6 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(spool: Spool) -> N
 )
 def test_a_writer_only_goes_forward(spool: Spool, expected: int, batch: int) -> None:
     assert spool.refused(expected, batch).code is Code.BAD_RANGE
-
-
-def test_writers_of_a_table_and_of_none_do_not_meet(spool: Spool) -> None:
-    spool.set({b"k": b"v"})
-    spool.run(CommitStages(table="t", writer="w", batch=3, stages=[]))
-    spool.advance(-1, 512)
-    assert (spool.at(), spool.at(table="t"), spool.at("other")) == (512, 3, -1)
-    without = spool.run(CommitStages(table="", writer="w", batch=3, stages=[]))
-    assert code_of(without) is Code.BAD_NAME
-    spool.verify()
 
 
 def test_there_are_not_too_many_writers(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:

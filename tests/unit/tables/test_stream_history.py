@@ -10,7 +10,7 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import BlockList, Done, InBlock, ReplaceBlocks
 from fjord.errors import Code
-from fjord.history import Block, SealedRange, SealPlan
+from fjord.history import Block
 from fjord.streams import Start
 from fjord.tables.state import Tree
 from fjord.tables.streams import history, layout
@@ -160,16 +160,6 @@ def test_a_dropped_stream_leaves_nothing_but_blocks_whose_files_are_to_go(
     world.sweep()
     assert {tree for tree, size in world.sizes().items() if size} == {Tree.TABLES}
     assert world.replayed().trees() == world.trees()
-
-
-def test_blocks_of_a_table_that_was_dropped_meanwhile_are_not_used(world: StreamWorld) -> None:
-    last, table = world.append("log", b"1"), world.tables["log"]
-    world.run(history.BeginSeal(lasts=[(table.id, last)], tag=7))
-    world.run(commands.DropTable(name="log"))
-    where = SealPlan(b"s" * 16, [SealedRange(table.id, "log", 3, 1, last, 7, 1000)])
-    world.run(history.EndSeal(plan=where, blocks=[block(table.id, 1, last)]))
-    ((_, data),) = world.tree(Tree.BLOCKS).items()
-    assert layout.BLOCK.unpack_from(data)[-1] == 1
 
 
 # -- one block takes the place of some ------------------------------------------------------------

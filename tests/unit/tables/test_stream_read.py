@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import commands, limits, ops
+from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Done, Entries, InBlock, Messages, Stage
 from fjord.errors import Code
@@ -288,24 +288,6 @@ def test_in_one_command_the_same_rule_holds_from_row_to_row(world: StreamWorld) 
 # -- what is not about the date -------------------------------------------------------------------
 
 
-def moments(world: StreamWorld) -> list[int]:
-    (data,) = world.read("latest").ops
-    op, _, _ = ops.decode(memoryview(data), 0)
-    return [(moment - NOW_US) // SECOND for moment in op.column("at_us")]
-
-
-def test_the_moment_of_a_message_is_that_of_its_commit(world: StreamWorld) -> None:
-    world.put("latest", (b"a", b"1"))
-    world.now_us += 100 * SECOND
-    put(world, (b"b", b"late", -1000))
-    assert moments(world) == [0, 100]
-    assert list(world.read("latest", after=world.next_seq - 2).walls_us) == [NOW_US + 100 * SECOND]
-    world.pack(len(world.ops()))
-    assert moments(world) == [0, 100]
-    assert dates(world, b"a", b"b") == [0, -1000]
-    verify(world)
-
-
 @pytest.mark.parametrize(("seconds", "skipped"), [(-2000, 0), (-500, 0), (50, 1), (100, 1)])
 def test_a_reader_that_begins_at_a_moment_misses_nothing_for_a_late_date(
     world: StreamWorld, seconds: int, skipped: int
@@ -409,3 +391,10 @@ def test_whatever_comes_in_whatever_order_the_newest_date_holds(
 def test_what_is_staged_has_no_dates(world: StreamWorld, table: str) -> None:
     command = dated((b"a", b"1", -1), table=table)
     assert code_of(world.run(Stage(rows=command))) is Code.BAD_BATCH
+
+
+@pytest.mark.req("KY-11")
+def test_the_end_of_a_snapshot_is_told_with_its_last_message(world: StreamWorld) -> None:
+    world.append("log", b"1", b"2")
+    assert not world.read("log", count=1).ended
+    assert world.read("log", count=2).ended

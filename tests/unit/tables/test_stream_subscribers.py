@@ -55,17 +55,6 @@ def test_a_subscriber_begins_where_it_is_told(world: StreamWorld) -> None:
     assert world.subscribe("log", "z", Start.TIME, NOW_US - 10**9).seq < moments[0][1]
 
 
-def test_a_moment_of_the_latest_is_found_by_the_messages_that_are_left(world: StreamWorld) -> None:
-    seqs = []
-    for number, key in enumerate([b"a", b"b", b"c", b"b"]):
-        world.now_us = NOW_US + 1000 * number
-        seqs.append(world.put("latest", (key, b"x")))
-    begin = world.subscribe("latest", "c", Start.TIME, NOW_US + 1000).seq
-    assert [seq for seq, _, _ in said(world.read("latest", begin))] == seqs[2:]
-    begin = world.subscribe("latest", "e", Start.TIME, NOW_US + 9000).seq
-    assert said(world.read("latest", begin)) == []
-
-
 def test_a_seek_begins_an_epoch_and_late_acks_are_refused(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2")
     made = world.subscribe("log", "s", Start.BEGINNING)

@@ -41,23 +41,6 @@ def test_what_was_written_is_read(world: tuple[Disk, str]) -> None:
     file.close()
 
 
-def test_names_come_and_go(world: tuple[Disk, str]) -> None:
-    disk, root = world
-    disk.make_directory(f"{root}/a/b")
-    disk.open(f"{root}/a/one", writable=True, create=True).close()
-    disk.open(f"{root}/a/two", writable=True, create=True).close()
-    assert disk.names(f"{root}/a") == ["b", "one", "two"]
-    before = disk.identity(f"{root}/a/one")
-    disk.rename(f"{root}/a/one", f"{root}/a/two")
-    assert disk.names(f"{root}/a") == ["b", "two"]
-    assert disk.identity(f"{root}/a/two") == before
-    disk.remove(f"{root}/a/two")
-    disk.sync_directory(f"{root}/a")
-    assert not disk.exists(f"{root}/a/two")
-    assert disk.identity(f"{root}/a/two") is None
-    assert disk.names(f"{root}/nothing") == []
-
-
 def test_a_missing_file_is_an_error(world: tuple[Disk, str]) -> None:
     disk, root = world
     actions: list[Callable[[], object]] = [
