@@ -46,7 +46,7 @@ def set_integer(key: bytes, number: int, clock: SimClock) -> commands.Set:
     )
 
 
-def run(engine: Engine, *wanted: commands.Command, number: int = 0) -> object:
+def run(engine: Engine, *wanted: commands.Command, number: int = 0) -> commands.Reply:
     batch: commands.Command = commands.Batch(commands=wanted)
     if number:
         batch = commands.Numbered(command=batch, client=CLIENT, number=number)

@@ -238,7 +238,7 @@ def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(
     assert read(engine, b"key") == [b"acknowledged"]
 
 
-# -- an index that is gone ------------------------------------------------------------------------
+# -- an index that is gone, copied, behind or damaged ---------------------------------------------
 
 ROWS = {b"key-%04d" % number: b"value-%04d" % number for number in range(3000)}
 

@@ -180,7 +180,7 @@ def test_reads_on_a_full_disk_are_bounded_as_well(
     engine.abandon()
 
 
-# -- a directory that is not empty and not fjord's is refused -------------------------------------
+# -- directories that are not Fjord's -------------------------------------------------------------
 
 FOREIGN: list[dict[str, bytes]] = [
     {"lock": b"somebody else's"},

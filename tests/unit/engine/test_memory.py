@@ -1,3 +1,5 @@
+"""What an engine keeps in memory: values, gathered writes, counts and dates."""
+
 from __future__ import annotations
 
 import random
@@ -84,7 +86,7 @@ def test_data_larger_than_the_cache_is_served_and_the_cache_stays_bounded(
     assert read(engine, *model) == list(model.values())
 
 
-# -- engine/test_overlay.py -----------------------------------------------------------------------
+# -- writes that are gathered ---------------------------------------------------------------------
 
 TREE = 2
 
@@ -126,7 +128,7 @@ def test_a_scan_merges_both_in_order(index: MemoryIndex) -> None:
     assert overlay.scan(TREE, b"b", b"d", 10) == [(b"b", b"2"), (b"c", b"3")]
 
 
-# -- engine/test_counting.py ----------------------------------------------------------------------
+# -- counts of jobs -------------------------------------------------------------------------------
 
 
 def test_what_was_lost_does_not_make_a_count_negative() -> None:
@@ -145,7 +147,7 @@ def test_counts_are_kept_with_the_index() -> None:
     assert read_counts(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
 
 
-# -- engine/test_dates.py -------------------------------------------------------------------------
+# -- dates that ops bring -------------------------------------------------------------------------
 
 ROW = JobRow(
     lane=5,

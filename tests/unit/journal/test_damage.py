@@ -221,7 +221,7 @@ def test_a_frame_that_goes_past_the_end_of_its_file_is_damage(directory: Path, l
     assert values_of(read_all(directory, 2, durable_seq=1)) == [], "a torn tail"
 
 
-# -- truncation and flipped bits at every byte of 64 kib ------------------------------------------
+# -- every byte of 64 KiB -------------------------------------------------------------------------
 
 TAIL_BYTES = 64 * limits.KIB
 SHORT_BYTES = 8 * limits.KIB

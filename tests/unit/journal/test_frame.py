@@ -177,27 +177,16 @@ def test_a_number_is_found_in_the_name_that_was_made_of_it(segment: int) -> None
 @pytest.mark.parametrize(
     "name",
     [
-        "",
-        "lock",
-        "spare",
-        "0000000001",
-        "1.seg",
-        "000000001.seg",
-        "00000000001.seg",
-        "0000000001.seg" + frame.UNFINISHED,
-        "0000000001.seg\n",
-        "x0000000001.seg",
-        "000000000a.seg",
-        "0000000001.SEG",
-        "0000000001xseg",
-        "-000000001.seg",
+        *("", "lock", "spare", "0000000001", "1.seg", "000000001.seg", "00000000001.seg"),
+        *("0000000001.seg" + frame.UNFINISHED, "0000000001.seg\n", "x0000000001.seg"),
+        *("000000000a.seg", "0000000001.SEG", "0000000001xseg", "-000000001.seg"),
     ],
 )
 def test_other_files_are_no_segments(name: str) -> None:
     assert frame.segment_number(name) is None
 
 
-# -- the worked example of docs/journal-format.md is what the code reads and writes ---------------
+# -- the worked example of docs/journal-format.md -------------------------------------------------
 
 PAGE = Path(__file__).parents[3] / "docs" / "journal-format.md"
 

@@ -258,7 +258,7 @@ def test_the_values_of_one_segment_are_forgotten() -> None:
     assert len(cache) == 5
 
 
-# -- messages that were staged are found where a stream_commit says -------------------------------
+# -- messages that were staged --------------------------------------------------------------------
 
 
 def commit_of(directory: Path) -> Op:

@@ -226,40 +226,18 @@ def test_ids_that_were_given_out_since_the_loss_count_too() -> None:
     assert world.tables["d"].id == 4
 
 
-# -- the dictionaries that lead from commands and opcodes to what they do -------------------------
+# -- what leads from commands and opcodes to what they do -----------------------------------------
 
 INTERNAL = {
-    catalog.TakeOver,
-    catalog.Sweep,
-    generations.Turn,
-    keep.Expire,
-    upkeep.EndLeases,
-    upkeep.ExpireJobs,
-    upkeep.MoveJobs,
-    clients.ForgetClients,
-    staging.DropStages,
-    staging.RunStage,
-    staging.ForgetWriter,
-    snapshots.EndSnapshots,
-    history.BeginSeal,
-    history.EndSeal,
-    history.Retire,
-    history.Gone,
-    packing.Pack,
-    packing.Begin,
+    *(catalog.TakeOver, catalog.Sweep, generations.Turn, keep.Expire, upkeep.EndLeases),
+    *(upkeep.ExpireJobs, upkeep.MoveJobs, clients.ForgetClients, staging.DropStages),
+    *(staging.RunStage, staging.ForgetWriter, snapshots.EndSnapshots, history.BeginSeal),
+    *(history.EndSeal, history.Retire, history.Gone, packing.Pack, packing.Begin),
 }
 # What the engine or the server does, and no table.
 ELSEWHERE = {
-    commands.Batch,
-    commands.Hello,
-    commands.Listen,
-    commands.ListenJobs,
-    commands.Scan,
-    commands.SealNow,
-    commands.Span,
-    commands.Stats,
-    commands.Unlisten,
-    commands.Use,
+    *(commands.Batch, commands.Hello, commands.Listen, commands.ListenJobs, commands.Scan),
+    *(commands.SealNow, commands.Span, commands.Stats, commands.Unlisten, commands.Use),
 }
 
 

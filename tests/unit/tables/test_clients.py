@@ -102,7 +102,8 @@ def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
     world.set({b"a": noise})
     entries = world.run(commands.Get(table="t", keys=Strings.of([b"a"])))
     refused = clients.answered_op([numbered(1)], [entries], NOW_US)
-    assert code_of(refused) is Code.TOO_LARGE
+    assert isinstance(refused, commands.Refusal)
+    assert refused.code is Code.TOO_LARGE
     world.set({b"a": bytes(limits.ANSWER_KEPT_BYTES_MAX // 2)}, at=1)
     entries = world.run(commands.Get(table="t", keys=Strings.of([b"a"])))
     assert isinstance(clients.answered_op([numbered(1)], [entries], NOW_US), Op)

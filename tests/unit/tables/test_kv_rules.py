@@ -232,7 +232,7 @@ def test_a_ttl_is_at_most_30_days(*, ttl_us: int, good: bool) -> None:
     assert code_of_set(replace(GOOD, ttl_us=-1)) is Code.BAD_TIMEOUT
 
 
-# -- lock and unlock ------------------------------------------------------------------------------
+# -- LOCK and UNLOCK ------------------------------------------------------------------------------
 
 ONE = (1).to_bytes(8, "little")
 

@@ -257,7 +257,7 @@ def _prepare(world: World, key: bytes, kind: str, at: int) -> None:
         world.pack(len(world.ops()))
 
 
-# -- delete with a purge --------------------------------------------------------------------------
+# -- DELETE with a purge --------------------------------------------------------------------------
 
 
 @pytest.mark.req("FJ-48")

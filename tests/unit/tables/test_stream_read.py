@@ -206,7 +206,7 @@ def test_values_of_every_type_are_kept(
     assert [value for _, _, value in said(world.read("log"))] == values
 
 
-# -- append with dates ----------------------------------------------------------------------------
+# -- APPEND with dates ----------------------------------------------------------------------------
 
 SECOND = 1_000_000
 Row = tuple[bytes, bytes, int]  # key, value, seconds after the beginning

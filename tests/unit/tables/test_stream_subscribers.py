@@ -167,15 +167,8 @@ def test_what_cannot_be_meant_is_refused(
 @pytest.mark.parametrize(
     "settings",
     [
-        b"[]",
-        b"{",
-        b'{"mode":"other"}',
-        b'{"history":false}',
-        b'{"history":1}',
-        b'{"block_rows":0}',
-        b'{"block_age_us":0}',
-        b'{"retention_us":-1}',
-        b'{"unknown":1}',
+        *(b"[]", b"{", b'{"mode":"other"}', b'{"history":false}', b'{"history":1}'),
+        *(b'{"block_rows":0}', b'{"block_age_us":0}', b'{"retention_us":-1}', b'{"unknown":1}'),
     ],
 )
 def test_settings_that_cannot_be_are_refused(world: StreamWorld, settings: bytes) -> None:

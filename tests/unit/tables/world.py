@@ -402,13 +402,8 @@ def decoded(reply: Reply) -> list[Value | Refusal]:
     assert isinstance(reply, Entries), reply
     count = len(reply.types)
     for column in (
-        reply.values,
-        reply.timestamps_us,
-        reply.expires_at_us,
-        reply.states,
-        reply.created_us,
-        reply.accessed_us,
-        reply.ttls_us,
+        *(reply.values, reply.timestamps_us, reply.expires_at_us, reply.states, reply.created_us),
+        *(reply.accessed_us, reply.ttls_us),
     ):
         assert len(column) == count
     return [
