@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fjord import commands, streams
-from fjord.columns import Strings
 from fjord.engine import Engine
 from fjord.errors import Code
 from fjord.history import Block
@@ -15,7 +15,7 @@ from fjord.kinds import Kind
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.engine.shore import Shore, append_command, told
-from tests.unit.engine.world import open_at
+from tests.unit.engine.world import open_at, set_command
 
 Row = tuple[str, str | None]  # key and value; None: a tombstone
 
@@ -128,14 +128,8 @@ def append(table: str, *rows: Row) -> commands.Append:
 
 
 def set_value(key: str, value: str, timestamp_us: int, **fields: Any) -> commands.Set:
-    return commands.Set(
-        table="kv",
-        keys=Strings.of([key.encode()]),
-        types=b"\1",
-        values=Strings.of([value.encode()]),
-        timestamps_us=[timestamp_us],
-        **fields,
-    )
+    items = {key.encode(): value.encode()}
+    return replace(set_command(items, timestamp_us=timestamp_us, table="kv"), **fields)
 
 
 def rows_of(reply: commands.Messages) -> list[Row]:

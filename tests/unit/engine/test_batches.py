@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from fjord.errors import Code
 from fjord.jobs import Period
 from fjord.kinds import Kind
 from fjord.testing import SimClock
+from tests.unit.engine.job_records import push
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, read, set_command
 from tests.unit.tables.world import code_of
@@ -37,13 +37,8 @@ def integer(number: int) -> bytes:
 
 
 def set_integer(key: bytes, number: int, clock: SimClock) -> commands.Set:
-    return commands.Set(
-        table="default",
-        keys=Strings.of([key]),
-        types=b"\3",
-        values=Strings.of([integer(number)]),
-        timestamps_us=[clock.wall_us()],
-    )
+    command = set_command({key: integer(number)}, timestamp_us=clock.wall_us())
+    return replace(command, types=b"\3")
 
 
 def run(engine: Engine, *wanted: commands.Command, number: int = 0) -> commands.Reply:
@@ -73,14 +68,7 @@ def test_a_refusal_leaves_nothing_of_the_whole_batch(engine: Engine, clock: SimC
         set_command({b"a": b"2"}, timestamp_us=now_us + 1),
         set_command({b"x": b"2"}, timestamp_us=now_us + 1, table="new"),
         commands.Lock(table="default", keys=Strings.of([b"a"])),
-        commands.Set(
-            table="default",
-            keys=Strings.of([b"m"]),
-            types=b"\1",
-            values=Strings.of([b"memory"]),
-            timestamps_us=[now_us],
-            persist=False,
-        ),
+        volatile(b"m", clock),
         add(b"a", 1, clock),
     )
     assert isinstance(reply, commands.Refusal)
@@ -137,7 +125,7 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     changes: list[commands.Command] = [
         set_command({b"a": b"2"}, timestamp_us=now_us),
         append_command("log", [(b"", b"message")]),
-        commands.Push(table="jobs", **job(b"key", now_us)),
+        push(b"key", now_us=now_us, table="jobs"),
         commands.Bury(table="jobs", keys=Strings.of([b"key"]), reason=b""),
         commands.CreateTable(name="hourly", kind=Kind.JOBS.number, settings=hourly.encode()),
     ]
@@ -183,13 +171,6 @@ def test_a_refusal_leaves_what_others_of_its_group_did_in_memory(
     write = set_command({b"locked": b"x"}, timestamp_us=now_us)
     (refusal,) = engine.run([write], (2,))
     assert code_of(refusal) is Code.LOCKED
-
-
-def job(key: bytes, now_us: int) -> dict[str, Any]:
-    """Returns the columns of a push of one job."""
-    none = {"domains": Strings.of([b""]), "process_at_us": [0], "expires_at_us": [0]}
-    rest = {"types": b"\1", "values": Strings.of([b""]), "priorities": b"d"}
-    return {"keys": Strings.of([key]), "timestamps_us": [now_us]} | none | rest
 
 
 def test_what_a_batch_comes_to_is_bounded(engine: Engine, clock: SimClock) -> None:

@@ -18,6 +18,7 @@ from fjord.history import Block, SealPlan, block_name
 from fjord.streams import Settings as StreamSettings
 from fjord.streams import Start
 from fjord.testing import SimClock
+from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at
 
 SECOND_US = 1_000_000
@@ -26,12 +27,7 @@ STREAM = 3
 
 
 def append(*values: bytes) -> commands.Append:
-    return commands.Append(
-        table="t",
-        types=b"\1" * len(values),
-        keys=Strings.of([b""] * len(values)),
-        values=Strings.of(values),
-    )
+    return append_command("t", [(b"", value) for value in values])
 
 
 class Shelf:

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from fjord.columns import Strings
-from fjord.commands import ARRIVED, DUE, Changed, Command, ListenJobs, Next, Reply, Set, Taken
+from fjord.commands import ARRIVED, DUE, Changed, Command, ListenJobs, Next, Reply, Taken
 from fjord.engine import Embedded, Engine
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
-from tests.unit.engine.world import open_at
+from tests.unit.engine.world import open_at, set_command
 
 SECOND_US = 1_000_000
 THREAD_SECONDS = 10.0  # how long a thread may take that is under way
@@ -260,13 +259,7 @@ def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
 
 
 def test_a_table_of_another_kind_has_no_jobs_to_listen_to(world: World) -> None:
-    stored = Set(
-        table="values",
-        keys=Strings.of([b"k"]),
-        types=b"\1",
-        values=Strings.of([b"v"]),
-        timestamps_us=(world.clock.wall_us(),),
-    )
+    stored = set_command({b"k": b"v"}, timestamp_us=world.clock.wall_us(), table="values")
     world.embedded.execute(stored)
     with pytest.raises(RefusedError) as caught:
         world.embedded.listen(ListenJobs(table="values"))

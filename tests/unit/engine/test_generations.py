@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fjord import commands, jobs
-from fjord.columns import Strings, repeat
+from fjord.columns import Strings
 from fjord.commands import CreateTable, Numbers, Reply, Taken
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, doctor
@@ -22,6 +23,7 @@ from fjord.journal import frame
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
 from fjord.testing import SimClock
+from tests.unit.engine import job_records as records
 from tests.unit.engine.shore import Shore
 from tests.unit.engine.test_job_packing import settle
 from tests.unit.engine.world import SEGMENT_BYTES, open_at, read, settings, write
@@ -47,21 +49,9 @@ _KEYS = itertools.count()
 
 
 def push(engine: Engine, clock: SimClock, count: int = 1, value: bytes = b"v") -> None:
-    none = repeat(0, count)
-    run(
-        engine,
-        commands.Push(
-            table=TABLE,
-            keys=Strings.of([b"%d" % next(_KEYS) for _ in range(count)]),
-            domains=Strings.of([b""] * count),
-            types=b"\1" * count,
-            values=Strings.of([value] * count),
-            priorities=b"d" * count,
-            process_at_us=none,
-            expires_at_us=none,
-            timestamps_us=repeat(clock.wall_us(), count),
-        ),
-    )
+    keys = [b"%d" % next(_KEYS) for _ in range(count)]
+    command = records.push(*keys, now_us=clock.wall_us(), table=TABLE)
+    run(engine, replace(command, values=Strings.of([value] * count)))
 
 
 def push_some(engine: Engine, clock: SimClock, count: int, value: bytes) -> None:

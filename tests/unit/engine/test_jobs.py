@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from fjord.journal import repair
 from fjord.kinds import Kind
 from fjord.tables.state import JobCounts
 from fjord.testing import SimClock
+from tests.unit.engine import job_records as records
 from tests.unit.engine.world import open_at, settings
 from tests.unit.tables.world import code_of
 
@@ -25,19 +27,11 @@ CLIENT = b"client-of-tests."
 def push(
     clock: SimClock, *keys: bytes, delay: int = 0, domain: bytes = b"", expires: int = 0
 ) -> commands.Push:
-    count = len(keys)
-    return commands.Push(
-        table="jobs",
-        keys=Strings.of(keys),
-        domains=Strings.of([domain] * count),
-        types=b"\1" * count,
-        values=Strings.of([b"value of " + key for key in keys]),
-        priorities=b"d" * count,
-        process_at_us=repeat(delay * SECOND, count),
-        expires_at_us=repeat(clock.wall_us() + expires * SECOND if expires else 0, count),
-        timestamps_us=repeat(clock.wall_us(), count),
-        relative=True,
+    command = records.push(
+        *keys, now_us=clock.wall_us(), delay_us=delay * SECOND, domain=domain, table="jobs"
     )
+    expires_at_us = clock.wall_us() + expires * SECOND if expires else 0
+    return replace(command, expires_at_us=repeat(expires_at_us, len(keys)))
 
 
 def run(engine: Engine, command: commands.Command) -> commands.Reply:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,8 @@ from tests.unit.engine.world import TABLE, open_at, read, set_command, write
 
 
 def set_until(key: bytes, expires_at_us: int, clock: SimClock) -> Set:
-    return Set(
-        table=TABLE,
-        keys=Strings.of([key]),
-        types=b"\1",
-        values=Strings.of([b"v"]),
-        timestamps_us=[clock.wall_us()],
-        expires_at_us=expires_at_us,
-    )
+    command = set_command({key: b"v"}, timestamp_us=clock.wall_us())
+    return replace(command, expires_at_us=expires_at_us)
 
 
 def settle(engine: Engine) -> None:

@@ -223,6 +223,10 @@ def test_a_frame_that_goes_past_the_end_of_its_file_is_damage(directory: Path, l
 
 # -- every byte of 64 KiB -------------------------------------------------------------------------
 
+# Truncation and flipped bits in parts that run beside each other.  The 64 KiB are eight short
+# segments: what stands before the frame that is hit is read again for every byte, and costs more
+# than it shows.  One long segment is cut at the edges of its frames.
+
 TAIL_BYTES = 64 * limits.KIB
 SHORT_BYTES = 8 * limits.KIB
 PARTS = 4

@@ -24,6 +24,8 @@ from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables import catalog, staging
 from fjord.tables.state import Tree
+from tests.unit.engine.shore import append_command
+from tests.unit.tables.job_world import New, push_command
 from tests.unit.tables.stream_world import Said, StreamWorld, said
 from tests.unit.tables.world import NOW_US, World, set_command
 
@@ -31,28 +33,15 @@ HOUR_US = 3600 * 1_000_000
 
 
 def append(table: str, *values: bytes, keys: Sequence[bytes] = ()) -> Append:
-    return Append(
-        table=table,
-        types=b"\1" * len(values),
-        keys=Strings.of(list(keys) or [b""] * len(values)),
-        values=Strings.of(list(values)),
-    )
+    return append_command(table, list(zip(keys or [b""] * len(values), values, strict=True)))
 
 
 def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> Push:
-    count = len(keys)
-    return Push(
-        table="jobs",
-        keys=Strings.of(list(keys)),
-        domains=Strings.of([b""] * count),
-        types=bytes(count),
-        values=Strings.of([b""] * count),
-        priorities=b"\x80" * count,
-        process_at_us=[delay_us] * count,
-        expires_at_us=[expires_at_us] * count,
-        timestamps_us=[NOW_US] * count,
-        relative=True,
-    )
+    rows = [
+        New(key, b"", 128, process_at_us=delay_us, expires_at_us=expires_at_us, type=0)
+        for key in keys
+    ]
+    return push_command(rows, NOW_US, relative=True)
 
 
 class Writer(StreamWorld):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from fjord import commands, limits
-from fjord.columns import Strings
 from fjord.commands import BlockList, Done, InBlock, ReplaceBlocks
 from fjord.errors import Code
 from fjord.history import Block
@@ -15,7 +14,7 @@ from fjord.streams import Start
 from fjord.tables.state import Tree
 from fjord.tables.streams import history, layout
 from tests.unit.tables.stream_world import StreamWorld, block, said
-from tests.unit.tables.world import NOW_US, code_of
+from tests.unit.tables.world import code_of
 
 
 @pytest.fixture
@@ -265,15 +264,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(sealed: StreamWorld) -
         ({"min_us": two[0].min_us + 1}, Code.BAD_RANGE),
         ({"max_us": two[1].max_us + 1}, Code.BAD_RANGE),
     ]
-    sealed.run(
-        commands.Set(
-            table="kv",
-            keys=Strings.of([b"k"]),
-            types=b"\1",
-            values=Strings.of([b"v"]),
-            timestamps_us=[NOW_US],
-        )
-    )
+    sealed.set({b"k": b"v"}, table="kv")
     before, seq = sealed.trees(), sealed.next_seq
     for changes, code in wrong:
         assert code_of(sealed.run(replacing(sealed, two, **changes))) is code, changes

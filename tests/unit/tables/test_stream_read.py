@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,7 @@ from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.streams import Start
 from fjord.tables.state import Tree
+from tests.unit.engine.shore import append_command
 from tests.unit.tables.stream_world import StreamWorld, said
 from tests.unit.tables.world import NOW_US, code_of
 
@@ -213,13 +215,8 @@ Row = tuple[bytes, bytes, int]  # key, value, seconds after the beginning
 
 
 def dated(*rows: Row, table: str = "latest") -> commands.Append:
-    return commands.Append(
-        table=table,
-        types=b"\1" * len(rows),
-        keys=Strings.of([key for key, _, _ in rows]),
-        values=Strings.of([value for _, value, _ in rows]),
-        timestamps_us=[NOW_US + seconds * SECOND for _, _, seconds in rows],
-    )
+    command = append_command(table, [(key, value) for key, value, _ in rows])
+    return replace(command, timestamps_us=[NOW_US + seconds * SECOND for *_, seconds in rows])
 
 
 def put(world: StreamWorld, *rows: Row) -> int:
