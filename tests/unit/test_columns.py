@@ -21,15 +21,6 @@ def offsets_and_data(offsets: list[int], data: bytes) -> memoryview:
     return memoryview(head + columns.PADDING[len(head) & 7] + data + columns.PADDING[len(data) & 7])
 
 
-@pytest.mark.parametrize("size", range(40))
-def test_padding_brings_a_size_to_the_next_multiple_of_8(size: int) -> None:
-    padded = size + len(columns.PADDING[size & 7])
-    assert padded % 8 == 0
-    assert padded - size < 8
-    assert padded == columns.aligned(size)
-    assert not columns.PADDING[size & 7].strip(b"\0")
-
-
 def test_a_column_is_stored_as_little_endian_offsets_and_bytes() -> None:
     assert Strings.of([b"ab", b"", b"cde"]).encode() == (
         b"\0\0\0\0\2\0\0\0\2\0\0\0\5\0\0\0" + b"abcde\0\0\0"

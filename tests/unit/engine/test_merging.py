@@ -45,12 +45,6 @@ def test_what_is_refused_alone_is_not_hidden_among_neighbours() -> None:
     assert execution._merge_key(set_command([])) is None
 
 
-def test_large_batches_stand_alone() -> None:
-    items: Items = [(b"%d" % row, row) for row in range(1000)]
-    assert execution._merge_key(set_command(items)) is None
-    assert execution._merge_key(set_command([(b"a", bytes(100_000))])) is None
-
-
 # Each command writes keys that no other one of the run writes.
 runs = st.lists(
     st.tuples(st.lists(st.integers(0, 99), min_size=1, max_size=3), st.integers(-5, 5)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -261,13 +261,6 @@ def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
     assert waits.take_woken() == []
     waits.rouse()
     assert (waits.take_woken(), waits.parked) == ([b, d], 0)
-
-
-def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
-    assert found_nothing(Read(table="t", after=5), NOTHING)
-    assert not found_nothing(Read(table="t", after=5, until=5), NOTHING)
-    assert not found_nothing(Read(table="t", after=5), replace(NOTHING, rows=1))
-    assert not found_nothing(Read(table="t", after=5), Done(master=bytes(16), seq=1))
 
 
 def test_one_that_is_gone_is_not_woken() -> None:

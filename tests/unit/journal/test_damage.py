@@ -225,7 +225,8 @@ def test_a_frame_that_goes_past_the_end_of_its_file_is_damage(directory: Path, l
 
 # Truncation and flipped bits in parts that run beside each other.  The 64 KiB are eight short
 # segments: what stands before the frame that is hit is read again for every byte, and costs more
-# than it shows.  One long segment is cut at the edges of its frames.
+# than it shows.  One long segment is cut at the edges of its frames, and by `make soak` at every
+# byte, too.
 
 TAIL_BYTES = 64 * limits.KIB
 SHORT_BYTES = 8 * limits.KIB
@@ -345,3 +346,16 @@ def test_a_bit_flipped_in_every_byte_of_a_sealed_segment_is_never_served(
         count += check_flips(disk, places, last_first(folder, 0))
         assert len(list(Journal(disk, "/journal").frames(1, durable_seq=0))) == len(places)
     assert count >= TAIL_BYTES // PARTS
+
+
+@pytest.mark.soak
+def test_a_long_segment_cut_at_every_byte_keeps_exactly_its_whole_frames(tmp_path: Path) -> None:
+    places = write(tmp_path, itertools.count())
+    cuts = last_first(tmp_path, frames.SEGMENT_HEADER_BYTES)
+    assert check_truncations(tmp_path, places, cuts) >= TAIL_BYTES
+
+
+@pytest.mark.soak
+def test_a_bit_flipped_in_every_byte_of_a_long_segment_is_never_served(tmp_path: Path) -> None:
+    places = write(tmp_path, itertools.count())
+    assert check_flips(sealed(tmp_path), places, last_first(tmp_path, 0)) >= TAIL_BYTES

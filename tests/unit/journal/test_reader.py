@@ -56,20 +56,6 @@ def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None
     assert all(one.body for one in found)
 
 
-def test_frames_may_start_anywhere_again_and_again(tmp_path: Path) -> None:
-    """What is remembered of earlier reads changes nothing."""
-    writer = open_writer(tmp_path, segment_bytes=4 * limits.MIB)
-    for number in range(30):
-        append(writer, b"%d" % number * 50_000)
-    writer.close()
-    journal = open_journal(tmp_path)
-    for _ in range(2):
-        for start_seq in (1, 30, 17, 2, 29, 16):
-            found = list(journal.frames(start_seq, durable_seq=30))
-            assert seqs(found) == [(seq, seq) for seq in range(start_seq, 31)]
-    journal.close()
-
-
 def test_a_journal_that_begins_later_cannot_answer_from_the_start(three_segments: Path) -> None:
     segment_file(three_segments, 1).unlink()
     with pytest.raises(CorruptionError, match="begins at seq 4, asked for is 3") as caught:

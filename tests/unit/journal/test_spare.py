@@ -59,21 +59,6 @@ def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
     assert writer.spare.ensure()
 
 
-def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
-    writer = start(disk)
-    for size in (SEGMENT_BYTES // 2, SEGMENT_BYTES * 3 // 4):
-        disk.capacity = SEGMENT_BYTES + size
-        assert not writer.spare.ensure()
-        assert not writer.spare.is_whole
-        assert disk.open("/journal/spare").size() == size
-    append(writer, b"one")
-    rotate(writer, urgent=True)
-    assert disk.open(f"/journal/{TWO}").size() == SEGMENT_BYTES * 3 // 4
-    append(writer, b"two")
-    assert found(disk) == [b"one", b"two"]
-
-
 def test_a_disk_that_fails_is_no_full_disk() -> None:
     disk = SimDisk()
     writer = start(disk)

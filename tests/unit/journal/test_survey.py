@@ -85,16 +85,6 @@ def test_one_damaged_frame_costs_no_other(
     assert damage.path == str(segment_file(tmp_path, segment))
 
 
-def test_bytes_that_were_put_in_between_cost_nothing(tmp_path: Path, places: Places) -> None:
-    segment, offset = places[5]
-    path = segment_file(tmp_path, segment)
-    data = path.read_bytes()
-    path.write_bytes(data[:offset] + b"\xa5" * 80 + data[offset:])
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == list(range(1, 10))
-    assert [(one.offset, one.rows) for one in damages] == [(offset, 0)]
-
-
 # -- the tail -------------------------------------------------------------------------------------
 
 

@@ -130,16 +130,6 @@ def test_jobs_are_counted_in_their_generation_whatever_becomes_of_them(world: Jo
     world.check()
 
 
-def test_generations_come_back_in_order_of_their_numbers() -> None:
-    world = JobWorld(period=Period.DAY)
-    for _ in range(12):
-        world.push(b"k%d" % world.next_seq)
-        turn(world, 24 * 3600)
-    assert [number for number, _ in listed(world)] == list(range(1, 14))
-    items = world.scan(0, *generations.key_range(), 100)
-    assert generations.read(items) == world.generations
-
-
 # -- decision 21 ----------------------------------------------------------------------------------
 
 

@@ -128,21 +128,6 @@ def test_in_a_table_that_is_not_there_all_are_missing(world: JobWorld, kind: typ
     assert world.next_seq == 1
 
 
-def test_an_xid_is_good_in_its_own_table_only(world: JobWorld) -> None:
-    world.push(b"a")
-    world.push(b"a", table="other")
-    (job,) = world.next()
-    assert world.done(job, table="other") == [0]
-    assert world.done(job) == []
-
-
-def test_a_row_or_an_xid_of_zero_is_nobodys(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.done(0, job.row, 2**64 - 1) == [0, 1, 2]
-    assert world.totals() == (0, 1, 0)
-
-
 # -- a key that is pushed meanwhile ---------------------------------------------------------------
 
 

@@ -207,14 +207,6 @@ def test_a_match_lists_the_keys_in_which_it_is_found(persist: bool) -> None:
     assert keys(world, regex=b"^none") == []
 
 
-def test_an_anchored_match_looks_only_where_it_can_be_found() -> None:
-    world = World()
-    many = {b"a%05d" % number: None for number in range(limits.EXAMINED_ENTRIES_MAX)}
-    world.set({**many, b"user:1": None, b"z": None})
-    found = page(world, regex=b"^user:")
-    assert (found.keys.rows(), found.next_key) == ([b"user:1"], b"")
-
-
 @pytest.mark.parametrize("regex", [b"(", b"(?=a)", rb"(a)\1", b"a" * 257])
 def test_a_bad_expression_is_refused(world: World, regex: bytes) -> None:
     assert code_of(world.run(Range(table="t", regex=regex))) is Code.BAD_REGEX

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,15 +84,6 @@ def test_a_deletion_beats_an_older_set_that_comes_late(world: World) -> None:
     assert world.get(b"a") == [MISSING]
     world.set({b"a": "newer"}, at=11)
     assert world.get(b"a") == ["newer"]
-
-
-def test_each_row_of_a_batch_may_have_its_own_timestamp(world: World) -> None:
-    command = set_command([(b"a", 1), (b"b", 2), (b"c", 3)])
-    stamps = [NOW_US + 3, NOW_US + 1, NOW_US + 2]
-    world.set({b"b": "newer"}, at=2)
-    world.run(replace(command, timestamps_us=stamps))
-    assert world.get(b"a", b"b", b"c") == [1, "newer", 3]
-    assert list(world.ops()[-1].column("timestamp_us")) == [NOW_US + 3, NOW_US + 2]
 
 
 def test_of_a_key_that_is_twice_in_a_batch_the_last_row_counts(world: World) -> None:
