@@ -264,3 +264,10 @@ def test_a_table_of_another_kind_has_no_jobs_to_listen_to(world: World) -> None:
     with pytest.raises(RefusedError) as caught:
         world.embedded.listen(ListenJobs(table="values"))
     assert caught.value.code is Code.WRONG_KIND
+
+
+def test_other_tables_are_not_heard(world: World) -> None:
+    listener = world.embedded.listen(ListenJobs(table="other"))
+    world.push(b"key", delay=5)
+    world.pass_time(5)
+    assert listener.wait(0) is None

@@ -216,3 +216,8 @@ def test_jobs_that_are_pushed_arrive(opcode: Opcode) -> None:
     assert arrival_of(found) == Arrival(2, 60)
     assert list(lanes_of(found)) == [((5, False), 70), ((6, True), 60)]
     assert arrival_of(op(opcode, rows=1, process_at_us=[70])) == Arrival(1, 70)
+
+
+@pytest.mark.parametrize("opcode", [Opcode.KV_INSERT, Opcode.JOB_DONE, Opcode.JOB_REMOVE])
+def test_other_ops_say_nothing_of_dates(opcode: Opcode) -> None:
+    assert schedule_of(op(opcode)) is None

@@ -27,14 +27,14 @@ from fjord.commands import (
     Set,
     Taken,
 )
-from fjord.engine import Engine, execution
+from fjord.engine import Engine, ReadOnlyEngine, execution
 from fjord.errors import Code
 from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.testing import SimClock
 from fjord.values import Value
 from tests.unit.engine.test_jobs import push
-from tests.unit.engine.world import open_at
+from tests.unit.engine.world import open_at, settings
 from tests.unit.tables.world import World, code_of, set_command
 
 Items = list[tuple[bytes, Value]]
@@ -209,3 +209,17 @@ def test_a_retry_among_its_neighbours_is_applied_once(engine: Engine) -> None:
     (read,) = engine.run([Read(table="log", after=0)])
     assert isinstance(read, Messages)
     assert read.rows == 4
+
+
+@pytest.mark.parametrize("table", ["log", "latest"])
+def test_a_reader_of_a_directory_reads_without_a_word(
+    engine: Engine, tmp_path: Path, clock: SimClock, table: str
+) -> None:
+    run_some(engine, [append_of(b"a", b"b", table=table)])
+    engine.close()
+    sizes = {path: path.stat().st_size for path in (tmp_path / "journal").iterdir()}
+    with contextlib.closing(ReadOnlyEngine(str(tmp_path), settings(clock))) as reader:
+        (reply,) = reader.run([Read(table=table, after=0, count=1)])
+    assert isinstance(reply, Messages)
+    assert reply.rows == 1
+    assert {path: path.stat().st_size for path in (tmp_path / "journal").iterdir()} == sizes
