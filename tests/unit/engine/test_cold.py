@@ -206,15 +206,6 @@ GONE = commands.Unsubscribe(table="t", name="b")
 GET = commands.Get(table="t", keys=Strings.of([b"key"]))
 
 
-def test_nothing_is_kept_of_a_table_that_is_gone() -> None:
-    blocks = Blocks(41)
-    cold = made(blocks)
-    cold.note(commands.DropTable(name="t"), commands.Refusal(code=Code.NOT_FOUND, text=""))
-    assert blocks.forgotten == []
-    cold.note(commands.DropTable(name="t"), DONE)
-    assert blocks.forgotten == ["t"]
-
-
 def test_what_is_inside_of_a_batch_counts_too() -> None:
     blocks = Blocks(41)
     cold = made(blocks)

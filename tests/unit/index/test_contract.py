@@ -78,16 +78,6 @@ def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
         assert view.get_many(0, []) == []
 
 
-def test_none_one_and_many_items_are_put_and_deleted(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [])
-        transaction.put_many(0, [(b"0", b"x")])
-        transaction.put_many(0, ((b"1", b"x"), (b"2", b"x")))
-        transaction.delete_many(0, (key for key in [b"0", b"2"]))
-        transaction.delete_many(0, [])
-    assert content(index) == {b"1": b"x"}
-
-
 # -- scanning -------------------------------------------------------------------------------------
 
 

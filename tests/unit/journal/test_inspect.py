@@ -69,14 +69,6 @@ def test_a_whole_journal_is_counted(journal: Path) -> None:
     assert [one.used_bytes for one in report.segments] == sizes
 
 
-def test_progress_ends_at_the_size_of_the_journal(journal: Path) -> None:
-    told: list[tuple[int, int]] = []
-    inspect.verify(LocalDisk(), str(journal), lambda done, total: told.append((done, total)))
-    size = sum(segment_file(journal, number).stat().st_size for number in (1, 2))
-    assert told[-1] == (size, size)
-    assert told == sorted(told)
-
-
 def test_ops_that_this_version_does_not_know_are_damage_and_not_lost(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     commit(writer, ops.HEADER.pack(200, 0, 0, 1, 2, 24) + bytes(8), rows=2)

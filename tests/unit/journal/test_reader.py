@@ -93,12 +93,6 @@ def test_more_segments_than_files_may_be_open_are_read(tmp_path: Path) -> None:
 # -- which segments there are ---------------------------------------------------------------------
 
 
-def test_other_files_are_not_the_journals(three_segments: Path) -> None:
-    (three_segments / "0000000004.seg.new").write_bytes(b"unfinished")
-    (three_segments / "notes.txt").write_bytes(b"mine")
-    assert [one.segment for one in open_journal(three_segments).segments] == [1, 2, 3]
-
-
 def test_a_segment_of_another_journal_is_refused(three_segments: Path) -> None:
     foreign = header(4, 9, shard=b"x" * 16)
     segment_file(three_segments, 4).write_bytes(foreign.encode())

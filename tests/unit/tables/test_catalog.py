@@ -323,13 +323,6 @@ def test_trees_are_numbered_from_0_without_gaps() -> None:
     assert [tree.value for tree in Tree] == list(range(len(Tree)))
 
 
-def test_the_prefixes_of_tables_sort_as_their_ids_do() -> None:
-    ids = [1, 2, 255, 256, 65_536, 2**32 - 1]
-    prefixes = [Table(id=number, name="t", kind=Kind.KV).prefix for number in ids]
-    assert prefixes == sorted(prefixes)
-    assert {len(prefix) for prefix in prefixes} == {4}
-
-
 # -- packing --------------------------------------------------------------------------------------
 
 

@@ -214,12 +214,6 @@ def test_pages_go_on_where_the_last_one_ended(world: JobWorld) -> None:
         assert [one.key for one in pages(world, state, 3)] == [b"%d" % at for at in range(7)]
 
 
-def test_jobs_are_found_by_key_in_the_order_asked_for(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    world.next()
-    assert [one.key for one in world.find(b"c", b"nobody", b"a", b"b")] == [b"c", b"b"]
-
-
 def pages(world: JobWorld, state: State, count: int) -> Iterator[Got]:
     """Yields all jobs of a state, so many a page."""
     start = b""
