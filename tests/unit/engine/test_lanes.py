@@ -74,13 +74,6 @@ def test_what_was_learned_in_a_group_that_is_taken_back_is_forgotten() -> None:
     assert not lanes.is_known(TABLE)
 
 
-def test_later_dates_are_those_of_lanes_with_nothing_ready() -> None:
-    lanes = lanes_of(a=1, b=20, c=30)
-    assert lanes.later_us(TABLE, 10) == 20
-    assert lanes.later_us(TABLE, 20) == 30
-    assert lanes.later_us(TABLE, 30) is None
-
-
 def test_dates_that_hold_no_more_do_not_pile_up() -> None:
     lanes = lanes_of(a=10**6)
     for date in range(10**6, 10**6 - 10_000, -1):

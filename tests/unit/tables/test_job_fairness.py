@@ -174,3 +174,18 @@ def test_jobs_are_asked_for_by_the_domain_of_their_keys(world: JobWorld) -> None
     assert world.keys(10, domain=b"b.example") == [b"http://b.example/1"]
     assert world.keys(10, domain=b"c.example") == []
     assert world.keys(10) == [b"42"]
+
+
+@pytest.mark.req("FJ-09")
+def test_a_domain_has_the_order_of_priority_moment_and_row(world: JobWorld) -> None:
+    rows = [
+        New(b"e", priority=2, domain=b"x"),
+        New(b"c", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
+        New(b"a", priority=0, process_at_us=NOW_US + 2 * SECOND, domain=b"x"),
+        New(b"b", priority=1, domain=b"x"),
+        New(b"d", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
+        New(b"other", domain=b"y"),
+    ]
+    world.push(*rows)
+    world.wait(5)
+    assert world.keys(10, domain=b"x") == [b"a", b"b", b"c", b"d", b"e"]

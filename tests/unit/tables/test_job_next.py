@@ -226,3 +226,15 @@ def pages(world: JobWorld, state: State, count: int) -> Iterator[Got]:
         start = reply.next_start
         if not start:
             return
+
+
+@pytest.mark.req("FJ-11")
+def test_jobs_that_become_due_join_the_others_by_their_dates(world: JobWorld) -> None:
+    world.push_one(b"third", process_at_us=NOW_US + 30 * SECOND)
+    world.push_one(b"second", process_at_us=NOW_US + 20 * SECOND)
+    world.push_one(b"first", process_at_us=NOW_US)
+    world.push_one(b"important", process_at_us=NOW_US + 30 * SECOND, priority=1)
+    world.wait(25)
+    assert world.keys(1) == [b"first"]
+    world.wait(10)
+    assert world.keys(10) == [b"important", b"second", b"third"]

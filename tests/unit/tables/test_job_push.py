@@ -523,3 +523,20 @@ def test_pushing_again_and_again_postpones_up_to_the_cap() -> None:
         dates.append((world.waiting(KEY).process_at_us - NOW_US) // SECOND)
         world.wait(20)
     assert dates == [30, 50, 70, 90, 100, 100, 100, 100]
+
+
+@pytest.mark.req("FJ-15", "SJ-26")
+def test_the_index_of_keys_has_a_hash_of_16_bytes(world: JobWorld) -> None:
+    world.push(b"k" * 1024, b"x")
+    sizes = {len(key) for key in world.tree(Tree.JOBS_KEYS)}
+    assert sizes == {4 + 16 + 1}  # table, hash, probe
+
+
+@pytest.mark.req("SJ-02")
+def test_a_push_on_a_waiting_job_replaces_its_payload_as_a_whole(world: JobWorld) -> None:
+    world.push_one(b"a", value=b"a long value")
+    row = world.waiting(b"a").row
+    before = world.journal
+    world.push_one(b"a", value=b"short")
+    assert world.journal.startswith(before)
+    assert (world.waiting(b"a").row, world.waiting(b"a").value) == (row, b"short")

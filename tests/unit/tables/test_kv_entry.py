@@ -94,16 +94,6 @@ VALUES = Strings.of([b"first", b"second!"])
 ROW = ops.ROW_BYTES
 
 
-def test_an_insert_leaves_lean_entries_that_point_to_their_values(world: World) -> None:
-    apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
-    assert [len(data) for data in world.tree(Tree.KV).values()] == [33, 33]
-    found = entries(world)
-    assert (found[A].row, found[A].timestamp_us, found[A].type) == (1, 10, 1)
-    assert (found[B].row, found[B].timestamp_us, found[B].type) == (2, 20, 2)
-    assert world.payloads([found[A].pointer, found[B].pointer]) == [b"first", b"second!"]
-    assert world.live == {1: 2 * ROW + 2 + 12}
-
-
 def test_a_move_keeps_the_identity_of_rows_and_all_that_is_known(world: World) -> None:
     apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
     apply(

@@ -190,24 +190,6 @@ def test_what_cannot_be_meant_is_refused(
     assert world.trees() == before
 
 
-@pytest.mark.parametrize(
-    ("types", "values"),
-    [
-        (b"\2\2", [b"plain", b"text"]),
-        (b"\2\2", ["grün".encode(), b""]),
-        (b"\1\2", [b"\xff", "grün".encode()]),
-        (b"\3\5", [bytes(8), b"\1"]),
-    ],
-)
-def test_values_of_every_type_are_kept(
-    world: StreamWorld, types: bytes, values: list[bytes]
-) -> None:
-    keys = Strings.of([b"", b""])
-    command = commands.Append(table="log", types=types, keys=keys, values=Strings.of(values))
-    assert code_of(world.run(command)) is None
-    assert [value for _, _, value in said(world.read("log"))] == values
-
-
 # -- APPEND with dates ----------------------------------------------------------------------------
 
 SECOND = 1_000_000
