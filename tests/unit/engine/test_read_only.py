@@ -162,7 +162,7 @@ def test_a_killed_reader_does_not_hold_pages_for_ever(
     assert reader.stdout.readline().strip() == "reading"
     reader.kill()
     reader.communicate()
-    for _ in range(300):
+    for _ in range(100):
         write(engine, clock, items)
     assert (tmp_path / "index" / "data.mdb").stat().st_size <= 4 * INDEX_STEP_BYTES
 
