@@ -21,11 +21,9 @@ from fjord.kinds import Kind
 from fjord.tables.jobs import take as job_next
 from fjord.tables.state import Tree
 from fjord.testing import SimClock
-from tests.unit.engine.test_jobs import SECOND, clock, engine, push, run, take, tend
+from tests.unit.engine.test_jobs import SECOND, push, run, take, tend
 from tests.unit.engine.world import open_at
 from tests.unit.tables.world import code_of
-
-__all__ = ["clock", "engine"]  # fixtures
 
 
 def settle(engine: Engine, clock: SimClock) -> int:

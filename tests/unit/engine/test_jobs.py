@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from fjord import commands, jobs
 from fjord.columns import Strings, repeat
 from fjord.disk import LocalDisk
@@ -50,16 +48,6 @@ def tend(engine: Engine) -> None:
     while engine.upkeep():
         pass
     engine.sync()
-
-
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def engine(tmp_path: Path, clock: SimClock) -> Engine:
-    return open_at(tmp_path, clock)
 
 
 def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path) -> None:

@@ -109,11 +109,6 @@ def ops_since(engine: Engine, seq: int) -> list[list[tuple[Opcode, int]]]:
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
     with contextlib.closing(open_at(tmp_path, clock)) as one:
         for name, kind, settings_ in (

@@ -16,11 +16,6 @@ from tests.unit.engine.world import TABLE, delete, open_at, set_command, write
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
     engine = open_at(tmp_path, clock)
     yield engine
