@@ -82,7 +82,7 @@ def answers(engine: Engine, items: dict[bytes, bytes]) -> set[str]:
 def test_a_flipped_bit_in_a_closed_segment_is_never_served(tmp_path: Path) -> None:
     items = two_segments(tmp_path / "whole")
     size = len(segments(tmp_path / "whole")[0].read_bytes().rstrip(b"\0"))
-    for offset in range(0, size, 307):
+    for offset in range(0, size, 997):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
         flip(segments(copy)[0], offset)
@@ -172,7 +172,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(clock: SimClock, tmp_path:
     write(engine, clock, {b"key": b"torn-off"})
     end = engine.writer.position
     engine.abandon()
-    for size in range(start, end, 3):
+    for size in range(start, end, 7):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
         (segment,) = segments(copy)
