@@ -232,3 +232,11 @@ def test_closing_keeps_the_trees_for_a_simulated_restart() -> None:
     index.sync()
     index.close()
     assert indexes.open(read_only=True).view().get(0, b"a") == b"1"
+
+
+def test_deleted_keys_are_gone_and_missing_ones_are_no_error(index: Index) -> None:
+    put(index, {b"a": b"1", b"b": b"2"})
+    with writing(index) as transaction:
+        transaction.delete_many(0, [b"a", b"none", b"a"])
+        assert transaction.get(0, b"a") is None
+    assert content(index) == {b"b": b"2"}
