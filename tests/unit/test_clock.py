@@ -18,12 +18,6 @@ def test_the_system_clock_tells_wall_time_in_microseconds() -> None:
     assert before <= now <= time.time_ns() // 1000
 
 
-def test_the_system_clock_tells_monotonic_time_in_microseconds() -> None:
-    before = time.monotonic_ns() // 1000
-    now = SystemClock().monotonic_us()
-    assert before <= now <= time.monotonic_ns() // 1000
-
-
 def test_a_pause_lasts_as_long_as_was_asked() -> None:
     clock = SystemClock()
     before = clock.monotonic_us()
@@ -46,14 +40,6 @@ def test_lease_time_does_not_see_wall_clock_jumps() -> None:
     for seconds in (3600, -3600, 365 * 86400, -2 * 365 * 86400):
         clock.jump(seconds)
         assert leases.lease_us() == 0
-
-
-def test_stamps_follow_the_wall_clock() -> None:
-    clock = SimClock(wall_us=1000)
-    stamps = Stamps(clock)
-    assert stamps.next_us() == 1000
-    clock.advance(0.001)
-    assert stamps.next_us() == 2000
 
 
 def test_stamps_grow_while_the_clock_stands_still() -> None:

@@ -35,14 +35,6 @@ def file(disk: LocalDisk, tmp_path: Path) -> Iterator[LocalFile]:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def test_what_is_written_at_an_offset_is_read_there(file: LocalFile) -> None:
-    file.write(3, b"abc")
-    file.write(4, b"B")
-    assert file.read(0, 6) == b"\0\0\0aBc"
-    assert file.read(4, 1) == b"B"
-    assert file.size() == 6
-
-
 def test_a_read_is_short_only_at_the_end_of_the_file(file: LocalFile) -> None:
     file.write(0, b"abc")
     assert file.read(0, 100) == b"abc"
@@ -50,13 +42,6 @@ def test_a_read_is_short_only_at_the_end_of_the_file(file: LocalFile) -> None:
     assert file.read(3, 5) == b""
     assert file.read(100, 5) == b""
     assert file.read(0, 0) == b""
-
-
-def test_a_large_write_and_read_are_whole(file: LocalFile) -> None:
-    data = os.urandom(5_000_001)
-    file.write(1, data)
-    assert file.read(1, len(data)) == data
-    assert file.read(1, len(data) + 10) == data
 
 
 def test_a_short_write_is_finished_or_fails_as_a_full_disk(tmp_path: Path) -> None:
@@ -76,28 +61,6 @@ def test_a_short_write_is_finished_or_fails_as_a_full_disk(tmp_path: Path) -> No
     assert done.stdout == b"True 1000\n"
 
 
-def test_allocated_bytes_read_as_zero_and_keep_what_was_there(file: LocalFile) -> None:
-    file.write(0, b"abc")
-    file.allocate(10_000)
-    assert file.size() == 10_000
-    assert file.read(0, 5) == b"abc\0\0"
-    file.allocate(5)  # never shrinks
-    assert file.size() == 10_000
-
-
-def test_truncate_cuts_and_extends(file: LocalFile) -> None:
-    file.write(0, b"abcdef")
-    file.truncate(2)
-    file.truncate(4)
-    assert file.read(0, 10) == b"ab\0\0"
-
-
-def test_sync_works_on_an_open_file(file: LocalFile) -> None:
-    file.write(0, b"abc")
-    file.sync()
-    assert file.read(0, 3) == b"abc"
-
-
 def test_a_closed_file_is_of_no_use_and_may_be_closed_again(file: LocalFile) -> None:
     file.close()
     file.close()
@@ -114,12 +77,6 @@ def test_a_file_gives_its_descriptor_back_when_nobody_holds_it(
     for _ in range(10):
         disk.open(path)
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_a_file_is_for_its_owner_only(disk: LocalDisk, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    disk.open(str(path), writable=True, create=True).close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_a_missing_file_is_created_only_on_demand(disk: LocalDisk, tmp_path: Path) -> None:
@@ -147,13 +104,6 @@ def test_a_symbolic_link_is_not_followed(disk: LocalDisk, tmp_path: Path) -> Non
 # -- names ----------------------------------------------------------------------------------------
 
 
-def test_names_are_sorted_and_none_without_a_directory(disk: LocalDisk, tmp_path: Path) -> None:
-    for name in ("b", "a", "c"):
-        (tmp_path / name).touch()
-    assert disk.names(str(tmp_path)) == ["a", "b", "c"]
-    assert disk.names(str(tmp_path / "none")) == []
-
-
 def test_a_directory_is_made_with_its_parents_for_its_owner_only(
     disk: LocalDisk, tmp_path: Path
 ) -> None:
@@ -161,21 +111,6 @@ def test_a_directory_is_made_with_its_parents_for_its_owner_only(
     disk.make_directory(str(path))
     disk.make_directory(str(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
-def test_files_are_renamed_and_removed(disk: LocalDisk, tmp_path: Path) -> None:
-    old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    Path(old).write_bytes(b"abc")
-    disk.rename(old, new)
-    assert (disk.exists(old), disk.exists(new)) == (False, True)
-    disk.remove(new)
-    assert disk.names(str(tmp_path)) == []
-    disk.sync_directory(str(tmp_path))
-
-
-def test_a_dangling_link_exists(disk: LocalDisk, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "nothing")
-    assert disk.exists(str(tmp_path / "link"))
 
 
 def test_only_directories_are_synced_as_such(disk: LocalDisk, tmp_path: Path) -> None:
@@ -207,22 +142,7 @@ def test_a_copy_may_keep_when_a_file_was_written_to(disk: LocalDisk, tmp_path: P
     assert disk.modified_s(original) == 0
 
 
-def test_the_identity_of_a_link_is_not_that_of_its_target(disk: LocalDisk, tmp_path: Path) -> None:
-    (tmp_path / "target").touch()
-    (tmp_path / "link").symlink_to(tmp_path / "target")
-    assert disk.identity(str(tmp_path / "link")) != disk.identity(str(tmp_path / "target"))
-
-
 # -- whole files ----------------------------------------------------------------------------------
-
-
-def test_a_whole_file_is_read_and_a_missing_one_is_none(disk: LocalDisk, tmp_path: Path) -> None:
-    path = str(tmp_path / "file")
-    assert disks.read_whole(disk, path) is None
-    Path(path).write_bytes(b"abc")
-    assert disks.read_whole(disk, path) == b"abc"
-    Path(path).write_bytes(b"")
-    assert disks.read_whole(disk, path) == b""
 
 
 @pytest.mark.req("SJ-19")
@@ -232,16 +152,6 @@ def test_overwriting_leaves_zeros_and_the_size(disk: LocalDisk, tmp_path: Path, 
     path.write_bytes(b"x" * size)
     disks.overwrite(disk, str(path))
     assert path.read_bytes() == bytes(size)
-
-
-def test_replace_whole_leaves_the_new_bytes_and_nothing_else(
-    disk: LocalDisk, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "file")
-    for data in (b"a long first text", b"short", b""):
-        disks.replace_whole(disk, path, data)
-        assert disks.read_whole(disk, path) == data
-        assert disk.names(str(tmp_path)) == ["file"]
 
 
 def test_replace_whole_writes_over_what_a_crash_has_left(disk: LocalDisk, tmp_path: Path) -> None:
@@ -261,18 +171,6 @@ def test_replace_whole_never_changes_the_old_file_in_place(disk: LocalDisk, tmp_
 
 
 # -- pages that processes share -------------------------------------------------------------------
-
-
-def test_what_is_written_to_a_page_is_seen_by_every_reader(disk: LocalDisk, tmp_path: Path) -> None:
-    path = str(tmp_path / "page")
-    with closing(disk.open_page(path, writable=True)) as writer:
-        writer.write(b"one")
-        with closing(LocalDisk().open_page(path)) as reader:
-            assert reader.read().rstrip(b"\0") == b"one"
-            writer.write(b"two, longer")
-            assert reader.read().rstrip(b"\0") == b"two, longer"
-    with closing(disk.open_page(path, writable=True)) as writer:
-        assert writer.read().rstrip(b"\0") == b"two, longer"
 
 
 def test_a_page_for_reading_is_not_made_and_cannot_be_written(
@@ -308,38 +206,6 @@ def test_a_second_lock_is_refused_and_names_the_holder(disk: LocalDisk, tmp_path
     lock.release()
 
 
-def test_a_refused_lock_leaves_the_holders_lock_alone(disk: LocalDisk, tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    lock = disk.lock(path)
-    for _ in range(3):
-        with pytest.raises(DirectoryInUseError):
-            disk.lock(path)
-    assert Path(path).read_text() == f"{os.getpid()}\n"
-    lock.release()
-
-
-def test_a_released_lock_can_be_taken_again(disk: LocalDisk, tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    for _ in range(3):
-        lock = disk.lock(path)
-        lock.release()
-        lock.release()  # once more does no harm
-    assert not disk.is_locked(path)
-
-
-def test_is_locked_looks_without_side_effects(disk: LocalDisk, tmp_path: Path) -> None:
-    path = str(tmp_path / "lock")
-    assert not disk.is_locked(path)
-    assert disk.names(str(tmp_path)) == []
-    lock = disk.lock(path)
-    for _ in range(3):
-        assert disk.is_locked(path)
-    with pytest.raises(DirectoryInUseError):
-        disk.lock(path)
-    lock.release()
-    assert not disk.is_locked(path)
-
-
 def test_a_lock_that_nobody_holds_is_taken_over(disk: LocalDisk, tmp_path: Path) -> None:
     (tmp_path / "lock").write_text("123456789 and what an older version wrote\n")
     lock = disk.lock(str(tmp_path / "lock"))
@@ -373,17 +239,6 @@ def test_another_process_meets_the_lock_and_it_goes_with_its_process(
 
 
 # -- the machine ----------------------------------------------------------------------------------
-
-
-def test_the_boot_id_stays_while_the_machine_runs(disk: LocalDisk) -> None:
-    assert disk.boot_id() == LocalDisk().boot_id()
-    assert len(disk.boot_id()) == 36
-
-
-def test_uuids_are_new_each_time(disk: LocalDisk) -> None:
-    found = {disk.new_uuid() for _ in range(100)}
-    assert len(found) == 100
-    assert {len(uuid) for uuid in found} == {16}
 
 
 @given(st.sampled_from(sorted(errno.errorcode)))

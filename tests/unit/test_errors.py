@@ -40,23 +40,9 @@ def test_every_error_is_a_fjord_error_that_says_something() -> None:
         assert error.__name__ in (errors.__doc__ or "")
 
 
-def test_every_code_is_the_word_of_its_name() -> None:
-    for code in Code:
-        assert code.value == code.name
-        assert str(code) == code.name
-        assert Code(code.name) is code
-
-
 @pytest.mark.parametrize(
     "error",
-    [
-        ClosedError,
-        DirectoryInUseError,
-        DurabilityError,
-        FjordError,
-        UnavailableError,
-        UsageError,
-    ],
+    [ClosedError, DirectoryInUseError, DurabilityError, FjordError, UnavailableError, UsageError],
 )
 def test_the_docstring_is_the_message_unless_there_is_a_better_one(error: type[FjordError]) -> None:
     assert str(error()) == error.__doc__
@@ -87,10 +73,6 @@ def test_a_refusal_becomes_the_most_exact_error(code: Code, error: type[RefusedE
     assert raised.code is code
     assert raised.text == "why"
     assert str(raised) == f"{code}: why"
-
-
-def test_a_refusal_without_a_text_is_its_code() -> None:
-    assert str(RefusedError(Code.BUSY)) == "BUSY"
 
 
 def test_a_corruption_names_file_and_offset_and_what_to_do() -> None:

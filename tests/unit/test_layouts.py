@@ -28,22 +28,6 @@ def test_fields_follow_each_other_without_gaps() -> None:
     assert SMALL.packed(">").format == ">HB5sQ"
 
 
-def test_some_fields_are_read_alone() -> None:
-    data = SMALL.packed().pack(1, 2, b"three", 4)
-    assert SMALL.picked("letter", "date").unpack_from(data) == (2, 4)
-    assert SMALL.picked(("letter", "text"), ("date",)).unpack_from(data) == (
-        b"\2three",
-        (4).to_bytes(8, "little"),
-    )
-
-
-def test_joined_fields_are_those_of_both() -> None:
-    joined = SMALL + Fields(last="I")
-    assert joined.span("last") == slice(16, 20)
-    with pytest.raises(TypeError, match="number"):
-        SMALL + SMALL  # which of the two is meant would not be known
-
-
 def test_the_fields_of_a_job_have_their_names_in_its_row() -> None:
     assert job_row.JobRow._fields == (*JOB_IMAGE.codes, "domain", "key")
     assert job_row.Lease._fields == tuple(layouts.JOB_LEASE.codes)

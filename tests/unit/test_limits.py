@@ -57,12 +57,3 @@ def test_the_largest_value_fits_an_answer_and_a_scan() -> None:
     assert limits.VALUE_BYTES_MAX <= limits.ANSWER_BYTES_MAX
     assert limits.FRAME_BYTES_MAX <= limits.ANSWER_BYTES_MAX
     assert limits.SCAN_BYTES_MAX <= limits.ANSWER_BYTES_MAX
-
-
-def test_identifiers_are_enough_for_all_requests_in_flight() -> None:
-    assert limits.IN_FLIGHT_MAX < 0xFFFF
-
-
-def test_the_index_grows_in_steps_up_to_its_bound() -> None:
-    assert limits.INDEX_STEP_BYTES < limits.INDEX_BYTES_MAX
-    assert limits.INDEX_STEP_BYTES % 4096 == 0

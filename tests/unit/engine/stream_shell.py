@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fjord import commands, streams
-from fjord.columns import Strings
-from fjord.commands import (
-    Command,
-    CreateTable,
-    Done,
-    Messages,
-    Numbers,
-    Opened,
-    Page,
-    Position,
-    Refusal,
-    Replies,
-    Reply,
-)
 from fjord.engine import Engine
 from fjord.errors import Code
 from fjord.history import Block
@@ -28,7 +15,7 @@ from fjord.kinds import Kind
 from fjord.streams import Start
 from fjord.testing import SimClock
 from tests.unit.engine.shore import Shore, append_command, told
-from tests.unit.engine.world import open_at
+from tests.unit.engine.world import open_at, set_command
 
 Row = tuple[str, str | None]  # key and value; None: a tombstone
 
@@ -52,31 +39,32 @@ class Shell:
         self.engine = open_at(self._path, self.clock)
         self.shore.attach(self.engine)
 
-    def run(self, command: Command) -> Reply:
+    def run(self, command: commands.Command) -> commands.Reply:
         """Runs a command; blocks say what the engine cannot."""
         return self.shore.ask(self.engine, command)
 
-    def refused(self, command: Command) -> Code:
+    def refused(self, command: commands.Command) -> Code:
         reply = self.run(command)
-        assert isinstance(reply, Refusal), reply
+        assert isinstance(reply, commands.Refusal), reply
         return reply.code
 
     def create(self, name: str, **settings: Any) -> None:
         encoded = streams.Settings(**settings).encode()
         assert isinstance(
-            self.run(CreateTable(name=name, kind=Kind.STREAM.number, settings=encoded)), Done
+            self.run(commands.CreateTable(name=name, kind=Kind.STREAM.number, settings=encoded)),
+            commands.Done,
         )
 
     def append(self, table: str, *rows: Row) -> int:
         """Adds messages; returns the seq of the last one."""
         self.clock.advance(0.001)
         reply = self.run(append(table, *rows))
-        assert isinstance(reply, Done), reply
+        assert isinstance(reply, commands.Done), reply
         return reply.seq
 
-    def read(self, table: str, after: int = 0, until: int = 0, count: int = 0) -> Messages:
+    def read(self, table: str, after: int = 0, until: int = 0, count: int = 0) -> commands.Messages:
         reply = self.run(commands.Read(table=table, after=after, until=until, count=count))
-        assert isinstance(reply, Messages), reply
+        assert isinstance(reply, commands.Messages), reply
         return reply
 
     def read_all(self, table: str, after: int = 0) -> list[Row]:
@@ -92,25 +80,25 @@ class Shell:
 
     def subscribe(
         self, table: str, name: str, start: Start = Start.BEGINNING, at: int = 0
-    ) -> Position:
+    ) -> commands.Position:
         reply = self.run(commands.Subscribe(table=table, name=name, start=start, at=at))
-        assert isinstance(reply, Position), reply
+        assert isinstance(reply, commands.Position), reply
         return reply
 
     def lag(self, table: str, name: str) -> int:
         reply = self.run(commands.Lag(table=table, name=name))
-        assert isinstance(reply, Numbers), reply
+        assert isinstance(reply, commands.Numbers), reply
         assert reply.names.rows() == [b"messages", b"seqs"]
         return reply.values[0]
 
     def snapshot(self) -> int:
         reply = self.run(commands.OpenSnapshot())
-        assert isinstance(reply, Opened), reply
+        assert isinstance(reply, commands.Opened), reply
         return reply.snapshot
 
-    def as_of(self, snapshot: int, *found: Command) -> list[Reply]:
+    def as_of(self, snapshot: int, *found: commands.Command) -> list[commands.Reply]:
         reply = self.run(commands.AsOf(snapshot=snapshot, commands=list(found)))
-        assert isinstance(reply, Replies), reply
+        assert isinstance(reply, commands.Replies), reply
         return list(reply.replies)
 
     def seal(self, table: str = "") -> list[Block]:
@@ -140,32 +128,26 @@ def append(table: str, *rows: Row) -> commands.Append:
 
 
 def set_value(key: str, value: str, timestamp_us: int, **fields: Any) -> commands.Set:
-    return commands.Set(
-        table="kv",
-        keys=Strings.of([key.encode()]),
-        types=b"\1",
-        values=Strings.of([value.encode()]),
-        timestamps_us=[timestamp_us],
-        **fields,
-    )
+    items = {key.encode(): value.encode()}
+    return replace(set_command(items, timestamp_us=timestamp_us, table="kv"), **fields)
 
 
-def rows_of(reply: Messages) -> list[Row]:
+def rows_of(reply: commands.Messages) -> list[Row]:
     """Returns keys and values of an answer."""
     return [
         (one.key.decode(), None if one.is_tombstone else one.value.decode()) for one in told(reply)
     ]
 
 
-def seqs_of(reply: Messages) -> list[int]:
+def seqs_of(reply: commands.Messages) -> list[int]:
     return [one.seq for one in told(reply)]
 
 
-def entries_of(reply: Reply) -> dict[str, str]:
-    assert isinstance(reply, Page), reply
+def entries_of(reply: commands.Reply) -> dict[str, str]:
+    assert isinstance(reply, commands.Page), reply
     pairs = zip(reply.keys.rows(), reply.entries.values.rows(), strict=True)
     return {key.decode(): value.decode() for key, value in pairs}
 
 
-def batch(found: Sequence[Command]) -> commands.Batch:
+def batch(found: Sequence[commands.Command]) -> commands.Batch:
     return commands.Batch(commands=list(found))

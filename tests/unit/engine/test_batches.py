@@ -3,50 +3,30 @@ from __future__ import annotations
 import copy
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fjord import jobs, limits
+from fjord import commands, jobs, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Bury,
-    Change,
-    CloseSnapshot,
-    Command,
-    CreateTable,
-    Done,
-    DropTable,
-    Entries,
-    Get,
-    Lock,
-    Modify,
-    Numbered,
-    Opened,
-    OpenSnapshot,
-    Push,
-    Refusal,
-    Replies,
-    Set,
-)
 from fjord.engine import Engine
 from fjord.engine.group import Group
 from fjord.errors import Code
 from fjord.jobs import Period
 from fjord.kinds import Kind
 from fjord.testing import SimClock
+from tests.unit.engine.job_records import push
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at, read, set_command
+from tests.unit.tables.world import code_of
 
 CLIENT = b"c" * 16
 
 
-def add(key: bytes, number: int, clock: SimClock) -> Modify:
-    return Modify(
+def add(key: bytes, number: int, clock: SimClock) -> commands.Modify:
+    return commands.Modify(
         table="default",
         key=key,
-        change=Change.ADD,
+        change=commands.Change.ADD,
         operand=number.to_bytes(8, "little", signed=True),
         timestamp_us=clock.wall_us(),
     )
@@ -56,20 +36,15 @@ def integer(number: int) -> bytes:
     return number.to_bytes(8, "little", signed=True)
 
 
-def set_integer(key: bytes, number: int, clock: SimClock) -> Set:
-    return Set(
-        table="default",
-        keys=Strings.of([key]),
-        types=b"\3",
-        values=Strings.of([integer(number)]),
-        timestamps_us=[clock.wall_us()],
-    )
+def set_integer(key: bytes, number: int, clock: SimClock) -> commands.Set:
+    command = set_command({key: integer(number)}, timestamp_us=clock.wall_us())
+    return replace(command, types=b"\3")
 
 
-def run(engine: Engine, *wanted: Command, number: int = 0) -> object:
-    batch: Command = Batch(commands=wanted)
+def run(engine: Engine, *wanted: commands.Command, number: int = 0) -> commands.Reply:
+    batch: commands.Command = commands.Batch(commands=wanted)
     if number:
-        batch = Numbered(command=batch, client=CLIENT, number=number)
+        batch = commands.Numbered(command=batch, client=CLIENT, number=number)
     (reply,) = engine.run([batch])
     engine.sync()
     return reply
@@ -77,34 +52,14 @@ def run(engine: Engine, *wanted: Command, number: int = 0) -> object:
 
 def answered(reply: object) -> bytes:
     """Returns the value that the one command of a batch was answered with."""
-    assert isinstance(reply, Replies)
+    assert isinstance(reply, commands.Replies)
     (entries,) = reply.replies
-    assert isinstance(entries, Entries)
+    assert isinstance(entries, commands.Entries)
     return entries.values[0]
 
 
 @pytest.mark.req("KY-17")
-def test_a_batch_is_one_frame_over_several_tables(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    now_us = clock.wall_us()
-    before = engine.applied_seq
-    reply = run(
-        engine,
-        set_command({b"a": b"1"}, timestamp_us=now_us),
-        set_command({b"b": b"2"}, timestamp_us=now_us, table="other"),
-    )
-    assert isinstance(reply, Replies)
-    assert all(isinstance(one, Done) for one in reply.replies)
-    first, *rest = engine.journal.frames(before + 1, durable_seq=engine.durable_seq)
-    assert not rest
-    assert first.frame.op_count == 4  # two tables, two inserts
-
-
-@pytest.mark.req("KY-17")
-def test_a_refusal_leaves_nothing_of_the_whole_batch(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_refusal_leaves_nothing_of_the_whole_batch(engine: Engine, clock: SimClock) -> None:
     now_us = clock.wall_us()
     run(engine, set_command({b"a": b"1"}, timestamp_us=now_us))
     before = stored(engine)
@@ -112,18 +67,11 @@ def test_a_refusal_leaves_nothing_of_the_whole_batch(tmp_path: Path) -> None:
         engine,
         set_command({b"a": b"2"}, timestamp_us=now_us + 1),
         set_command({b"x": b"2"}, timestamp_us=now_us + 1, table="new"),
-        Lock(table="default", keys=Strings.of([b"a"])),
-        Set(
-            table="default",
-            keys=Strings.of([b"m"]),
-            types=b"\1",
-            values=Strings.of([b"memory"]),
-            timestamps_us=[now_us],
-            persist=False,
-        ),
+        commands.Lock(table="default", keys=Strings.of([b"a"])),
+        volatile(b"m", clock),
         add(b"a", 1, clock),
     )
-    assert isinstance(reply, Refusal)
+    assert isinstance(reply, commands.Refusal)
     assert reply.code is Code.TYPE_MISMATCH
     assert "command 5" in reply.text
     assert stored(engine) == before
@@ -168,23 +116,26 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     monkeypatch.setattr(Group, "drop_batch", drop_batch)
     clock = SimClock()
     engine = open_at(tmp_path, clock)
-    create = CreateTable(name="log", kind=Kind.STREAM.number)
-    (_, opened) = engine.run([create, OpenSnapshot()])
-    assert isinstance(opened, Opened)
+    create = commands.CreateTable(name="log", kind=Kind.STREAM.number)
+    (_, opened) = engine.run([create, commands.OpenSnapshot()])
+    assert isinstance(opened, commands.Opened)
     engine.watched.add("default", b"a")
     now_us = clock.wall_us()
     hourly = jobs.Settings(period=Period.HOUR)
-    changes: list[Command] = [
+    changes: list[commands.Command] = [
         set_command({b"a": b"2"}, timestamp_us=now_us),
         append_command("log", [(b"", b"message")]),
-        Push(table="jobs", **job(b"key", now_us)),
-        Bury(table="jobs", keys=Strings.of([b"key"]), reason=b""),
-        CreateTable(name="hourly", kind=Kind.JOBS.number, settings=hourly.encode()),
+        push(b"key", now_us=now_us, table="jobs"),
+        commands.Bury(table="jobs", keys=Strings.of([b"key"]), reason=b""),
+        commands.CreateTable(name="hourly", kind=Kind.JOBS.number, settings=hourly.encode()),
     ]
-    ends: list[Command] = [CloseSnapshot(snapshot=opened.snapshot), DropTable(name="log")]
-    batch = Batch(commands=[*changes, *ends, add(b"a", 1, clock)])
+    ends: list[commands.Command] = [
+        commands.CloseSnapshot(snapshot=opened.snapshot),
+        commands.DropTable(name="log"),
+    ]
+    batch = commands.Batch(commands=[*changes, *ends, add(b"a", 1, clock)])
     replies = engine.run([changes[0], changes[2], batch])
-    assert isinstance(replies[-1], Refusal), replies
+    assert isinstance(replies[-1], commands.Refusal), replies
     assert "command 8" in replies[-1].text
     before, during, after = seen
     touched = {name for name in before if before[name] != during[name]}
@@ -196,103 +147,56 @@ def test_a_refusal_leaves_nothing_of_what_a_group_notes(
     assert {name: after[name] for name in touched} == {name: before[name] for name in touched}
 
 
-def volatile(key: bytes, clock: SimClock) -> Set:
+def volatile(key: bytes, clock: SimClock) -> commands.Set:
     return replace(set_command({key: b"m"}, timestamp_us=clock.wall_us()), persist=False)
 
 
 @pytest.mark.parametrize("is_kept_before", [False, True])
 def test_a_refusal_leaves_what_others_of_its_group_did_in_memory(
-    tmp_path: Path, *, is_kept_before: bool
+    engine: Engine, clock: SimClock, *, is_kept_before: bool
 ) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     now_us = clock.wall_us()
-    lock = Lock(table="default", keys=Strings.of([b"locked"]))
-    first: Command = volatile(b"first", clock)
-    refused = Batch(commands=[volatile(b"gone", clock), add(b"none", 1, clock)])
+    lock = commands.Lock(table="default", keys=Strings.of([b"locked"]))
+    first: commands.Command = volatile(b"first", clock)
+    refused = commands.Batch(commands=[volatile(b"gone", clock), add(b"none", 1, clock)])
     wanted = [
-        Batch(commands=[first, first]) if is_kept_before else first,
+        commands.Batch(commands=[first, first]) if is_kept_before else first,
         volatile(b"second", clock),
         lock,
         refused,
     ]
     replies = engine.run(wanted, (1, 1, 1, 2))
-    assert [isinstance(reply, Refusal) for reply in replies] == [False, False, False, True]
+    assert [isinstance(reply, commands.Refusal) for reply in replies] == [False, False, False, True]
     assert read(engine, b"first", b"second", b"gone") == [b"m", b"m", None]
     write = set_command({b"locked": b"x"}, timestamp_us=now_us)
     (refusal,) = engine.run([write], (2,))
-    assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.LOCKED
+    assert code_of(refusal) is Code.LOCKED
 
 
-def job(key: bytes, now_us: int) -> dict[str, Any]:
-    """Returns the columns of a push of one job."""
-    none = {"domains": Strings.of([b""]), "process_at_us": [0], "expires_at_us": [0]}
-    rest = {"types": b"\1", "values": Strings.of([b""]), "priorities": b"d"}
-    return {"keys": Strings.of([key]), "timestamps_us": [now_us]} | none | rest
-
-
-def test_each_command_sees_what_those_before_it_did(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    reply = run(
-        engine,
-        set_integer(b"n", 1, clock),
-        add(b"n", 2, clock),
-        Get(table="default", keys=Strings.of([b"n"])),
-        add(b"n", 3, clock),
-    )
-    assert isinstance(reply, Replies)
-    values = [one.values[0] for one in reply.replies if isinstance(one, Entries)]
-    assert values == [integer(3), integer(3), integer(6)]
-    assert read(engine, b"n") == [integer(6)]
-
-
-def test_a_batch_that_fills_a_segment_goes_whole_into_the_next(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    big = b"x" * 30_000
-    for round_ in range(5):
-        clock.advance(1)
-        wanted = [
-            set_command({b"%d-%d" % (round_, number): big}, timestamp_us=clock.wall_us())
-            for number in range(4)
-        ]
-        before = engine.applied_seq
-        assert isinstance(run(engine, *wanted), Replies)
-        located = list(engine.journal.frames(before + 1, durable_seq=engine.durable_seq))
-        assert len(located) == 1
-    keys = [b"%d-%d" % (round_, number) for round_ in range(5) for number in range(4)]
-    assert read(engine, *keys) == [big] * 20
-
-
-def test_what_a_batch_comes_to_is_bounded(tmp_path: Path) -> None:
+def test_what_a_batch_comes_to_is_bounded(engine: Engine, clock: SimClock) -> None:
     """A batch of small commands may rewrite large values."""
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     now_us = clock.wall_us()
     text = b"y" * limits.VALUE_BYTES_MAX
     engine.run([set_command({b"large": text}, timestamp_us=now_us)])
     wanted = [
-        Modify(
+        commands.Modify(
             table="default",
             key=b"large",
-            change=Change.TRUNCATE,
+            change=commands.Change.TRUNCATE,
             operand=integer(limits.VALUE_BYTES_MAX - number),
             timestamp_us=now_us,
         )
         for number in range(40)
     ]
     reply = run(engine, *wanted)
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.TOO_LARGE
+    assert code_of(reply) is Code.TOO_LARGE
     assert read(engine, b"large") == [text]
-    assert isinstance(run(engine, *wanted[:20]), Replies)
+    assert isinstance(run(engine, *wanted[:20]), commands.Replies)
 
 
-def test_a_numbered_batch_is_applied_once_also_after_a_restart(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_numbered_batch_is_applied_once_also_after_a_restart(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     engine.run([set_integer(b"n", 0, clock)])
     assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
     assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
@@ -300,23 +204,3 @@ def test_a_numbered_batch_is_applied_once_also_after_a_restart(tmp_path: Path) -
     engine = open_at(tmp_path, clock)
     assert answered(run(engine, add(b"n", 1, clock), number=7)) == integer(1)
     assert read(engine, b"n") == [integer(1)]
-
-
-def test_a_refused_numbered_batch_may_be_tried_again(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    assert isinstance(run(engine, add(b"n", 1, clock), number=1), Refusal)
-    engine.run([set_integer(b"n", 0, clock)])
-    assert isinstance(run(engine, add(b"n", 1, clock), number=1), Replies)
-
-
-def test_old_numbers_are_refused_rather_than_applied_twice(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    engine.run([set_integer(b"n", 0, clock)])
-    for number in range(1, limits.ANSWERS_KEPT + 2):
-        run(engine, add(b"n", 1, clock), number=number)
-    reply = run(engine, add(b"n", 1, clock), number=1)
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.STALE_NUMBER
-    assert read(engine, b"n") == [integer(limits.ANSWERS_KEPT + 1)]

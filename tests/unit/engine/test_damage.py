@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fjord import streams
 from fjord.columns import Strings
-from fjord.commands import (
-    CreateTable,
-    Done,
-    Entries,
-    Get,
-    Range,
-    Read,
-    Refusal,
-    Scan,
-    Scanned,
-)
-from fjord.engine import Engine, ReadOnlyEngine
+from fjord.commands import CreateTable, Delete, Done, Entries, Get, Range, Read, Refusal, Scan
+from fjord.disk import LocalDisk
+from fjord.engine import Engine, EngineSettings, open_engine
+from fjord.engine import layout as layouts
+from fjord.engine.layout import Clean, Layout, Owner, read_mark, write_mark
+from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code, CorruptionError
+from fjord.index.memory import MemoryIndexes
 from fjord.journal import frame as frames
+from fjord.journal import inspect, repair
+from fjord.journal.reader import Journal
 from fjord.kinds import Kind
+from fjord.ops import Opcode
 from fjord.streams import Mode
-from fjord.testing import SimClock
+from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import (
     SEGMENT_BYTES,
     TABLE,
+    delete,
     open_at,
     read,
     set_command,
@@ -82,7 +82,7 @@ def answers(engine: Engine, items: dict[bytes, bytes]) -> set[str]:
 def test_a_flipped_bit_in_a_closed_segment_is_never_served(tmp_path: Path) -> None:
     items = two_segments(tmp_path / "whole")
     size = len(segments(tmp_path / "whole")[0].read_bytes().rstrip(b"\0"))
-    for offset in range(0, size, 307):
+    for offset in range(0, size, 997):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
         flip(segments(copy)[0], offset)
@@ -94,9 +94,7 @@ def test_a_flipped_bit_in_a_closed_segment_is_never_served(tmp_path: Path) -> No
     assert answers(open_at(tmp_path / "whole"), items) == {"right"}
 
 
-def test_a_flipped_bit_under_a_live_index_is_refused_and_the_rest_is_served(
-    tmp_path: Path,
-) -> None:
+def test_a_flipped_bit_under_a_live_index_is_refused_and_the_rest_is_served(tmp_path: Path) -> None:
     items = two_segments(tmp_path)
     closed = segments(tmp_path)[0]
     with closed.open("r+b") as file:
@@ -130,15 +128,6 @@ def test_a_copy_that_lost_segments_is_refused_at_every_start(tmp_path: Path, los
     assert answers(open_at(copy), items) == {"right"}
 
 
-def test_a_copy_that_lost_its_last_segment_is_not_read_either(tmp_path: Path) -> None:
-    two_segments(tmp_path / "whole")
-    copy = tmp_path / "copy"
-    shutil.copytree(tmp_path / "whole", copy)
-    segments(copy)[-1].unlink()
-    with pytest.raises(CorruptionError):
-        ReadOnlyEngine(str(copy), settings())
-
-
 TOGETHER = [b"key-%d" % number for number in range(5)]
 
 
@@ -153,10 +142,8 @@ TOGETHER = [b"key-%d" % number for number in range(5)]
     ids=["get", "range", "log", "latest"],
 )
 def test_a_flipped_bit_among_values_that_are_read_together_is_never_served(
-    command: Get | Range | Read, tmp_path: Path
+    engine: Engine, clock: SimClock, command: Get | Range | Read, tmp_path: Path
 ) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     for mode in Mode:
         encoded = streams.Settings(mode=mode).encode()
         create = CreateTable(name=mode, kind=Kind.STREAM.number, settings=encoded)
@@ -178,15 +165,14 @@ def test_a_flipped_bit_among_values_that_are_read_together_is_never_served(
     engine.abandon()
 
 
-def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(tmp_path: Path) -> None:
-    clock = SimClock()
+def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(clock: SimClock, tmp_path: Path) -> None:
     engine = open_at(tmp_path / "whole", clock)
     write(engine, clock, {b"key": b"acknowledged"})
     start = engine.writer.position
     write(engine, clock, {b"key": b"torn-off"})
     end = engine.writer.position
     engine.abandon()
-    for size in range(start, end, 3):
+    for size in range(start, end, 7):
         copy = tmp_path / "copy"
         shutil.copytree(tmp_path / "whole" / "journal", copy / "journal")
         (segment,) = segments(copy)
@@ -201,10 +187,8 @@ def test_a_tail_torn_at_any_byte_is_cut_and_stays_cut(tmp_path: Path) -> None:
 
 
 def test_a_damaged_last_frame_that_was_published_as_durable_stops_the_start(
-    tmp_path: Path,
+    engine: Engine, clock: SimClock, tmp_path: Path
 ) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"acknowledged"})
     end = engine.writer.position
     engine.abandon()
@@ -213,9 +197,9 @@ def test_a_damaged_last_frame_that_was_published_as_durable_stops_the_start(
         open_at(tmp_path)
 
 
-def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     start = engine.writer.position
     for value in (b"one", b"two", b"three"):
         write(engine, clock, {b"key": value})
@@ -227,45 +211,10 @@ def test_a_damaged_frame_that_a_later_one_calls_durable_stops_the_start(tmp_path
     assert caught.value.offset == start
 
 
-def test_a_missing_journal_is_not_taken_for_a_new_directory(tmp_path: Path) -> None:
-    two_segments(tmp_path)
-    for segment in segments(tmp_path):
-        segment.unlink()
-    with pytest.raises(CorruptionError, match="were durable here"):
-        open_at(tmp_path)
-
-
-def test_a_segment_of_another_journal_is_refused(tmp_path: Path) -> None:
-    two_segments(tmp_path / "one")
-    two_segments(tmp_path / "two")
-    shutil.copy(segments(tmp_path / "two")[1], segments(tmp_path / "one")[1])
-    with pytest.raises(CorruptionError, match="another journal"):
-        open_at(tmp_path / "one")
-
-
-def test_an_unfinished_segment_is_removed(tmp_path: Path) -> None:
-    items = two_segments(tmp_path)
-    leftover = tmp_path / "journal" / "0000000003.seg.new"
-    leftover.write_bytes(b"half")
-    engine = open_at(tmp_path)
-    assert not leftover.exists()
-    assert answers(engine, items) == {"right"}
-    engine.close()
-
-
-def test_a_scan_of_a_whole_journal_gives_every_row(tmp_path: Path) -> None:
-    items = two_segments(tmp_path)
-    engine = open_at(tmp_path)
-    reply = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
-    assert isinstance(reply, Scanned)
-    assert len(reply.ops) == len(items) + 1  # and the op that created the table
-    engine.close()
-
-
-def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(tmp_path: Path) -> None:
+def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     """Were it taken for one, the torn frame before it would count as damage."""
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     write(engine, clock, {b"key": b"acknowledged"})
     start = engine.writer.position
     forged = frames.Frame(
@@ -287,31 +236,240 @@ def test_a_value_that_looks_like_a_frame_does_not_stop_a_start(tmp_path: Path) -
     segment.write_bytes(data)
     engine = open_at(tmp_path, clock)
     assert read(engine, b"key") == [b"acknowledged"]
-    engine.close()
 
 
-@pytest.mark.parametrize("kind", ["fifo", "directory", "symlink"])
-def test_what_is_no_file_is_not_taken_for_a_segment(tmp_path: Path, kind: str) -> None:
-    two_segments(tmp_path)
-    path = segments(tmp_path)[1]
-    path.rename(tmp_path / "aside")
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-    else:
-        path.symlink_to(tmp_path / "aside")
-    with pytest.raises(CorruptionError, match="cannot be read") as caught:
-        open_at(tmp_path)
-    assert caught.value.path == str(path)
+# -- an index that is gone, copied, behind or damaged ---------------------------------------------
+
+ROWS = {b"key-%04d" % number: b"value-%04d" % number for number in range(3000)}
 
 
-def test_a_missing_segment_in_the_middle_is_named(tmp_path: Path) -> None:
+def filled(path: Path, *, clean: bool) -> None:
+    """Leaves a directory with some overwritten and deleted keys, after a stop or a crash."""
     clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    for number in range(200):
-        write(engine, clock, {b"key-%03d" % number: VALUE})
+    engine = open_at(path, clock)
+    write(engine, clock, ROWS)
+    write(engine, clock, {b"key-0001": b"newer"})
+    delete(engine, clock, b"key-0002")
+    if clean:
+        engine.close()
+    else:
+        engine.abandon()
+
+
+def check(path: Path) -> int:
+    """Asserts that all answers are right; returns how many rows the start had to replay."""
+    replayed: list[int] = []
+    opened = settings()
+    engine = open_engine(
+        str(path),
+        type(opened)(
+            segment_bytes=opened.segment_bytes,
+            index_step_bytes=opened.index_step_bytes,
+            rebuild_rows=opened.rebuild_rows,
+            clock=opened.clock,
+            progress=lambda done, total: replayed.append(total),
+        ),
+    )
+    assert read(engine, b"key-0000", b"key-0001", b"key-0002") == [b"value-0000", b"newer", None]
+    assert read(engine, *ROWS)[3:] == list(ROWS.values())[3:]
     engine.close()
-    segments(tmp_path)[1].unlink()
-    with pytest.raises(CorruptionError, match="segment 2 before it is missing"):
-        open_at(tmp_path)
+    return max(replayed, default=0)
+
+
+CLEAN = pytest.mark.parametrize("clean", [True, False], ids=["clean", "crashed"])
+
+
+@CLEAN
+def test_an_index_that_is_there_is_used(tmp_path: Path, clean: bool) -> None:
+    filled(tmp_path, clean=clean)
+    assert check(tmp_path) == 0
+
+
+@CLEAN
+def test_a_deleted_index_is_rebuilt(tmp_path: Path, clean: bool) -> None:
+    filled(tmp_path, clean=clean)
+    shutil.rmtree(tmp_path / "index")
+    assert check(tmp_path) > len(ROWS)
+
+
+def test_an_index_of_another_boot_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
+    filled(tmp_path, clean=False)
+    change_boot(tmp_path)
+    assert check(tmp_path) > len(ROWS)
+
+
+def test_a_clean_stop_counts_once(tmp_path: Path) -> None:
+    filled(tmp_path, clean=True)
+    open_at(tmp_path).abandon()
+    change_boot(tmp_path)
+    assert check(tmp_path) > len(ROWS)
+
+
+def test_an_index_behind_the_journal_catches_up(tmp_path: Path) -> None:
+    filled(tmp_path, clean=True)
+    old = tmp_path / "old.mdb"
+    data = tmp_path / "index" / "data.mdb"
+    shutil.copy(data, old)
+    clock = SimClock()
+    clock.advance(60)
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key-0001": b"newer"})
+    engine.abandon()
+    data.write_bytes(old.read_bytes())  # the same file, with what it held before
+    assert 0 < check(tmp_path) < len(ROWS)
+
+
+def test_an_index_ahead_of_the_journal_is_rebuilt(tmp_path: Path) -> None:
+    filled(tmp_path, clean=False)
+    before = tmp_path / "before"
+    shutil.copytree(tmp_path / "journal", before)
+    clock = SimClock()
+    clock.advance(60)
+    engine = open_at(tmp_path, clock)
+    write(engine, clock, {b"key-0001": b"never seen"})
+    engine.abandon()
+    shutil.rmtree(tmp_path / "journal")
+    before.rename(tmp_path / "journal")
+    (tmp_path / "published").unlink()
+    assert check(tmp_path) > len(ROWS)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.write_bytes(b"not an index"),
+        lambda data: data.write_bytes(b""),
+        lambda data: data.write_bytes(bytes(1024 * 1024)),
+    ],
+    ids=["foreign", "empty", "zeroed"],
+)
+def test_a_damaged_index_file_is_rebuilt(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    filled(tmp_path, clean=False)
+    damage(tmp_path / "index" / "data.mdb")
+    assert check(tmp_path) > len(ROWS)
+
+
+def change_boot(path: Path) -> None:
+    """Makes the owner file speak of a boot that is not this one."""
+    disk, layout = LocalDisk(), Layout(str(path))
+    owner = read_mark(disk, layout.owner, Owner)
+    assert owner is not None
+    write_mark(disk, layout.owner, Owner(boot="another boot", index=owner.index))
+
+
+# -- life after `fjord journal repair` ------------------------------------------------------------
+
+SEGMENT = "/data/journal/%010d.seg"
+
+
+class World:
+    """A directory whose journal can be damaged and repaired."""
+
+    def __init__(self) -> None:
+        self.disk = SimDisk()
+        self.clock = SimClock()
+
+    def settings(self) -> EngineSettings:
+        fresh = MemoryIndexes(TREE_COUNT)  # a repair drops the index
+        return replace(settings(self.clock), disk=self.disk, indexes=fresh)
+
+    def open(self) -> Engine:
+        return open_engine("/data", self.settings())
+
+    def damage_and_repair(self, segment: int, offset: int) -> None:
+        self.disk.flip_bit(SEGMENT % segment, offset)
+        (repaired,) = repair.repair(self.disk, "/data/journal", "/data/quarantine")
+        assert repaired.lost_rows > 0
+
+
+def test_the_deletion_of_a_lost_row_does_not_upset_the_count_of_live_bytes() -> None:
+    world = World()
+    engine = world.open()
+    write(engine, world.clock, {b"big": b"x" * 20_000})
+    world.clock.advance(1)
+    now_us = world.clock.wall_us()
+    engine.run([Delete(table=TABLE, keys=Strings.of([b"big"]), timestamp_us=now_us)])
+    write(engine, world.clock, {b"kept": b"1"})
+    engine.close()
+    world.damage_and_repair(1, 10_000)
+    engine = world.open()
+    assert read(engine, b"big") == [None]
+    assert 0 < engine.stats()["live_bytes"] < 1000
+    write(engine, world.clock, {b"new": b"2"})
+
+
+def test_a_journal_that_lost_the_note_of_its_begin_opens() -> None:
+    world = World()
+    engine = world.open()
+    for number in range(200):
+        write(engine, world.clock, {b"key-%d" % (number % 3): b"x" * 2000})
+        while engine.upkeep():
+            pass
+    assert engine.stats()["first_seq"] > 1
+    engine.close()
+    journal = Journal(world.disk, "/data/journal")
+    notes = [
+        (located.segment, located.offset)
+        for located in journal.frames(journal.first_seq, durable_seq=0)
+        for op, _ in located.ops()
+        if op.opcode is Opcode.PACKED
+    ]
+    segment, offset = notes[-1]
+    world.damage_and_repair(segment, offset + 70)
+    assert read(world.open(), b"key-0", b"key-1") == [b"x" * 2000] * 2
+
+
+def test_a_new_table_does_not_get_the_rows_of_one_whose_creation_was_lost() -> None:
+    world = World()
+    engine = world.open()
+    engine.run([CreateTable(name="secret", kind=Kind.KV.number)])
+    engine.sync()
+    end = engine.writer.position
+    now_us = world.clock.wall_us()
+    engine.run([set_command({b"k": b"hidden"}, timestamp_us=now_us, table="secret")])
+    engine.close()
+    world.damage_and_repair(1, end - 8)
+    engine = world.open()
+    assert list(engine.tables) == []
+    engine.run([CreateTable(name="public", kind=Kind.KV.number)])
+    (reply,) = engine.run([Get(table="public", keys=Strings.of([b"k"]))])
+    assert isinstance(reply, Entries)
+    assert reply.types[0] == Entries.MISSING
+
+
+def fill(world: World) -> None:
+    """Fills several segments, without packing."""
+    engine = world.open()
+    for number in range(60):
+        write(engine, world.clock, {b"key-%d" % number: b"x" * 3000})
+    engine.close()
+
+
+def remove(world: World, segment: int) -> None:
+    world.disk.remove(SEGMENT % segment)
+    world.disk.sync_directory("/data/journal")
+
+
+def verified(world: World) -> list[str]:
+    report = inspect.verify(world.disk, "/data/journal", durable_seq=known_seq(world))
+    return [damage.reason for damage in report.damages]
+
+
+def known_seq(world: World) -> int:
+    clean = layouts.read_mark(world.disk, Layout("/data").clean, Clean)
+    return clean.seq if clean else 0
+
+
+def test_a_repaired_journal_that_loses_its_first_segment_later_is_damaged() -> None:
+    world = World()
+    fill(world)
+    world.damage_and_repair(2, 10_000)
+    world.open().close()
+    assert verified(world) == []
+    remove(world, 1)
+    assert verified(world) == ["the file is missing", "nothing of it can be read"]
+    with pytest.raises(CorruptionError, match="segments before it are missing"):
+        world.open()
+    repair.repair(world.disk, "/data/journal", "/data/quarantine", durable_seq=known_seq(world))
+    assert verified(world) == []
+    world.open()

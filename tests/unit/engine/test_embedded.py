@@ -8,7 +8,7 @@ import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Delete, Entries, Listen, Lock, Numbers, Refusal, Stats
+from fjord.commands import Delete, Entries, Listen
 from fjord.engine import Embedded, open_engine
 from fjord.errors import ClosedError, Code, RefusedError
 from tests.unit.engine.world import TABLE, set_command, settings
@@ -108,19 +108,3 @@ def test_a_listener_hears_the_last_word_last(
     embedded.execute(set_command({b"a": b"1"}, timestamp_us=first))
     heard = [listener.wait(WAIT_SECONDS), listener.wait(WAIT_SECONDS)]
     assert [change.value for change in heard if change] == [b"1", b"2"]
-
-
-def test_threads_of_a_process_are_one_client(embedded: Embedded) -> None:
-    embedded.execute(Lock(table=TABLE, keys=Strings.of([b"a"])))
-    reply = embedded.execute(set_command({b"a": b"1"}, timestamp_us=now_us()))
-    assert not isinstance(reply, Refusal)
-
-
-def test_stats_tell_what_engine_and_journal_hold(embedded: Embedded) -> None:
-    embedded.execute(set_command({b"a": b"1"}, timestamp_us=now_us()))
-    reply = embedded.execute(Stats())
-    assert isinstance(reply, Numbers)
-    found = dict(zip(reply.names.rows(), reply.values, strict=True))
-    assert found[b"tables"] == 1
-    assert found[b"live_bytes"] > 0
-    assert found[b"durable_seq"] == found[b"applied_seq"]

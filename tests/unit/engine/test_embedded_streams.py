@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,37 +9,16 @@ from typing import Any
 
 import pytest
 
+from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import (
-    Append,
-    Batch,
-    BlockList,
-    Command,
-    CreateTable,
-    Done,
-    DropTable,
-    InBlock,
-    Lag,
-    ListBlocks,
-    Messages,
-    Numbers,
-    Position,
-    Read,
-    Refusal,
-    Reply,
-    Rest,
-    SealNow,
-    Stats,
-    Subscribe,
-    Unsubscribe,
-)
-from fjord.engine import Embedded, EmbeddedReader, Engine, EngineSettings, ReadOnlyEngine
+from fjord.engine import Embedded, Engine
 from fjord.engine.cold import LazyCold
-from fjord.errors import ClosedError, Code, FjordError
+from fjord.errors import ClosedError, FjordError
 from fjord.history import Block, SealPlan, block_name
 from fjord.streams import Settings as StreamSettings
 from fjord.streams import Start
 from fjord.testing import SimClock
+from tests.unit.engine.shore import append_command
 from tests.unit.engine.world import open_at
 
 SECOND_US = 1_000_000
@@ -48,13 +26,8 @@ SECONDS_MAX = 10.0
 STREAM = 3
 
 
-def append(*values: bytes) -> Append:
-    return Append(
-        table="t",
-        types=b"\1" * len(values),
-        keys=Strings.of([b""] * len(values)),
-        values=Strings.of(values),
-    )
+def append(*values: bytes) -> commands.Append:
+    return append_command("t", [(b"", value) for value in values])
 
 
 class Shelf:
@@ -94,9 +67,9 @@ class Cold:
         self.rested: list[str] = []
         self.forgotten: list[str] = []
 
-    def read(self, where: InBlock, command: Read) -> Messages:
+    def read(self, where: commands.InBlock, command: commands.Read) -> commands.Messages:
         self.read_by.append(command.subscriber)
-        return Messages(
+        return commands.Messages(
             first_seqs=[where.last],
             walls_us=[1],
             ops=Strings.of([b""]),
@@ -106,10 +79,10 @@ class Cold:
             rows=1,
         )
 
-    def locate(self, where: InBlock, wall_us: int) -> int:
+    def locate(self, where: commands.InBlock, wall_us: int) -> int:
         return where.first
 
-    def count_after(self, where: InBlock, after: int) -> int:
+    def count_after(self, where: commands.InBlock, after: int) -> int:
         return 2
 
     def rest(self, table: str, subscriber: str) -> None:
@@ -148,23 +121,24 @@ class World:
         monkeypatch.setattr(self.embedded, "_wait", noted_wait)
         settings = StreamSettings(block_rows=5).encode()
         assert isinstance(
-            self.embedded.execute(CreateTable(name="t", kind=STREAM, settings=settings)), Done
+            self.embedded.execute(commands.CreateTable(name="t", kind=STREAM, settings=settings)),
+            commands.Done,
         )
 
     def append(self, *values: bytes) -> int:
         reply = self.embedded.execute(append(*values))
-        assert isinstance(reply, Done), reply
+        assert isinstance(reply, commands.Done), reply
         return reply.seq
 
-    def read(self, after: int = 0, **options: Any) -> Messages:
-        reply = self.embedded.execute(Read(table="t", after=after, **options))
-        assert isinstance(reply, Messages), reply
+    def read(self, after: int = 0, **options: Any) -> commands.Messages:
+        reply = self.embedded.execute(commands.Read(table="t", after=after, **options))
+        assert isinstance(reply, commands.Messages), reply
         return reply
 
     def reader(self, after: int = 0, *, wait: float = 60) -> Reader:
         """Returns a thread that has found nothing, and waits."""
         wait_us = round(wait * SECOND_US)
-        reader = Reader(self.embedded, Read(table="t", after=after, wait_us=wait_us))
+        reader = Reader(self.embedded, commands.Read(table="t", after=after, wait_us=wait_us))
         self.wait_parked()
         return reader
 
@@ -172,7 +146,7 @@ class World:
         assert self._parked.acquire(timeout=SECONDS_MAX)
 
     def seal(self) -> None:
-        assert isinstance(self.embedded.execute(SealNow()), Done)
+        assert isinstance(self.embedded.execute(commands.SealNow()), commands.Done)
         while self.embedded.upkeep() <= self.clock.wall_us():
             pass  # what is in blocks is forgotten bit by bit
 
@@ -180,8 +154,8 @@ class World:
 class Reader:
     """A thread that reads once."""
 
-    def __init__(self, embedded: Embedded, command: Read) -> None:
-        self._found: list[Reply | BaseException] = []
+    def __init__(self, embedded: Embedded, command: commands.Read) -> None:
+        self._found: list[commands.Reply | BaseException] = []
 
         def run() -> None:
             try:
@@ -192,12 +166,12 @@ class Reader:
         self.thread = threading.Thread(target=run, daemon=True)
         self.thread.start()
 
-    def result(self) -> Messages:
+    def result(self) -> commands.Messages:
         self.thread.join(SECONDS_MAX)
         (found,) = self._found
         if isinstance(found, BaseException):
             raise found
-        assert isinstance(found, Messages)
+        assert isinstance(found, commands.Messages)
         return found
 
 
@@ -221,38 +195,11 @@ def test_threads_that_wait_get_the_message_that_comes(world: World) -> None:
     assert len(world.embedded._waits._readers) == 0
 
 
-def test_a_message_of_another_stream_wakes_nobody(world: World) -> None:
-    reader = world.reader()
-    world.embedded.execute(dataclasses.replace(append(b"a"), table="other"))
-    assert reader.thread.is_alive()
-    world.append(b"a")
-    assert reader.result().rows == 1
-
-
 def test_a_wait_for_messages_ends_in_time(world: World) -> None:
     reader = world.reader(wait=0.001)
     found = reader.result()
     assert (found.rows, found.ended) == (0, True)
     assert len(world.embedded._waits._readers) == 0
-
-
-def test_the_end_of_a_snapshot_is_not_waited_for(world: World) -> None:
-    seq = world.append(b"a")
-    found = world.read(after=seq, until=seq, wait_us=60 * SECOND_US)
-    assert (found.rows, found.ended) == (0, True)
-
-
-def test_closing_ends_waits_for_messages(world: World) -> None:
-    reader = world.reader()
-    world.embedded.close()
-    with pytest.raises(ClosedError):
-        reader.result()
-
-
-def test_a_table_that_is_dropped_ends_no_wait_too_early(world: World) -> None:
-    reply = world.embedded.execute(Read(table="unknown", after=0, wait_us=SECOND_US))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.NOT_FOUND
 
 
 # -- cold blocks ----------------------------------------------------------------------------------
@@ -262,67 +209,17 @@ def test_what_is_in_blocks_is_read_there_and_the_rest_in_the_journal(world: Worl
     world.append(b"a", b"b")
     world.seal()
     world.append(b"c")
-    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
+    world.embedded.execute(commands.Subscribe(table="t", name="s", start=Start.BEGINNING))
     first = world.read(subscriber="s")
     assert (first.rows, first.ended) == (1, False)
     assert world.cold.read_by == ["s"]
     second = world.read(after=first.after, until=first.until, subscriber="s")
     assert (second.rows, second.ended) == (1, True)
     assert world.cold.rested == ["s"]  # nothing stays in memory for it
-    stats = world.embedded.execute(Stats())
-    assert isinstance(stats, Numbers)
+    stats = world.embedded.execute(commands.Stats())
+    assert isinstance(stats, commands.Numbers)
     found = dict(zip(stats.names.rows(), stats.values, strict=True))
     assert (found[b"cold_bytes"], found[b"sealed_blocks"], found[b"blocks"]) == (7, 1, 1)
-
-
-def test_moments_and_lags_are_found_in_blocks(world: World) -> None:
-    moment = world.clock.wall_us()
-    world.append(b"a", b"b")
-    world.seal()
-    world.append(b"c")
-    reply = world.embedded.execute(Subscribe(table="t", name="s", start=Start.TIME, at=moment))
-    assert isinstance(reply, Position), reply
-    assert reply.seq == 1  # as the block says
-    lag = world.embedded.execute(Lag(table="t", name="s"))
-    assert isinstance(lag, Numbers)
-    assert dict(zip(lag.names.rows(), lag.values, strict=True))[b"messages"] == 3
-
-
-def test_a_subscriber_that_sleeps_keeps_nothing_in_memory(world: World) -> None:
-    world.append(b"a")
-    world.seal()
-    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
-    world.read(subscriber="s")
-    world.embedded.execute(Rest(table="t", name="s", asleep=True))
-    assert world.cold.rested == ["s"]
-
-
-def test_nothing_stays_in_memory_for_who_goes_in_a_batch_or_with_its_table(world: World) -> None:
-    world.append(b"a")
-    world.seal()
-    world.embedded.execute(Subscribe(table="t", name="s", start=Start.BEGINNING))
-    world.read(subscriber="s")
-    world.embedded.execute(Batch(commands=[Unsubscribe(table="t", name="s")]))
-    assert world.cold.rested == ["s"]
-    world.embedded.execute(DropTable(name="t"))
-    assert world.cold.forgotten == ["t"]
-
-
-def test_blocks_are_read_from_a_directory_that_is_open_for_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(tmp_path, monkeypatch)
-    world.append(b"a")
-    world.seal()
-    world.embedded.close()
-    settings = EngineSettings(clock=world.clock)
-    reader = EmbeddedReader(
-        ReadOnlyEngine(str(tmp_path), settings), cold=LazyCold(lambda: world.cold)
-    )
-    reply = reader.execute(Read(table="t", after=0))
-    assert isinstance(reply, Messages), reply
-    assert reply.rows == 1
-    reader.close()
 
 
 # -- sealing --------------------------------------------------------------------------------------
@@ -344,24 +241,10 @@ def test_what_is_due_is_sealed_by_itself_and_nobody_waits_for_it(world: World) -
     under_way = world.embedded._round
     if under_way is not None:
         under_way.join(SECONDS_MAX)
-    blocks = world.embedded.execute(ListBlocks(table="t"))
-    assert isinstance(blocks, BlockList)
+    blocks = world.embedded.execute(commands.ListBlocks(table="t"))
+    assert isinstance(blocks, commands.BlockList)
     assert len(blocks.firsts) == 1
     assert blocks.location == "blocks"
-
-
-def test_a_failure_is_tried_again_after_a_rest(world: World) -> None:
-    world.shelf.failure = FjordError("no room there")
-    reply = world.embedded.execute(SealNow())
-    assert isinstance(reply, Done)  # there is nothing to seal yet
-    world.append(b"a")
-    reply = world.embedded.execute(SealNow())
-    assert isinstance(reply, Refusal)
-    assert "no room there" in reply.text
-    world.shelf.failure = None
-    world.seal()
-    first, second = world.shelf.plans
-    assert first == second
 
 
 def test_a_failure_in_the_background_is_logged_once_in_a_row(
@@ -389,13 +272,6 @@ def test_a_failure_in_the_background_is_logged_once_in_a_row(
     assert ["no room again" in record.getMessage() for record in caplog.records] == [False, True]
 
 
-def test_what_has_no_history_is_not_sealed(world: World) -> None:
-    assert isinstance(world.embedded.execute(CreateTable(name="kv", kind=1)), Done)
-    reply = world.embedded.execute(SealNow(table="kv"))
-    assert isinstance(reply, Refusal)
-    assert (reply.code, world.shelf.plans) == (Code.WRONG_KIND, [])
-
-
 def test_closing_ends_a_round_and_the_next_start_seals_the_same_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -411,21 +287,9 @@ def test_closing_ends_a_round_and_the_next_start_seals_the_same_range(
     engine, shelf = open_at(tmp_path, world.clock), Shelf()
     engine.attach_blocks("blocks")
     embedded = Embedded(engine, world.clock, shelf=shelf)
-    assert isinstance(embedded.execute(SealNow(table="t")), Done)
+    assert isinstance(embedded.execute(commands.SealNow(table="t")), commands.Done)
     embedded.close()
     assert shelf.plans[0] == world.shelf.plans[0]
-
-
-def test_without_a_shelf_nothing_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(tmp_path, monkeypatch, seals=False)
-    world.append(b"a", b"b", b"c", b"d", b"e")
-    world.embedded.upkeep()
-    assert world.embedded._round is None
-    commands: list[Command] = [SealNow(), SealNow(table="t")]
-    for command in commands:
-        reply = world.embedded.execute(command)
-        assert isinstance(reply, Refusal)
-    world.embedded.close()
 
 
 def _wait(event: threading.Event) -> None:

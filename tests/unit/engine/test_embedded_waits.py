@@ -9,32 +9,15 @@ from typing import Any
 
 import pytest
 
-from fjord import limits
-from fjord.clock import SystemClock
-from fjord.columns import Strings
-from fjord.commands import (
-    ARRIVED,
-    DUE,
-    Changed,
-    Command,
-    Finish,
-    ListenJobs,
-    Next,
-    Nop,
-    Refusal,
-    Reply,
-    Set,
-    Taken,
-)
-from fjord.engine import Embedded, Engine, open_engine
+from fjord.commands import ARRIVED, DUE, Changed, Command, ListenJobs, Next, Reply, Taken
+from fjord.engine import Embedded, Engine
 from fjord.errors import ClosedError, Code, DurabilityError, RefusedError
 from fjord.testing import SimClock
 from tests.unit.engine.job_records import TABLE, push
-from tests.unit.engine.world import open_at
+from tests.unit.engine.world import open_at, set_command
 
 SECOND_US = 1_000_000
 THREAD_SECONDS = 10.0  # how long a thread may take that is under way
-YEAR = 365 * 24 * 3600
 
 
 class Worker:
@@ -171,26 +154,6 @@ def test_a_thread_sleeps_until_the_very_moment_and_nothing_polls(world: World) -
     assert world.runs == runs + 1
 
 
-def test_a_date_that_arrives_is_waited_for(world: World) -> None:
-    worker = world.worker()
-    world.push(b"key", delay=5)
-    assert worker.is_waiting
-    assert world.due_in() == 5
-    world.pass_time(5)
-    assert worker.jobs == [b"key"]
-
-
-def test_a_clock_that_is_set_is_noticed_soon(world: World) -> None:
-    world.push(b"key", delay=24 * 3600)
-    worker = world.worker(wait=3600)
-    due = world.due_in()
-    assert due is not None
-    assert due <= limits.WALL_LOOK_SECONDS_MAX
-    world.clock.jump(YEAR)
-    world.pass_time(limits.WALL_LOOK_SECONDS_MAX)
-    assert worker.jobs == [b"key"]
-
-
 def test_one_job_wakes_one_thread(world: World) -> None:
     workers = [world.worker() for _ in range(5)]
     runs = world.runs
@@ -202,46 +165,6 @@ def test_one_job_wakes_one_thread(world: World) -> None:
     world.push(*(b"key-%d" % number for number in range(4)))
     found = sorted(key for worker in workers[1:] for key in worker.jobs)
     assert found == [b"key-%d" % number for number in range(4)]
-
-
-def test_a_lease_that_is_over_wakes_a_thread_whatever_the_wall_clock_does(world: World) -> None:
-    world.push(b"key")
-    world.take(lease=10)
-    worker = world.worker()
-    world.clock.jump(YEAR)
-    world.pass_time(9.9)
-    assert worker.is_waiting
-    world.pass_time(0.1)
-    assert list(worker.result().timeouts) == [1]
-
-
-def test_the_end_of_a_lease_is_not_put_off_when_the_clock_is_set_back(world: World) -> None:
-    world.push(b"key")
-    world.take(lease=10)
-    world.clock.jump(-YEAR)
-    due = world.due_in()
-    assert due is not None
-    assert due <= 10
-
-
-def test_a_wait_ends_in_time(world: World) -> None:
-    worker = Worker(world.embedded, world.engine, Next(table=TABLE, wait_us=1000))
-    world.wait_parked()
-    taken = worker.result()
-    assert (len(taken.rows), taken.next_at_us) == (0, 0)
-    assert len(world.embedded._waits._lines.tickets) == 0
-
-
-def test_a_wait_that_is_over_says_when_to_ask_again(world: World) -> None:
-    world.push(b"key", delay=25)
-    worker = Worker(world.embedded, world.engine, Next(table=TABLE, wait_us=1000))
-    assert worker.result().next_at_us == world.clock.wall_us() + 25 * SECOND_US
-
-
-def test_a_refused_next_does_not_wait(world: World) -> None:
-    reply = world.embedded.execute(Next(table=TABLE, wait_us=limits.WAIT_US_MAX + 1))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.BAD_TIMEOUT
 
 
 def test_closing_ends_waits(world: World) -> None:
@@ -266,18 +189,6 @@ def test_a_disk_that_fails_ends_waits(world: World, monkeypatch: pytest.MonkeyPa
         worker.result()
 
 
-def test_a_thread_that_is_interrupted_waits_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(waiter: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(world.embedded, "_wait", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        world.embedded.execute(Next(table=TABLE, wait_us=SECOND_US))
-    assert len(world.embedded._waits._lines.tickets) == 0
-
-
 def test_a_thread_that_is_interrupted_leaves_its_job_to_the_next(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,27 +211,6 @@ def test_a_thread_that_is_interrupted_leaves_its_job_to_the_next(
     with pytest.raises(KeyboardInterrupt):
         unlucky.result()
     assert lucky.jobs == [b"key"]
-
-
-def test_commands_run_while_threads_wait(world: World) -> None:
-    worker = world.worker()
-    world.embedded.execute(Nop())
-    world.push(b"key")
-    taken = worker.result()
-    world.embedded.execute(Finish(table=TABLE, xids=[taken.first_xid]))
-    assert world.engine.job_counts()[TABLE] == (0, 0, 0)
-
-
-def test_dates_come_by_themselves(tmp_path: Path) -> None:
-    """As above, in real time: the thread for upkeep keeps the date."""
-    clock = SystemClock()
-    with_thread = Embedded(open_engine(str(tmp_path)))
-    with_thread.execute(push(b"key", now_us=clock.wall_us(), delay_us=50_000))
-    reply = with_thread.execute(Next(table=TABLE, wait_us=10 * SECOND_US))
-    assert isinstance(reply, Taken)
-    assert reply.keys.rows() == [b"key"]
-    assert reply.process_at_us[0] <= clock.wall_us()
-    with_thread.close()
 
 
 # -- listening ------------------------------------------------------------------------------------
@@ -354,25 +244,6 @@ def test_a_listener_is_told_of_arrivals_and_dates(world: World) -> None:
     assert heard(listener) == []
 
 
-@pytest.mark.req("SJ-29")
-def test_a_listener_is_told_without_anybody_asking(tmp_path: Path) -> None:
-    """As above, in real time."""
-    clock = SystemClock()
-    embedded = Embedded(open_engine(str(tmp_path)))
-    listener = embedded.listen(ListenJobs(table=TABLE))
-    embedded.execute(push(b"key", now_us=clock.wall_us(), delay_us=50_000))
-    told = [listener.wait(THREAD_SECONDS) for _ in range(2)]
-    assert [change.value for change in told if change] == [ARRIVED, DUE]
-    embedded.close()
-
-
-def test_other_tables_are_not_heard(world: World) -> None:
-    listener = world.embedded.listen(ListenJobs(table="other"))
-    world.push(b"key", delay=5)
-    world.pass_time(5)
-    assert listener.wait(0) is None
-
-
 def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
     world.push(b"key", delay=5)
     first = world.embedded.listen(ListenJobs(table=TABLE))
@@ -387,21 +258,16 @@ def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
         first.wait(0)
 
 
-def test_closing_ends_listeners_of_jobs(world: World) -> None:
-    listener = world.embedded.listen(ListenJobs(table=TABLE))
-    world.embedded.close()
-    assert list(listener) == []
-
-
 def test_a_table_of_another_kind_has_no_jobs_to_listen_to(world: World) -> None:
-    stored = Set(
-        table="values",
-        keys=Strings.of([b"k"]),
-        types=b"\1",
-        values=Strings.of([b"v"]),
-        timestamps_us=(world.clock.wall_us(),),
-    )
+    stored = set_command({b"k": b"v"}, timestamp_us=world.clock.wall_us(), table="values")
     world.embedded.execute(stored)
     with pytest.raises(RefusedError) as caught:
         world.embedded.listen(ListenJobs(table="values"))
     assert caught.value.code is Code.WRONG_KIND
+
+
+def test_other_tables_are_not_heard(world: World) -> None:
+    listener = world.embedded.listen(ListenJobs(table="other"))
+    world.push(b"key", delay=5)
+    world.pass_time(5)
+    assert listener.wait(0) is None

@@ -2,99 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import itertools
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import fjord
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Command, Delete, Done, Entries, Get, Nop, Refusal, Scan, Scanned, Set
+from fjord.commands import Done, Get, Nop, Refusal
 from fjord.disk import LocalDisk
-from fjord.engine import Engine, open_engine
-from fjord.errors import ClosedError, Code, DirectoryInUseError
-from fjord.testing import SimClock
-from tests.unit.engine.world import TABLE, open_at, read, set_command, settings, write
+from fjord.engine import Engine, EngineSettings, open_engine
+from fjord.engine.backup import back_up, restore
+from fjord.engine.memory import TREE_COUNT
+from fjord.engine.read_only import ReadOnlyEngine
+from fjord.errors import ClosedError, Code, DirectoryError, DiskFullError, DurabilityError
+from fjord.index.memory import MemoryIndexes
+from fjord.testing import SimClock, SimCrash, SimDisk
+from tests.unit.engine.world import (
+    SEGMENT_BYTES,
+    TABLE,
+    open_at,
+    read,
+    set_command,
+    settings,
+    write,
+)
+from tests.unit.tables.world import code_of
 
 
-def test_commands_of_a_group_see_each_other_in_order(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    keys = Strings.of([b"key"])
-    now_us = clock.wall_us()
-    group: list[Command] = [
-        Get(table=TABLE, keys=keys),
-        set_command({b"key": b"one"}, timestamp_us=now_us),
-        Get(table=TABLE, keys=keys),
-        set_command({b"key": b"two"}, timestamp_us=now_us + 1),
-        Get(table=TABLE, keys=keys),
-        Delete(table=TABLE, keys=keys, timestamp_us=now_us + 2),
-        Get(table=TABLE, keys=keys),
-        Nop(),
-    ]
-    replies = engine.run(group)
-    found = [reply.values[0] for reply in replies if isinstance(reply, Entries)]
-    assert found == [b"", b"one", b"two", b""]
-    assert isinstance(replies[-1], Done)
-    assert replies[-1].seq == engine.applied_seq
-    engine.close()
-
-
-def test_small_sets_of_a_group_share_one_op_and_each_has_its_reply(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, {b"key": b"there"})
-    now_us = clock.wall_us()
-    group = [set_command({b"k%d" % n: b"v%d" % n}, timestamp_us=now_us + n) for n in range(10)]
-    replies = engine.run(group)
-    engine.sync()
-    assert [type(reply) for reply in replies] == [Done] * 10
-    assert read(engine, b"k0", b"k9") == [b"v0", b"v9"]
-    scanned = engine.scan(Scan(table=TABLE, start_seq=engine.applied_seq - 9, end_seq=0))
-    assert isinstance(scanned, Scanned)
-    assert len(scanned.ops) == 1
-    engine.close()
-
-
-def test_one_bad_command_in_a_group_is_refused_alone(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    now_us = clock.wall_us()
-    group = [
-        set_command({b"good": b"1"}, timestamp_us=now_us),
-        set_command({b"k" * 500: b"2"}, timestamp_us=now_us),
-        set_command({b"also good": b"3"}, timestamp_us=now_us),
-    ]
-    good, bad, also_good = engine.run(group)
-    assert isinstance(bad, Refusal)
-    assert bad.code is Code.KEY_TOO_LONG
-    assert isinstance(good, Done)
-    assert isinstance(also_good, Done)
-    assert read(engine, b"good", b"also good") == [b"1", b"3"]
-    engine.close()
-
-
-def test_the_same_key_twice_in_a_group_leaves_both_ops_in_history(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    now_us = clock.wall_us()
-    engine.run([set_command({b"key": b"1"}, timestamp_us=now_us)])
-    engine.run([set_command({b"key": value}, timestamp_us=now_us) for value in (b"2", b"3")])
-    engine.sync()
-    assert read(engine, b"key") == [b"3"]
-    scanned = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
-    assert isinstance(scanned, Scanned)
-    assert len(scanned.ops) == 4
-    engine.close()
-
-
-def test_a_group_larger_than_a_segment_goes_into_several_frames(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_group_larger_than_a_segment_goes_into_several_frames(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     now_us = clock.wall_us()
     big = {b"k%03d" % number: bytes([number]) * 2_000 for number in range(90)}
     keys = list(big)
@@ -110,12 +51,11 @@ def test_a_group_larger_than_a_segment_goes_into_several_frames(tmp_path: Path) 
     assert len(list((tmp_path / "journal").glob("*.seg"))) > 2
     engine = open_at(tmp_path, clock)
     assert read(engine, *big, b"huge") == [*big.values(), b"h" * 500_000]
-    engine.close()
 
 
-def test_an_index_that_runs_full_grows_and_nothing_is_lost(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_an_index_that_runs_full_grows_and_nothing_is_lost(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     before = (tmp_path / "index" / "data.mdb").stat().st_size
     items = {b"key-%06d" % number: b"%d" % number for number in range(40_000)}
     keys = list(items)
@@ -123,12 +63,10 @@ def test_an_index_that_runs_full_grows_and_nothing_is_lost(tmp_path: Path) -> No
         write(engine, clock, {key: items[key] for key in keys[start : start + 5000]})
     assert (tmp_path / "index" / "data.mdb").stat().st_size > before
     assert read(engine, *keys) == list(items.values())
-    engine.close()
 
 
 @pytest.mark.req("KY-27")
-def test_every_start_adds_a_takeover_at_the_seq_it_found(tmp_path: Path) -> None:
-    clock = SimClock()
+def test_every_start_adds_a_takeover_at_the_seq_it_found(clock: SimClock, tmp_path: Path) -> None:
     seqs = []
     for clean in (True, False, True):
         engine = open_at(tmp_path, clock)
@@ -148,10 +86,8 @@ def test_every_start_adds_a_takeover_at_the_seq_it_found(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("is_clean", [False, True])
 def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(
-    tmp_path: Path, is_clean: bool
+    engine: Engine, clock: SimClock, tmp_path: Path, is_clean: bool
 ) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     clock.advance(100)
     write(engine, clock, {b"key": b"value"})
     clock.jump(-3600)
@@ -164,30 +100,9 @@ def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(
     assert abs(engine._leases.lease_us() - lease_us) < 10_000
     later.advance(5)
     assert abs(engine._leases.lease_us() - lease_us - 5_000_000) < 10_000
-    engine.close()
 
 
-def test_a_second_writer_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
-    engine = open_at(tmp_path)
-    with pytest.raises(DirectoryInUseError, match=str(os.getpid())):
-        open_at(tmp_path)
-    engine.close()
-    open_at(tmp_path).close()
-
-
-def test_a_writer_in_another_process_is_refused(tmp_path: Path) -> None:
-    code = "import sys, fjord; fjord.open(sys.argv[1])"
-    engine = open_at(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert "DirectoryInUseError" in done.stderr
-    assert "read_only=True" in done.stderr
-    engine.close()
-
-
-def test_use_after_close_and_after_fork_is_refused(tmp_path: Path) -> None:
-    engine = open_at(tmp_path)
+def test_use_after_close_and_after_fork_is_refused(engine: Engine) -> None:
     child = os.fork()
     if child == 0:  # pragma: no cover
         try:
@@ -199,7 +114,6 @@ def test_use_after_close_and_after_fork_is_refused(tmp_path: Path) -> None:
     engine.close()
     with pytest.raises(ClosedError):
         engine.run([Nop()])
-    engine.close()
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
@@ -208,38 +122,6 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     for path in (tmp_path / "data").rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
-
-
-def test_values_with_persist_off_are_gone_after_a_restart(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as db:
-        kv = db.kv()
-        kv.set("memory", "only", persist=False)
-        kv.set("stored", "first")
-        kv.set("stored", "memory only now", persist=False)
-        assert kv.get("memory") == "only"
-        assert kv.get("stored") == "memory only now"
-    with fjord.open(tmp_path) as db:
-        assert db.kv().get("memory") is None
-        assert db.kv().get("stored") is None
-
-
-def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    before = engine.applied_seq
-    command = Set(
-        table=TABLE,
-        keys=Strings.of([b"good", b""]),
-        types=b"\1\1",
-        values=Strings.of([b"1", b"2"]),
-        timestamps_us=[clock.wall_us()] * 2,
-    )
-    (reply,) = engine.run([command])
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.EMPTY_KEY
-    assert engine.applied_seq == before
-    assert read(engine, b"good") == [None]
-    engine.close()
 
 
 def test_a_read_that_finds_no_file_to_open_is_refused_alone(
@@ -257,8 +139,7 @@ def test_a_read_that_finds_no_file_to_open_is_refused_alone(
     with monkeypatch.context() as patch:
         patch.setattr(LocalDisk, "open", too_many)
         refused, done = engine.run([get, set_command({b"other": b"x"}, timestamp_us=now_us)])
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.FAILED
+    assert code_of(refused) is Code.FAILED
     assert isinstance(done, Done)
     assert read(engine, b"key", b"other") == [b"value", b"x"]
     engine.close()
@@ -297,3 +178,124 @@ def test_reads_on_a_full_disk_are_bounded_as_well(
     assert len(replies) == 4
     assert len(engine.run([refused, *[get] * 10])) == 11
     engine.abandon()
+
+
+# -- directories that are not Fjord's -------------------------------------------------------------
+
+FOREIGN: list[dict[str, bytes]] = [
+    {"lock": b"somebody else's"},
+    {"lock": b"123\n"},
+    {"lock": b"", "journal/a.md": b"dear diary"},
+    {"notes.txt": b""},
+    {"journal": b"dear diary"},
+    {"index": b"of a book"},
+    {"lock": b"", "journal": b"dear diary"},
+    {"journal/2024.md": b"dear diary"},
+    {"index/owner": b"somebody"},
+    {"clean": b"x"},
+    {"published": bytes(4096)},
+    {"ballast": bytes(10)},
+    {"data.mdb": b"x", "lock.mdb": b"x"},
+]
+
+
+def look(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Returns all that is there, with its time of change."""
+    return {
+        str(path.relative_to(root)): (
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in [root, *root.rglob("*")]
+    }
+
+
+@pytest.fixture(params=FOREIGN, ids=lambda files: " ".join(files))
+def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    root = tmp_path / "data"
+    for name, data in request.param.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def test_a_foreign_directory_is_refused_untouched(foreign: Path) -> None:
+    before = look(foreign)
+    with pytest.raises(DirectoryError, match="not Fjord's; give an empty or a new directory"):
+        open_engine(str(foreign), settings(SimClock()))
+    with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
+        ReadOnlyEngine(str(foreign), settings(SimClock()))
+    with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
+        back_up(str(foreign), str(foreign.parent / "backup"))
+    assert look(foreign) == before
+    assert os.listdir(foreign.parent) == ["data"]
+
+
+def test_a_new_file_system_is_empty(tmp_path: Path) -> None:
+    data, backup, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
+    for path in (data, backup, restored):
+        (path / "lost+found").mkdir(parents=True)
+    open_engine(str(data), settings(SimClock())).close()
+    back_up(str(data), str(backup))
+    manifest = restore(str(backup), str(restored))
+    engine = open_engine(str(restored), settings(SimClock()))
+    assert engine.applied_seq > manifest.seq
+    engine.close()
+
+
+def test_a_first_start_that_crashed_is_gone_on_with() -> None:
+    for number in range(1, 100):
+        for power in (False, True):
+            disk = SimDisk(number, crash_at=number)
+            where = EngineSettings(
+                segment_bytes=SEGMENT_BYTES,
+                disk=disk,
+                clock=SimClock(),
+                indexes=MemoryIndexes(TREE_COUNT),
+            )
+            with contextlib.suppress(SimCrash):
+                open_engine("/srv/data", where).close()
+                assert number > 10
+                return
+            if power:
+                disk.power_cut()
+            else:
+                disk.process_crash()
+            open_engine("/srv/data", where).close()
+
+
+def test_too_little_space_is_said_and_nothing_is_left() -> None:
+    for room in range(0, SEGMENT_BYTES, SEGMENT_BYTES // 8):
+        disk = SimDisk(1, capacity=room)
+        where = EngineSettings(
+            segment_bytes=SEGMENT_BYTES,
+            disk=disk,
+            clock=SimClock(),
+            indexes=MemoryIndexes(TREE_COUNT),
+        )
+        needed = SEGMENT_BYTES + where.index_step_bytes + 2**20
+        with pytest.raises(DiskFullError, match=f"takes {needed} bytes"):
+            open_engine("/srv/data", where)
+        assert disk.names("/") == []
+
+
+def test_too_few_files_are_said_and_nothing_is_left() -> None:
+    """Each directory and each file takes a place that a file system may not have."""
+    for number in itertools.count(1):
+        disk = SimDisk(1, errors={number: errno.ENOSPC})
+        where = EngineSettings(
+            segment_bytes=SEGMENT_BYTES,
+            disk=disk,
+            clock=SimClock(),
+            indexes=MemoryIndexes(TREE_COUNT),
+        )
+        try:
+            open_engine("/srv/data", where).close()
+        except (DiskFullError, DurabilityError):
+            if disk.calls[number - 1] in ("make_directory", "create"):
+                assert disk.names("/") == []
+        else:
+            if number > len(disk.calls):
+                break
+    assert number > 10

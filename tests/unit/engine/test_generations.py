@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fjord import commands, jobs
-from fjord.columns import Strings, repeat
+from fjord.columns import Strings
 from fjord.commands import CreateTable, Numbers, Reply, Taken
 from fjord.disk import LocalDisk
 from fjord.engine import Engine, ReadOnlyEngine, doctor
-from fjord.engine.backup import back_up, restore
 from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Replay
 from fjord.index.memory import MemoryIndex
@@ -23,10 +23,10 @@ from fjord.journal import frame
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
 from fjord.testing import SimClock
-from tests.unit.engine.job_life import TABLES, Life
+from tests.unit.engine import job_records as records
 from tests.unit.engine.shore import Shore
 from tests.unit.engine.test_job_packing import settle
-from tests.unit.engine.world import SEGMENT_BYTES, open_at, read, set_command, settings, write
+from tests.unit.engine.world import SEGMENT_BYTES, open_at, read, settings, write
 
 HOUR = 3600
 TABLE = "pages"
@@ -49,21 +49,9 @@ _KEYS = itertools.count()
 
 
 def push(engine: Engine, clock: SimClock, count: int = 1, value: bytes = b"v") -> None:
-    none = repeat(0, count)
-    run(
-        engine,
-        commands.Push(
-            table=TABLE,
-            keys=Strings.of([b"%d" % next(_KEYS) for _ in range(count)]),
-            domains=Strings.of([b""] * count),
-            types=b"\1" * count,
-            values=Strings.of([value] * count),
-            priorities=b"d" * count,
-            process_at_us=none,
-            expires_at_us=none,
-            timestamps_us=repeat(clock.wall_us(), count),
-        ),
-    )
+    keys = [b"%d" % next(_KEYS) for _ in range(count)]
+    command = records.push(*keys, now_us=clock.wall_us(), table=TABLE)
+    run(engine, replace(command, values=Strings.of([value] * count)))
 
 
 def push_some(engine: Engine, clock: SimClock, count: int, value: bytes) -> None:
@@ -108,9 +96,9 @@ def rebuilt(engine: Engine, path: Path, clock: SimClock) -> Engine:
 
 
 @pytest.mark.req("SJ-18")
-def test_generations_turn_by_themselves_at_the_end_of_the_hour(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_generations_turn_by_themselves_at_the_end_of_the_hour(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     create(engine, period=Period.HOUR)
     push(engine, clock, 3)
     settle(engine, clock)
@@ -132,40 +120,14 @@ def test_generations_turn_by_themselves_at_the_end_of_the_hour(tmp_path: Path) -
     take_all(engine)
     settle(engine, clock)
     assert listed(engine) == {2: 0}
-    engine.close()
-
-
-def test_a_table_that_nobody_uses_has_one_generation(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    create(engine, period=Period.HOUR)
-    for _ in range(5):
-        settle(engine, clock)
-        clock.advance(HOUR)
-    seq = engine.applied_seq
-    settle(engine, clock)
-    assert listed(engine) == {1: 0}
-    assert engine.applied_seq == seq
-    engine.close()
-
-
-def test_a_generation_that_was_empty_when_the_table_was_declared_anew_goes(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    create(engine, period=Period.HOUR)
-    settle(engine, clock)
-    create(engine, period=Period.DAY, changes=True)
-    settle(engine, clock)
-    assert listed(engine) == {2: 0}
-    engine.close()
 
 
 @pytest.mark.req("SJ-18")
 @pytest.mark.parametrize("drained", list(Drained))
-def test_a_rebuild_gives_the_same_generations_and_counts(tmp_path: Path, drained: Drained) -> None:
+def test_a_rebuild_gives_the_same_generations_and_counts(
+    engine: Engine, clock: SimClock, tmp_path: Path, drained: Drained
+) -> None:
     """Also where jobs and the ops of their generations were said again by packing."""
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     create(engine, period=Period.HOUR, drained=drained)
     for _ in range(6):
         push(engine, clock, 30, bytes(1000))
@@ -191,14 +153,13 @@ def test_a_rebuild_gives_the_same_generations_and_counts(tmp_path: Path, drained
     clock.advance(HOUR)
     settle(engine, clock)
     assert list(listed(engine).values()) == [0]
-    engine.close()
 
 
 @pytest.mark.req("SJ-18", "SJ-19", "SJ-20")
 @pytest.mark.parametrize("drained", list(Drained))
-def test_space_goes_back_when_a_generation_has_drained(tmp_path: Path, drained: Drained) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_space_goes_back_when_a_generation_has_drained(
+    engine: Engine, clock: SimClock, tmp_path: Path, drained: Drained
+) -> None:
     create(engine, period=Period.HOUR, drained=drained)
     write(engine, clock, {b"key": b"of another table"})
     push_some(engine, clock, 90, bytes(1000))  # no more than packing leaves alone as a rule
@@ -219,31 +180,12 @@ def test_space_goes_back_when_a_generation_has_drained(tmp_path: Path, drained: 
     assert engine.stats()["packed_segments"] == packed
     engine = rebuilt(engine, tmp_path, clock)
     assert listed(engine) == {2: 0}
-    engine.close()
-
-
-def test_a_journal_that_is_mostly_alive_is_not_written_again_for_a_generation(
-    tmp_path: Path,
-) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    create(engine, period=Period.HOUR, drained=Drained.TRUNCATE)
-    for number in range(10):
-        write(engine, clock, {b"%d-%d" % (number, at): bytes(3000) for at in range(10)})
-    push(engine, clock, 3)
-    clock.advance(HOUR)
-    settle(engine, clock)
-    take_all(engine)
-    settle(engine, clock)
-    assert listed(engine) == {2: 0}
-    assert engine.stats()["packed_segments"] == 0
-    engine.close()
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_segment_that_is_held_for_blocks_is_waited_for(tmp_path: Path, restarts: bool) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_segment_that_is_held_for_blocks_is_waited_for(
+    engine: Engine, clock: SimClock, tmp_path: Path, restarts: bool
+) -> None:
     shore = Shore()
     shore.attach(engine)
     create(engine, period=Period.HOUR, drained=Drained.TRUNCATE)
@@ -262,16 +204,13 @@ def test_a_segment_that_is_held_for_blocks_is_waited_for(tmp_path: Path, restart
     shore.seal(engine)
     settle(engine, clock)
     assert journal_bytes(tmp_path) == 0
-    engine.close()
 
 
 @pytest.mark.req("SJ-18")
 @pytest.mark.parametrize("drained", list(Drained))
 def test_history_goes_with_its_generation_if_that_is_deleted(
-    tmp_path: Path, drained: Drained
+    engine: Engine, clock: SimClock, drained: Drained
 ) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     shore = Shore()
     shore.attach(engine)
     create(engine, period=Period.HOUR, drained=drained)
@@ -292,14 +231,13 @@ def test_history_goes_with_its_generation_if_that_is_deleted(
     left = engine.sealing.blocks(TABLE)
     assert len(left) == (1 if drained is Drained.DELETE else 2)
     assert shore.retire(engine) == []
-    engine.close()
 
 
 @pytest.mark.req("SJ-19")
 @pytest.mark.parametrize("secure", [True, False])
-def test_what_goes_is_overwritten_before(tmp_path: Path, *, secure: bool) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_what_goes_is_overwritten_before(
+    engine: Engine, clock: SimClock, tmp_path: Path, *, secure: bool
+) -> None:
     create(engine, period=Period.HOUR, drained=Drained.TRUNCATE, secure=secure)
     push_some(engine, clock, 300, SECRET * 50)
     clock.advance(HOUR)
@@ -321,8 +259,9 @@ def test_what_goes_is_overwritten_before(tmp_path: Path, *, secure: bool) -> Non
 
 
 @pytest.mark.req("SJ-19")
-def test_the_next_start_goes_on_with_what_was_to_be_overwritten(tmp_path: Path) -> None:
-    clock = SimClock()
+def test_the_next_start_goes_on_with_what_was_to_be_overwritten(
+    clock: SimClock, tmp_path: Path
+) -> None:
     open_at(tmp_path, clock).close()
     left = tmp_path / "journal" / ("0000000000.seg" + frame.UNWIPED)
     left.write_bytes(SECRET * 1000)
@@ -334,38 +273,10 @@ def test_the_next_start_goes_on_with_what_was_to_be_overwritten(tmp_path: Path) 
 
 
 @pytest.mark.req("SJ-18")
-@pytest.mark.parametrize("seed", range(3))
-def test_a_random_life_leaves_generations_that_add_up(tmp_path: Path, seed: int) -> None:
-    clock = SimClock()
-    life = Life(open_at(tmp_path, clock), clock, seed, period=Period.HOUR)
-    turns = 0
-    for step in range(600):
-        life.step()
-        if step % 3 == 0:
-            life.engine.upkeep()
-            life.engine.sync()
-        if step % 50 == 49:
-            clock.jump(life.dice.choice([900, HOUR, -600, 86400]))
-            settle(life.engine, clock)
-            for table in TABLES:
-                generations = listed(life.engine, table)
-                turns = max(turns, *generations)
-                assert sum(generations.values()) == sum(life.engine.job_counts()[table])
-                assert all(list(generations.values())[:-1])
-        if step % 200 == 199:
-            before = [listed(life.engine, table) for table in TABLES]
-            life.engine = rebuilt(life.engine, tmp_path, clock)
-            assert [listed(life.engine, table) for table in TABLES] == before
-    assert turns > 5
-    assert life.engine.stats()["first_seq"] > 1
-    life.engine.close()
-
-
-@pytest.mark.req("SJ-18")
-def test_a_rebuild_that_was_cut_off_counts_at_its_end(tmp_path: Path) -> None:
+def test_a_rebuild_that_was_cut_off_counts_at_its_end(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     """Wherever it was cut off: jobs stand before the ops that say where they belong."""
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     create(engine, period=Period.HOUR)
     for _ in range(6):
         push_some(engine, clock, 20, bytes(500))
@@ -394,43 +305,3 @@ def test_a_rebuild_that_was_cut_off_counts_at_its_end(tmp_path: Path) -> None:
         found = doctor.diagnose(journal, index, settings(clock), shown=3)
         assert not found.difference_count, found.differences
     journal.close()
-
-
-@pytest.mark.req("SJ-18")
-def test_a_backup_has_its_generations(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path / "data", clock)
-    create(engine, period=Period.HOUR, secure=True)
-    push(engine, clock, 3)
-    clock.advance(HOUR)
-    settle(engine, clock)
-    push(engine, clock, 2)
-    back_up(str(tmp_path / "data"), str(tmp_path / "copy"), settings(clock))
-    engine.close()
-    restore(str(tmp_path / "copy"), str(tmp_path / "new"), settings(clock))
-    engine = open_at(tmp_path / "new", clock)
-    assert listed(engine) == {1: 3, 2: 2}
-    take_all(engine)
-    settle(engine, clock)
-    assert listed(engine) == {2: 0}
-    engine.close()
-
-
-def test_a_batch_that_is_refused_leaves_no_generation(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    create(engine, period=Period.HOUR)
-    push(engine, clock, 2)
-    encoded = jobs.Settings(period=Period.DAY).encode()
-    anew = CreateTable(name=TABLE, kind=Kind.JOBS.number, settings=encoded, changes=True)
-    drop = commands.DropTable(name=TABLE)
-    bad = set_command({b"": b""}, timestamp_us=clock.wall_us())
-    before = engine.applied_seq
-    for first in (anew, drop):
-        (reply,) = engine.run([commands.Batch(commands=[first, bad])])
-        assert isinstance(reply, commands.Refusal)
-        assert engine.applied_seq == before
-        assert listed(engine) == {1: 2}
-    push(engine, clock)
-    assert listed(engine) == {1: 3}
-    engine.close()

@@ -18,14 +18,12 @@ from fjord.jobs import Fairness, How
 from fjord.journal import repair
 from fjord.journal.reader import Journal
 from fjord.kinds import Kind
-from fjord.tables.jobs import layout
 from fjord.tables.jobs import take as job_next
 from fjord.tables.state import Tree
 from fjord.testing import SimClock
-from tests.unit.engine.test_jobs import SECOND, clock, engine, push, run, take, tend
+from tests.unit.engine.test_jobs import SECOND, push, run, take, tend
 from tests.unit.engine.world import open_at
-
-__all__ = ["clock", "engine"]  # fixtures
+from tests.unit.tables.world import code_of
 
 
 def settle(engine: Engine, clock: SimClock) -> int:
@@ -51,8 +49,7 @@ def test_a_command_that_comes_to_more_than_a_frame_is_refused(
     run(engine, push(clock, *keys[17_000:]))
     bury = commands.Bury(table="jobs", keys=Strings.of(keys), reason=b"r" * 1000)
     reply = run(engine, bury)
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.TOO_LARGE
+    assert code_of(reply) is Code.TOO_LARGE
     assert isinstance(run(engine, replace(bury, keys=Strings.of(keys[:5000]))), Acted)
     assert engine.job_counts()["jobs"] == (30_000, 0, 5000)
 
@@ -95,11 +92,7 @@ def test_of_two_jobs_of_one_key_that_come_back_the_newer_one_stays(
 @pytest.mark.req("FJ-32")
 @pytest.mark.parametrize("what", ["refused batch", "failed write", "restart", "much is done"])
 def test_a_job_is_overtaken_whatever_happened_in_between(
-    engine: Engine,
-    clock: SimClock,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
+    engine: Engine, clock: SimClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     monkeypatch.setattr(memory, "_DONE_MAX", 2)
     run(engine, push(clock, b"other"))
@@ -222,38 +215,3 @@ def test_answers_that_are_cut_cost_no_domain_its_turn(
     while len(served) < 24:
         served += take(engine, count).domains.rows()
     assert sorted(served[:12]) == sorted(served[12:24]) == sorted(domains)
-
-
-def test_time_that_passed_before_a_stop_counts_for_leases(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    run(engine, push(clock, b"k"))
-    take(engine, lease_us=60 * SECOND)
-    clock.advance(50)
-    engine.close()
-    engine = open_at(tmp_path, clock)
-    clock.advance(11)
-    tend(engine)
-    assert take(engine).keys.rows() == [b"k"]
-
-
-def test_values_that_stand_elsewhere_are_found_without_reading_a_frame_for_each(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    keys = [b"%d" % number for number in range(300)]
-    run(engine, push(clock, *keys))
-    journal = Journal(LocalDisk(), str(tmp_path / "journal"))
-    walks: list[int] = []
-    real = journal.frames
-
-    def frames(start_seq: int, *, durable_seq: int) -> object:
-        walks.append(start_seq)
-        return real(start_seq, durable_seq=durable_seq)
-
-    journal.frames = frames  # type: ignore[method-assign, assignment]
-    items = engine.scan_index(Tree.JOBS_READY, b"", None, 300)
-    pointers = [layout.decode_ready(*item).pointer for item in items]
-    wrong = [pointer._replace(offset=pointer.offset + 1) for pointer in pointers]
-    assert journal.payloads(wrong) == [b"value of " + key for key in keys]
-    assert len(walks) == 1
-    journal.close()

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from fjord import commands, jobs
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Acted,
-    Batch,
-    CreateTable,
-    Done,
-    Numbered,
-    Push,
-    Refusal,
-    Replies,
-    Reply,
-    Taken,
-)
 from fjord.disk import LocalDisk
-from fjord.engine import Engine, ReadOnlyEngine, backup
-from fjord.engine.news import Arrival
+from fjord.engine import Engine, ReadOnlyEngine
 from fjord.errors import Code
 from fjord.journal import repair
 from fjord.kinds import Kind
 from fjord.tables.state import JobCounts
 from fjord.testing import SimClock
+from tests.unit.engine import job_records as records
 from tests.unit.engine.world import open_at, settings
+from tests.unit.tables.world import code_of
 
 SECOND = 1_000_000
 CLIENT = b"client-of-tests."
@@ -36,31 +24,23 @@ CLIENT = b"client-of-tests."
 
 def push(
     clock: SimClock, *keys: bytes, delay: int = 0, domain: bytes = b"", expires: int = 0
-) -> Push:
-    count = len(keys)
-    return Push(
-        table="jobs",
-        keys=Strings.of(keys),
-        domains=Strings.of([domain] * count),
-        types=b"\1" * count,
-        values=Strings.of([b"value of " + key for key in keys]),
-        priorities=b"d" * count,
-        process_at_us=repeat(delay * SECOND, count),
-        expires_at_us=repeat(clock.wall_us() + expires * SECOND if expires else 0, count),
-        timestamps_us=repeat(clock.wall_us(), count),
-        relative=True,
+) -> commands.Push:
+    command = records.push(
+        *keys, now_us=clock.wall_us(), delay_us=delay * SECOND, domain=domain, table="jobs"
     )
+    expires_at_us = clock.wall_us() + expires * SECOND if expires else 0
+    return replace(command, expires_at_us=repeat(expires_at_us, len(keys)))
 
 
-def run(engine: Engine, command: commands.Command) -> Reply:
+def run(engine: Engine, command: commands.Command) -> commands.Reply:
     (reply,) = engine.run([command])
     engine.sync()
     return reply
 
 
-def take(engine: Engine, count: int = 1, lease_us: int = 0) -> Taken:
+def take(engine: Engine, count: int = 1, lease_us: int = 0) -> commands.Taken:
     reply = run(engine, commands.Next(table="jobs", count=count, lease_us=lease_us))
-    assert isinstance(reply, Taken)
+    assert isinstance(reply, commands.Taken)
     return reply
 
 
@@ -68,85 +48,6 @@ def tend(engine: Engine) -> None:
     while engine.upkeep():
         pass
     engine.sync()
-
-
-@pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
-def engine(tmp_path: Path, clock: SimClock) -> Engine:
-    return open_at(tmp_path, clock)
-
-
-def test_it_tells_of_jobs_that_arrive(engine: Engine, clock: SimClock) -> None:
-    assert engine.take_news().arrivals == {}
-    now_us = clock.wall_us()
-    run(engine, push(clock, b"a", b"b", delay=9))
-    run(engine, push(clock, b"c"))
-    assert engine.take_news().arrivals == {"jobs": Arrival(3, now_us)}
-    assert engine.take_news().arrivals == {}
-    taken = take(engine)
-    assert engine.take_news().arrivals == {}
-    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], delay_us=SECOND))
-    assert engine.take_news().arrivals == {"jobs": Arrival(1, now_us + SECOND)}
-
-
-def test_a_batch_that_is_refused_lets_nothing_arrive(engine: Engine, clock: SimClock) -> None:
-    bad = commands.Cancel(table="jobs", keys=Strings.of([b""]))
-    reply = run(engine, Batch(commands=[push(clock, b"a"), bad]))
-    assert isinstance(reply, Refusal)
-    assert engine.take_news().arrivals == {}
-    assert engine.job_counts() == {}
-
-
-@pytest.mark.req("SJ-12", "SJ-14", "FJ-13")
-def test_a_lease_that_is_over_lets_the_job_wait_again(engine: Engine, clock: SimClock) -> None:
-    run(engine, push(clock, b"a"))
-    taken = take(engine, lease_us=60 * SECOND)
-    assert engine.upkeep_due_us() <= clock.wall_us() + 60 * SECOND
-    clock.advance(59)
-    tend(engine)
-    assert not take(engine).rows
-    clock.advance(2)
-    tend(engine)
-    again = take(engine)
-    assert (again.rows, again.timeouts) == (taken.rows, b"\1")
-    late = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(late, Acted)
-    assert late.missing == [0]
-
-
-@pytest.mark.parametrize("seconds", [3600, -3600, 365 * 86400, -365 * 86400])
-def test_a_clock_that_is_set_harms_no_lease(
-    engine: Engine, clock: SimClock, tmp_path: Path, seconds: int
-) -> None:
-    run(engine, push(clock, b"a"))
-    taken = take(engine, lease_us=60 * SECOND)
-    clock.advance(30)
-    clock.jump(seconds)
-    tend(engine)
-    engine.close()
-    engine = open_at(tmp_path, clock)
-    tend(engine)
-    reply = run(engine, commands.Extend(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(reply, Acted)
-    assert reply.missing == []
-    clock.advance(61)
-    tend(engine)
-    reply = run(engine, commands.Finish(table="jobs", xids=[taken.first_xid]))
-    assert isinstance(reply, Acted)
-    assert reply.missing == [0]
-
-
-def test_waiting_jobs_expire_without_being_asked(engine: Engine, clock: SimClock) -> None:
-    run(engine, push(clock, b"a", expires=60))
-    run(engine, push(clock, b"b"))
-    assert engine.job_counts() == {"jobs": JobCounts(2, 0, 0)}
-    clock.advance(61)
-    tend(engine)
-    assert engine.job_counts() == {"jobs": JobCounts(1, 0, 0)}
 
 
 def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path) -> None:
@@ -172,28 +73,8 @@ def test_counts_outlive_a_crash(engine: Engine, clock: SimClock, tmp_path: Path)
     assert isinstance(reply, commands.Numbers)
     assert list(reply.values)[:3] == [6, 2, 1]
     (refused,) = reader.run([commands.Next(table="jobs")])
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.READ_ONLY
+    assert code_of(refused) is Code.READ_ONLY
     reader.close()
-
-
-def test_a_numbered_push_is_applied_once(engine: Engine, clock: SimClock) -> None:
-    batch = Numbered(command=push(clock, b"a"), client=CLIENT, number=1)
-    first = run(engine, batch)
-    assert isinstance(first, Done)
-    taken = take(engine)
-    assert run(engine, batch) == first
-    assert not take(engine).rows
-    done = commands.Finish(table="jobs", xids=[taken.first_xid, 1])
-    finish = Numbered(command=done, client=CLIENT, number=2)
-    answer = run(engine, finish)
-    assert isinstance(answer, Acted)
-    assert list(answer.missing) == [1]
-    again = run(engine, finish)
-    assert isinstance(again, Acted)
-    assert list(again.missing) == [1]
-    assert again.seq == answer.seq
-    assert engine.job_counts() == {"jobs": JobCounts(0, 0, 0)}
 
 
 def test_what_follows_from_a_job_is_written_by_whoever_still_has_it(
@@ -202,17 +83,18 @@ def test_what_follows_from_a_job_is_written_by_whoever_still_has_it(
     run(engine, push(clock, b"a"))
     taken = take(engine, lease_us=60 * SECOND)
     finish = commands.Finish(table="jobs", xids=[taken.first_xid], strict=True)
-    chain = Batch(commands=[finish, push(clock, b"b")])
+    chain = commands.Batch(commands=[finish, push(clock, b"b")])
     clock.advance(61)
     tend(engine)
     late = run(engine, chain)
-    assert isinstance(late, Refusal)
-    assert late.code is Code.STALE_XID
+    assert code_of(late) is Code.STALE_XID
     again = take(engine)
     assert again.keys.rows() == [b"a"]
     assert not take(engine).rows
     finish = commands.Finish(table="jobs", xids=[again.first_xid], strict=True)
-    assert isinstance(run(engine, Batch(commands=[finish, push(clock, b"b")])), Replies)
+    assert isinstance(
+        run(engine, commands.Batch(commands=[finish, push(clock, b"b")])), commands.Replies
+    )
     assert take(engine).keys.rows() == [b"b"]
 
 
@@ -228,33 +110,17 @@ def test_every_death_is_counted_also_of_jobs_that_live_again(
     run(engine, commands.Revive(table="jobs", rows=dead.rows))
     assert engine.job_counts()["jobs"].dead == 0
     refused = run(
-        engine, Batch(commands=[bury, commands.Cancel(table="jobs", keys=Strings.of([b""]))])
+        engine,
+        commands.Batch(commands=[bury, commands.Cancel(table="jobs", keys=Strings.of([b""]))]),
     )
-    assert isinstance(refused, Refusal)
+    assert isinstance(refused, commands.Refusal)
     run(engine, commands.Bury(table="jobs", keys=Strings.of([b"a"])))
     assert engine.job_deaths() == {"jobs": 3}
 
 
-def test_next_is_no_part_of_a_batch(engine: Engine) -> None:
-    reply = run(engine, Batch(commands=[commands.Next(table="jobs")]))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.BAD_BATCH
-
-
-def test_the_next_date_after_another_one(engine: Engine, clock: SimClock) -> None:
-    now_us = clock.wall_us()
-    assert engine.first_date_us("jobs", now_us) is None
-    run(engine, push(clock, b"a"))
-    run(engine, push(clock, b"b", delay=5))
-    run(engine, push(clock, b"c", delay=9))
-    assert engine.first_date_us("jobs", now_us) == now_us + 5 * SECOND
-    assert engine.first_date_us("jobs", now_us + 5 * SECOND) == now_us + 9 * SECOND
-    assert engine.first_date_us("jobs", now_us + 9 * SECOND) is None
-
-
 def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimClock) -> None:
     fair = jobs.Settings(fairness=jobs.Fairness.DOMAIN).encode()
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number, settings=fair))
+    run(engine, commands.CreateTable(name="jobs", kind=Kind.JOBS.number, settings=fair))
     now_us = clock.wall_us()
     run(engine, push(clock, b"a", domain=b"x"))
     run(engine, push(clock, b"b", domain=b"x", delay=5))
@@ -262,19 +128,6 @@ def test_the_next_date_of_domains_with_nothing_ready(engine: Engine, clock: SimC
     assert engine.first_date_us("jobs", now_us) == now_us + 9 * SECOND
     run(engine, push(clock, b"d", domain=b"z", delay=7))
     assert engine.first_date_us("jobs", now_us) == now_us + 7 * SECOND
-
-
-def test_a_dropped_table_is_swept_clean(engine: Engine, clock: SimClock) -> None:
-    run(engine, push(clock, *[b"%d" % number for number in range(50)]))
-    taken = take(engine, 20)
-    run(engine, commands.Fail(table="jobs", xids=[taken.first_xid], buries=True))
-    run(engine, commands.DropTable(name="jobs"))
-    run(engine, CreateTable(name="other", kind=Kind.JOBS.number))
-    clock.advance(4000)
-    tend(engine)
-    stats = engine.stats()
-    assert (stats["live_bytes"], stats["jobs_waiting"], stats["jobs_dead"]) == (0, 0, 0)
-    assert not take(engine).rows
 
 
 def test_damage_of_one_job_does_not_hold_up_the_others(
@@ -294,29 +147,11 @@ def test_damage_of_one_job_does_not_hold_up_the_others(
     assert b"is damaged at byte" in dead.reasons[0]
 
 
-def test_jobs_are_whole_in_a_backup_that_is_made_after_a_crash(
-    engine: Engine, clock: SimClock, tmp_path: Path
-) -> None:
-    """Recovery writes frames again, and a backup has no copy of where they were before."""
-    clock.advance(1)
-    engine.run([push(clock, b"a", b"b", b"c"), commands.Next(table="jobs", count=2)])
-    engine.abandon()
-    engine = open_at(tmp_path, clock)
-    engine.close()
-    backup.back_up(str(tmp_path), str(tmp_path / "backup"), settings(clock))
-    backup.restore(str(tmp_path / "backup"), str(tmp_path / "restored"), settings(clock))
-    engine = open_at(tmp_path / "restored", clock)
-    taken = run(engine, commands.Peek(table="jobs", state=jobs.State.TAKEN))
-    assert isinstance(taken, commands.JobPage)
-    assert taken.values.rows() == [b"value of a", b"value of b"]
-    assert take(engine).values.rows() == [b"value of c"]
-
-
 def test_jobs_are_whole_in_a_journal_that_was_repaired(
     engine: Engine, clock: SimClock, tmp_path: Path
 ) -> None:
     """What was damaged is left out, so that all behind it stands elsewhere."""
-    run(engine, CreateTable(name="jobs", kind=Kind.JOBS.number))
+    run(engine, commands.CreateTable(name="jobs", kind=Kind.JOBS.number))
     run(engine, push(clock, *[b"lost-%d" % number for number in range(5)]))
     run(engine, push(clock, b"a", b"b", b"c"))
     taken = take(engine, 8)

@@ -27,13 +27,6 @@ def test_lanes_that_are_due_take_turns() -> None:
     assert turns(lanes, 30, 6) == "bacbac"
 
 
-def test_none_is_due_before_its_date() -> None:
-    lanes = lanes_of(a=10)
-    assert turns(lanes, 9, 2) == "--"
-    assert lanes.count(TABLE, 9, slow=False) == 0
-    assert lanes.count(TABLE, 10, slow=False) == 1
-
-
 def test_fast_and_slow_jobs_have_turns_of_their_own() -> None:
     lanes = lanes_of(a=1)
     lanes.lower(TABLE, (ord("b"), True), 2)
@@ -52,25 +45,6 @@ def test_a_table_that_nobody_asked_for_is_not_known() -> None:
     assert lanes.first(TABLE, 0) is None
 
 
-def test_what_is_found_out_corrects_a_lane() -> None:
-    lanes = lanes_of(a=1, b=2)
-    lanes.correct(TABLE, (ord("a"), False), 50)
-    lanes.correct(TABLE, (ord("b"), False), None)
-    assert turns(lanes, 10, 1) == "-"
-    assert lanes.first(TABLE, 0) == ((ord("a"), False), 50)
-    assert lanes.lanes(TABLE) == 1
-    assert turns(lanes, 50, 2) == "aa"
-
-
-def test_a_lane_that_is_corrected_and_still_due_keeps_its_turn() -> None:
-    lanes = lanes_of(a=1, b=2, c=3)
-    assert turns(lanes, 10, 1) == "a"
-    lanes.correct(TABLE, (ord("b"), False), 9)
-    assert turns(lanes, 10, 3) == "bca"
-    lanes.correct(TABLE, (ord("b"), False), 11)
-    assert turns(lanes, 10, 3) == "cac"
-
-
 def test_a_clock_that_is_set_back_leaves_no_lane_ready() -> None:
     lanes = lanes_of(a=5, b=1)
     assert sorted(turns(lanes, 10, 2)) == ["a", "b"]
@@ -78,14 +52,6 @@ def test_a_clock_that_is_set_back_leaves_no_lane_ready() -> None:
     assert turns(lanes, 2, 2) == "bb"
     assert lanes.first(TABLE, 0) == ((ord("b"), False), 1)
     assert sorted(turns(lanes, 5, 2)) == ["a", "b"]
-
-
-def test_a_new_job_brings_a_lane_forward_and_never_back() -> None:
-    lanes = lanes_of(a=50)
-    lanes.lower(TABLE, (ord("a"), False), 20)
-    lanes.lower(TABLE, (ord("a"), False), 90)
-    assert lanes.first(TABLE, 0) == ((ord("a"), False), 20)
-    assert turns(lanes, 20, 1) == "a"
 
 
 def test_a_group_that_is_taken_back_makes_no_lane_late() -> None:
@@ -105,21 +71,6 @@ def test_what_was_learned_in_a_group_that_is_taken_back_is_forgotten() -> None:
     lanes = Lanes()
     lanes.learn(TABLE, [((1, False), 5)])
     lanes.undo()
-    assert not lanes.is_known(TABLE)
-
-
-def test_later_dates_are_those_of_lanes_with_nothing_ready() -> None:
-    lanes = lanes_of(a=1, b=20, c=30)
-    assert lanes.later_us(TABLE, 10) == 20
-    assert lanes.later_us(TABLE, 20) == 30
-    assert lanes.later_us(TABLE, 30) is None
-
-
-def test_tables_that_were_dropped_are_forgotten() -> None:
-    lanes = lanes_of(a=1)
-    lanes.retain([TABLE, 9])
-    assert lanes.is_known(TABLE)
-    lanes.retain([9])
     assert not lanes.is_known(TABLE)
 
 
@@ -144,3 +95,10 @@ def test_every_lane_that_is_due_has_one_turn_in_a_round(
     count = lanes.count(TABLE, now_us, slow=False)
     taken = [lanes.take(TABLE, now_us, slow=False) for _ in range(count)]
     assert sorted(lane[0] for lane in taken if lane) == sorted(due)
+
+
+def test_none_is_due_before_its_date() -> None:
+    lanes = lanes_of(a=10)
+    assert turns(lanes, 9, 2) == "--"
+    assert lanes.count(TABLE, 9, slow=False) == 0
+    assert lanes.count(TABLE, 10, slow=False) == 1

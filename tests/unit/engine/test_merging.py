@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,73 +23,26 @@ from fjord.commands import (
     Next,
     Numbered,
     Read,
-    Refusal,
     Reply,
     Set,
     Taken,
 )
 from fjord.engine import Engine, ReadOnlyEngine, execution
 from fjord.errors import Code
-from fjord.index import Transaction
 from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.testing import SimClock
 from fjord.values import Value
 from tests.unit.engine.test_jobs import push
 from tests.unit.engine.world import open_at, settings
-from tests.unit.tables.world import NOW_US, World, set_command
+from tests.unit.tables.world import World, code_of, set_command
 
 Items = list[tuple[bytes, Value]]
-
-
-def test_neighbours_of_one_table_and_expiry_share_a_merge_key() -> None:
-    first = execution._merge_key(set_command([(b"a", 1)]))
-    assert first is not None
-    assert execution._merge_key(set_command([(b"b", 2)], at=5)) == first
-    assert execution._merge_key(set_command([(b"a", 1)], table="u")) != first
-    assert execution._merge_key(set_command([(b"a", 1)], expires_at_us=NOW_US + 1)) != first
-    assert execution._merge_key(replace(set_command([(b"a", 1)]), ttl_us=5)) != first
-
-
-def test_what_may_be_refused_or_is_not_durable_stands_alone() -> None:
-    assert execution._merge_key(set_command([(b"a", 1)], overwrite=False)) is None
-    assert execution._merge_key(set_command([(b"a", 1)], persist=False)) is None
-    for also in (Strings.of([]), Strings.of([b"b"])):
-        assert execution._merge_key(replace(set_command([(b"a", 1)]), also=also)) is None
 
 
 def test_what_is_refused_alone_is_not_hidden_among_neighbours() -> None:
     """A batch of nothing adds nothing to a run, and would be answered as if it were good."""
     assert execution._merge_key(set_command([])) is None
-
-
-def test_large_batches_stand_alone() -> None:
-    items: Items = [(b"%d" % row, row) for row in range(1000)]
-    assert execution._merge_key(set_command(items)) is None
-    assert execution._merge_key(set_command([(b"a", bytes(100_000))])) is None
-
-
-def test_a_key_that_two_of_them_write_keeps_them_apart() -> None:
-    assert execution._merged([set_command([(b"a", 1)]), set_command([(b"a", 2)])]) is None
-
-
-def test_merged_commands_keep_rows_types_and_timestamps() -> None:
-    merged = execution._merged(
-        [
-            replace(set_command([(b"a", 1)], at=3, expires_at_us=NOW_US + 9), ttl_us=5),
-            replace(
-                set_command([(b"b", "x"), (b"c", b"y")], at=1, expires_at_us=NOW_US + 9), ttl_us=5
-            ),
-        ]
-    )
-    assert isinstance(merged, Set)
-    assert merged.table == "t"
-    assert merged.keys.rows() == [b"a", b"b", b"c"]
-    assert merged.types == bytes([3, 2, 1])
-    assert merged.values.rows() == [(1).to_bytes(8, "little"), b"x", b"y"]
-    assert list(merged.timestamps_us) == [NOW_US + 3, NOW_US + 1, NOW_US + 1]
-    assert (merged.expires_at_us, merged.ttl_us, merged.also) == (NOW_US + 9, 5, None)
-    assert (merged.overwrite, merged.persist) == (True, True)
 
 
 # Each command writes keys that no other one of the run writes.
@@ -157,11 +109,6 @@ def ops_since(engine: Engine, seq: int) -> list[list[tuple[Opcode, int]]]:
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
     with contextlib.closing(open_at(tmp_path, clock)) as one:
         for name, kind, settings_ in (
@@ -203,8 +150,7 @@ def test_one_that_is_refused_refuses_nobody_else(engine: Engine, clock: SimClock
     replies = run_some(engine, wanted)
     assert [isinstance(reply, Done) for reply in replies] == [True, True, False, True]
     refusal = replies[2]
-    assert isinstance(refusal, Refusal)
-    assert refusal.code is Code.EMPTY_KEY
+    assert code_of(refusal) is Code.EMPTY_KEY
     assert waiting(engine) == 3
     assert run_some(engine, wanted) == replies
     assert waiting(engine) == 3
@@ -258,43 +204,6 @@ def test_a_retry_among_its_neighbours_is_applied_once(engine: Engine) -> None:
     (read,) = engine.run([Read(table="log", after=0)])
     assert isinstance(read, Messages)
     assert read.rows == 4
-
-
-# -- reads ----------------------------------------------------------------------------------------
-
-
-def test_a_read_of_a_log_begins_no_write(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_some(engine, [append_of(b"a", b"b")])
-    engine.sync()
-    before = engine.applied_seq
-    begun: list[int] = []
-    begin = engine._index.begin
-
-    def counting() -> Transaction:
-        begun.append(1)
-        return begin()
-
-    monkeypatch.setattr(engine._index, "begin", counting)
-    for read in (Read(table="log", after=0), Read(table="log", after=0, count=1)):
-        (reply,) = engine.run([read])
-        assert isinstance(reply, Messages)
-        assert reply.rows == (read.count or 2)
-    assert begun == []
-    assert engine.applied_seq == before
-    run_some(engine, [append_of(b"c")])
-    assert begun == [1]  # what is counted here are writes
-
-
-def test_a_read_that_opens_a_snapshot_is_written(engine: Engine) -> None:
-    run_some(engine, [append_of(b"a", b"b", table="latest")])
-    before = engine.applied_seq
-    (first,) = engine.run([Read(table="latest", after=0, count=1)])
-    assert isinstance(first, Messages)
-    assert not first.ended
-    assert engine.applied_seq > before
-    (rest,) = engine.run([Read(table="latest", after=first.after, until=first.until)])
-    assert isinstance(rest, Messages)
-    assert (rest.rows, rest.ended) == (1, True)
 
 
 @pytest.mark.parametrize("table", ["log", "latest"])

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Batch, Entries, Numbered, Refusal, Scan, Scanned, Touch
-from fjord.engine import Engine, ReadOnlyEngine, doctor, open_engine
+from fjord.commands import Batch, Numbered, Scan, Scanned
+from fjord.engine import Engine, ReadOnlyEngine, open_engine
 from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
@@ -18,13 +16,12 @@ from fjord.testing import SimClock, SimDisk
 from tests.unit.engine.world import (
     SEGMENT_BYTES,
     TABLE,
-    delete,
-    open_at,
     read,
     set_command,
     settings,
     write,
 )
+from tests.unit.tables.world import code_of
 
 KEYS = [b"key-%03d" % number for number in range(50)]
 
@@ -50,9 +47,9 @@ def check(engine: Engine | ReadOnlyEngine, model: dict[bytes, bytes]) -> None:
     assert read(engine, *KEYS) == [model.get(key) for key in KEYS]
 
 
-def test_dead_segments_go_and_live_rows_stay(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_dead_segments_go_and_live_rows_stay(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     model = churn(engine, clock, 200)
     settle(engine)
     stats = engine.stats()
@@ -64,64 +61,10 @@ def test_dead_segments_go_and_live_rows_stay(tmp_path: Path) -> None:
     assert len([name for name in names if name.endswith(".seg")]) == stats["segments"]
 
 
-def test_a_packed_journal_rebuilds_the_index(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    model = churn(engine, clock, 200)
-    delete(engine, clock, KEYS[0])
-    model.pop(KEYS[0], None)
-    settle(engine)
-    live_bytes = engine.stats()["live_bytes"]
-    engine.close()
-    found = doctor.examine(str(tmp_path), settings(clock))
-    assert not found.difference_count, found.differences
-    (tmp_path / "index" / "data.mdb").unlink()
-    engine = open_at(tmp_path, clock)
-    check(engine, model)
-    assert engine.stats()["live_bytes"] == live_bytes
-
-
-def test_tombstones_are_kept_for_late_writes_and_then_go(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, {b"gone": b"1"})
-    stamp_us = clock.wall_us()
-    delete(engine, clock, b"gone")
-    churn(engine, clock, 200)
-    settle(engine)
-    assert engine.stats()["packed_segments"] > 3
-    engine.run([set_command({b"gone": b"late"}, timestamp_us=stamp_us)])
-    assert read(engine, b"gone") == [None]
-    clock.advance(limits.TOMBSTONE_US / 1_000_000 + 1)
-    churn(engine, clock, 300, seed=2)
-    settle(engine)
-    engine.run([set_command({b"gone": b"late"}, timestamp_us=stamp_us)])
-    assert read(engine, b"gone") == [b"late"]
-
-
-def test_marks_are_taken_along(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, {b"job": b"1"})
-    take = Touch(
-        table=TABLE, keys=Strings.of([b"job"]), worked_until_us=clock.wall_us() + 3600 * 1_000_000
-    )
-    engine.run([take])
-    churn(engine, clock, 200)
-    settle(engine)
-    assert engine.stats()["packed_segments"] > 3
-    engine.close()
-    (tmp_path / "index" / "data.mdb").unlink()
-    engine = open_at(tmp_path, clock)
-    (reply,) = engine.run([take])
-    assert isinstance(reply, Entries)
-    assert reply.types[0] == Entries.MISSING
-
-
-def test_what_does_not_count_as_live_is_not_packed_over_and_over(tmp_path: Path) -> None:
+def test_what_does_not_count_as_live_is_not_packed_over_and_over(
+    engine: Engine, clock: SimClock
+) -> None:
     """The answers of many clients are kept, and are no rows of any table."""
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
     command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
     for number in range(3000):
         client = number.to_bytes(16, "big")
@@ -135,21 +78,7 @@ def test_what_does_not_count_as_live_is_not_packed_over_and_over(tmp_path: Path)
     assert engine.stats()["packed_segments"] == packed
 
 
-def test_large_ops_are_packed_in_parts(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    model = {b"%06d" % number: b"v%d" % number for number in range(20_000)}
-    write(engine, clock, model)
-    for _ in range(8):
-        write(engine, clock, dict.fromkeys(list(model)[::2], b"new"))
-        model |= dict.fromkeys(list(model)[::2], b"new")
-    settle(engine)
-    assert engine.stats()["packed_segments"] > 0
-    assert read(engine, *model) == list(model.values())
-
-
-def test_a_reader_beside_the_packer_finds_everything() -> None:
-    clock = SimClock()
+def test_a_reader_beside_the_packer_finds_everything(clock: SimClock) -> None:
     shared = replace(settings(clock), disk=SimDisk(), indexes=MemoryIndexes(TREE_COUNT))
     engine = open_engine("/data", shared)
     model = churn(engine, clock, 150)
@@ -163,23 +92,21 @@ def test_a_reader_beside_the_packer_finds_everything() -> None:
     check(reader, model)
 
 
-def test_a_scan_from_the_beginning_begins_with_what_is_left(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_scan_from_the_beginning_begins_with_what_is_left(
+    engine: Engine, clock: SimClock
+) -> None:
     churn(engine, clock, 200)
     settle(engine)
     piece = engine.scan(Scan(table=TABLE, start_seq=1, end_seq=0))
     assert isinstance(piece, Scanned)
     assert piece.first_seqs[0] >= engine.stats()["first_seq"]
     refused = engine.scan(Scan(table=TABLE, start_seq=2, end_seq=0))
-    assert isinstance(refused, Refusal)
-    assert refused.code is Code.BAD_RANGE
+    assert code_of(refused) is Code.BAD_RANGE
 
 
 def test_an_oldest_segment_that_cannot_be_read_stops_packing_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
+    clock: SimClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SimClock()
     shared = replace(settings(clock), disk=SimDisk(), indexes=MemoryIndexes(TREE_COUNT))
     engine = open_engine("/data", shared)
     churn(engine, clock, 200)
@@ -192,21 +119,5 @@ def test_an_oldest_segment_that_cannot_be_read_stops_packing_and_nothing_else(
     monkeypatch.setattr(engine.journal._file(first), "read", broken)
     settle(engine)
     assert engine.stats()["packing_blocked"] == 1
-    write(engine, clock, {b"new": b"1"})
-    assert read(engine, b"new") == [b"1"]
-
-
-def test_a_damaged_oldest_segment_stops_packing_and_nothing_else(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    churn(engine, clock, 60)
-    first = min((tmp_path / "journal").glob("*.seg"))
-    data = bytearray(first.read_bytes())
-    data[len(data) // 2] ^= 1
-    first.write_bytes(data)
-    churn(engine, clock, 200, seed=2)
-    settle(engine)
-    assert engine.stats()["packing_blocked"] == 1
-    assert first.exists()
     write(engine, clock, {b"new": b"1"})
     assert read(engine, b"new") == [b"1"]

@@ -95,18 +95,6 @@ def test_files_stay_for_a_while_and_then_go(shell: Shell) -> None:
     assert shell.read_all("log") == rows
 
 
-def test_blocks_that_come_later_follow_the_new_one(shell: Shell) -> None:
-    fill(shell, 3)
-    old = shell.engine.sealing.blocks("log")
-    new = put_together(shell, old)
-    shell.append("log", ("k", "later"))
-    (later,) = shell.seal("log")
-    catalog = Catalog(shell.shore.store)
-    assert catalog.previous(later.name) == new.name
-    assert catalog.next(new.name) == later.name
-    assert catalog.previous(new.name) == ""
-
-
 def test_replaced_blocks_outlive_packing_and_a_dropped_table(shell: Shell) -> None:
     fill(shell, 3)
     old = shell.engine.sealing.blocks("log")
@@ -123,14 +111,3 @@ def test_replaced_blocks_outlive_packing_and_a_dropped_table(shell: Shell) -> No
     assert shell.shore.store.names() == []
     shell.tend()
     assert shell.engine.stats()["tables"] == 0
-
-
-def test_blocks_that_another_directory_has_too_are_left_to_it(shell: Shell) -> None:
-    fill(shell, 3)
-    old = shell.engine.sealing.blocks("log")
-    new = put_together(shell, old[:2])
-    shell.engine.sealing.shared_seq = old[0].last
-    shell.clock.advance(KEPT_SECONDS)
-    assert [one.name for one in shell.shore.retire(shell.engine)] == [old[1].name]
-    assert shell.shore.store.names() == sorted([old[0].name, new.name, old[2].name])
-    assert shell.engine.sealing.due_us() is None

@@ -91,9 +91,7 @@ def world() -> World:
 
 
 @pytest.mark.req("JQ-10")
-def test_blocks_are_written_once_the_range_is_durable_and_noted_once_they_are(
-    world: World,
-) -> None:
+def test_blocks_are_written_once_the_range_is_durable_and_noted_once_they_are(world: World) -> None:
     world.plans = [plan_of(1, 50), plan_of(51, 100)]
     world.rounds.round()
     assert world.steps == [
@@ -107,20 +105,6 @@ def test_blocks_are_written_once_the_range_is_durable_and_noted_once_they_are(
     ]
     assert len(world.plans) == 1  # the rest is due again
     assert world.rounds.stats() == {"sealed_blocks": 1, "seal_failures": 0}
-
-
-def test_files_go_once_it_is_durable_that_nobody_reads_them(world: World) -> None:
-    world.retired = [OLD]
-    world.rounds.round()
-    assert world.steps == [
-        "durable",
-        "plan all",
-        "durable",
-        "durable",
-        "remove",
-        "retired",
-        "durable",
-    ]
 
 
 @pytest.mark.req("SJ-19")
@@ -144,13 +128,6 @@ def test_what_comes_meanwhile_is_not_sealed_for_ever(world: World) -> None:
     world.plans = [plan_of(first, first + 49) for first in range(1, 1000, 50)]
     assert isinstance(world.rounds.seal(SealNow()), Done)
     assert world.steps.count("write") == 2
-
-
-def test_a_table_that_is_not_there_is_not_sealed(world: World) -> None:
-    reply = world.rounds.seal(SealNow(table="unknown"))
-    assert isinstance(reply, Refusal)
-    assert reply.code is Code.NOT_FOUND
-    assert world.steps == []
 
 
 def test_a_table_without_history_is_not_sealed(world: World) -> None:
@@ -187,13 +164,6 @@ def test_a_failure_is_counted_and_followed_by_a_rest_that_grows(world: World) ->
     assert world.rounds.due_us() == 0
 
 
-def test_a_round_that_is_due_in_vain_is_not_made_on_and_on(world: World) -> None:
-    world.rounds.round()
-    assert world.rounds.due_us() == world.clock.wall_us() + SECOND_US
-    world.clock.advance(1)
-    assert world.rounds.due_us() == 0
-
-
 def test_nothing_is_due_where_there_is_nothing_or_after_the_stop(world: World) -> None:
     world.due = None
     assert world.rounds.due_us() is None
@@ -202,15 +172,6 @@ def test_nothing_is_due_where_there_is_nothing_or_after_the_stop(world: World) -
     world.rounds.stop()
     assert world.rounds.due_us() is None
     assert world.steps == ["stop"]
-
-
-def test_a_round_that_is_stopped_writes_nothing_and_is_no_failure(world: World) -> None:
-    world.rounds.stop()
-    world.plans = [plan_of(1, 50)]
-    with pytest.raises(ClosedError):
-        world.rounds.seal(SealNow())
-    assert "write" not in world.steps
-    assert world.rounds.failures == 0
 
 
 def test_one_round_is_made_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,3 +196,19 @@ def test_one_round_is_made_at_a_time(world: World, monkeypatch: pytest.MonkeyPat
     second.join(10)
     world.rounds.join()
     assert world.steps.index("sealed 1") < world.steps.index("plan all now")
+
+
+def test_a_round_that_is_stopped_writes_nothing_and_is_no_failure(world: World) -> None:
+    world.rounds.stop()
+    world.plans = [plan_of(1, 50)]
+    with pytest.raises(ClosedError):
+        world.rounds.seal(SealNow())
+    assert "write" not in world.steps
+    assert world.rounds.failures == 0
+
+
+def test_a_table_that_is_not_there_is_not_sealed(world: World) -> None:
+    reply = world.rounds.seal(SealNow(table="unknown"))
+    assert isinstance(reply, Refusal)
+    assert reply.code is Code.NOT_FOUND
+    assert world.steps == []

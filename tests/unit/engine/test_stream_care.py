@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from fjord import commands, limits
-from fjord.commands import Batch, Messages, Refusal, Scanned
+from fjord.commands import Refusal, Scanned
 from fjord.disk import LocalDisk
 from fjord.engine import ReadOnlyEngine, backup
 from fjord.engine.backup import back_up, restore
 from fjord.errors import Code
-from fjord.streams import Mode
 from tests.unit.engine.shore import Shore
-from tests.unit.engine.stream_shell import Shell, append, rows_of
+from tests.unit.engine.stream_shell import Shell
 from tests.unit.engine.world import open_at, settings
 
 
@@ -109,56 +108,3 @@ def test_a_table_with_little_to_say_waits_for_some_full_segments(shell: Shell) -
     plan = shell.engine.sealing.plan_seal()
     assert plan is not None
     assert sorted(one.name for one in plan.ranges) == ["loud", "quiet"]
-
-
-def test_a_batch_that_is_refused_leaves_no_trace_of_what_it_would_have_written(
-    shell: Shell,
-) -> None:
-    shell.append("log", ("a", "1"))
-    shell.engine.take_news()
-    shell.seal()
-    bad = commands.Acknowledge(table="log", name="nobody", seq=0, epoch=0)
-    for _ in range(3):
-        batch = Batch(commands=[append("log", ("b", "2")), bad])
-        assert shell.refused(batch) is Code.NOT_FOUND
-    assert shell.engine.take_news().appended == frozenset()
-    assert shell.engine.sealing.plan_seal(now=True) is None
-
-
-def test_the_newest_block_stays_however_little_room_there_is(shell: Shell) -> None:
-    shell.create("log", retention_bytes=1)
-    for number in range(3):
-        shell.append("log", ("a", str(number)))
-        shell.seal()
-    shell.tend()
-    shell.shore.retire(shell.engine)
-    assert shell.read_all("log") == [("a", "2")]
-
-
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_directory_that_is_only_read_gives_streams_in_pieces(shell: Shell, mode: Mode) -> None:
-    shell.create("stream", mode=mode)
-    shell.append("stream", *((f"key{number}", "x") for number in range(10)))
-    shell.engine.close()
-    reader = ReadOnlyEngine(str(shell._path), settings(shell.clock))
-    found, after, until = [], 0, 0
-    while True:
-        read = commands.Read(table="stream", after=after, until=until, count=3)
-        (reply,) = reader.run([read])
-        assert isinstance(reply, Messages)
-        found += [key for key, _ in rows_of(reply)]
-        after, until = reply.after, reply.until
-        if reply.ended:
-            break
-    assert found == [f"key{number}" for number in range(10)]
-    reader.close()
-
-
-def test_a_large_append_is_cut_where_few_bytes_are_wanted(shell: Shell) -> None:
-    shell.append("log", *((f"key{number}", "x" * 1000) for number in range(10)))
-    reply = shell.run(commands.Read(table="log", after=0, bytes_max=2500))
-    assert isinstance(reply, Messages)
-    assert rows_of(reply) == [("key0", "x" * 1000), ("key1", "x" * 1000)]
-    one = shell.run(commands.Read(table="log", after=reply.after, bytes_max=1))
-    assert isinstance(one, Messages)
-    assert rows_of(one) == [("key2", "x" * 1000)]

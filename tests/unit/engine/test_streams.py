@@ -8,22 +8,7 @@ from pathlib import Path
 import pytest
 
 from fjord import commands, limits
-from fjord.columns import Strings
-from fjord.commands import (
-    Command,
-    CreateTable,
-    Done,
-    DropTable,
-    Entries,
-    Messages,
-    Position,
-    Refusal,
-    Replies,
-    Scanned,
-    Subscribers,
-)
 from fjord.errors import Code
-from fjord.kinds import Kind
 from fjord.streams import Mode, Start
 from fjord.tables.state import Tree
 from tests.unit.engine.stream_shell import (
@@ -33,10 +18,7 @@ from tests.unit.engine.stream_shell import (
     entries_of,
     rows_of,
     seqs_of,
-    set_value,
 )
-
-SECOND = 1_000_000
 
 
 @pytest.fixture
@@ -46,108 +28,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     opened.close()
 
 
-# -- messages -------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("KY-04", "KY-06")
-def test_all_tables_share_one_order(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    seqs = [
-        shell.append("log", ("a", "1")),
-        shell.append("other", ("a", "1"), ("b", "1")),
-        shell.append("latest", ("a", "1")),
-        shell.append("latest", ("a", "2"), ("a", "3")),
-        shell.append("log", ("a", "2")),
-    ]
-    assert seqs == sorted(set(seqs))
-    reply = shell.read("other")
-    assert seqs_of(reply) == [seqs[1] - 1, seqs[1]]
-    assert seqs_of(shell.read("log")) == [seqs[0], seqs[4]]
-    assert seqs_of(shell.read("latest")) == [seqs[3]]
-
-
-@pytest.mark.req("KY-05", "KY-07", "KY-08", "KY-09")
-def test_the_index_of_a_latest_stream_has_one_entry_a_key(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    for number in range(50):
-        shell.append("latest", ("a", f"a{number}"), ("b", f"b{number}"), ("a", f"c{number}"))
-        assert shell.count(Tree.STREAM_SEQS) == 2
-        assert shell.count(Tree.KV) == 2
-    assert shell.read_all("latest") == [("b", "b49"), ("a", "c49")]
-    shell.restart()
-    assert shell.read_all("latest") == [("b", "b49"), ("a", "c49")]
-
-
-def test_a_log_has_one_entry_for_each_append(shell: Shell) -> None:
-    rows = [("k", str(number)) for number in range(1000)]
-    shell.append("log", *rows)
-    shell.append("log", ("", "last"))
-    assert shell.count(Tree.STREAM_OPS) == 2
-    assert shell.read_all("log") == [*rows, ("", "last")]
-    middle = shell.read("log", after=shell.read("log", count=500).after, count=3)
-    assert rows_of(middle) == rows[500:503]
-
-
-@pytest.mark.req("KY-05")
-def test_what_is_erased_is_told_once_to_everybody(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    seq = shell.append("latest", ("a", "1"), ("b", "1"))
-    reply = shell.run(commands.Erase(table="latest", keys=Strings.of([b"a", b"x", b"a"])))
-    assert isinstance(reply, commands.Acted)
-    assert list(reply.missing) == [1, 2]
-    assert shell.read_all("latest", seq) == [("a", None)]
-    assert shell.read_all("latest") == [("b", "1"), ("a", None)]
-    got = shell.run(commands.Get(table="latest", keys=Strings.of([b"a", b"b"])))
-    assert isinstance(got, Entries)
-    assert list(got.types) == [Entries.MISSING, 1]
-
-
-def test_an_old_tombstone_goes_when_all_subscribers_have_passed_it(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST, history=False)
-    mark = shell.subscribe("latest", "slow")
-    shell.append("latest", ("a", "1"), ("b", "1"))
-    shell.run(commands.Erase(table="latest", keys=Strings.of([b"a"])))
-    shell.clock.advance(limits.TOMBSTONE_US / SECOND + 1)
-    shell.pack()
-    assert shell.read_all("latest") == [("b", "1"), ("a", None)]
-    seq = shell.read("latest").until
-    shell.run(commands.Acknowledge(table="latest", name="slow", seq=seq, epoch=mark.epoch))
-    shell.pack()
-    assert shell.read_all("latest") == [("b", "1")]
-    assert shell.count(Tree.STREAM_SEQS) == shell.count(Tree.KV) == 1
-
-
-@pytest.mark.req("KY-02")
-def test_one_stream_serves_caches_readers_and_batches(shell: Shell) -> None:
-    """A map to look things up in, an order to follow, a range of history to read at once."""
-    shell.create("latest", mode=Mode.LATEST)
-    shell.append("latest", ("a", "1"), ("b", "1"))
-    shell.append("latest", ("a", "2"))
-    assert entries_of(shell.run(commands.Range(table="latest"))) == {"a": "2", "b": "1"}
-    assert shell.read_all("latest") == [("b", "1"), ("a", "2")]
-    scanned = shell.engine.scan(commands.Scan(table="latest", start_seq=1, end_seq=0))
-    assert isinstance(scanned, Scanned)
-    assert len(scanned.first_seqs) >= 2  # both commits, the message that was replaced too
-
-
 # -- passes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("KY-10", "KY-11")
-def test_a_pass_goes_through_one_snapshot_and_says_where_it_ends(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    shell.append("latest", ("a", "1"), ("b", "1"), ("c", "1"))
-    first = shell.read("latest", count=2)
-    assert (rows_of(first), first.ended) == ([("a", "1"), ("b", "1")], False)
-    shell.append("latest", ("c", "2"), ("a", "2"), ("d", "2"))
-    rest = shell.read("latest", first.after, first.until, 2)
-    assert rows_of(rest) == [("c", "1")]
-    assert (rest.ended, rest.after, rest.until) == (True, first.until, first.until)
-    following = shell.read("latest", rest.after)
-    assert rows_of(following) == [("c", "2"), ("a", "2"), ("d", "2")]
-    assert shell.count(Tree.SNAPSHOTS) == 0
-    shell.tend()
-    assert shell.count(Tree.VERSIONS) == 0
 
 
 @pytest.mark.req("KY-15")
@@ -168,25 +49,14 @@ def test_a_cold_key_waits_for_one_pass_however_hot_the_others_are(shell: Shell) 
     assert shell.read_all("latest", after) == [("hot", "10"), ("key9", "again10")]
 
 
-@pytest.mark.parametrize("mode", list(Mode))
-def test_a_reader_never_goes_back(shell: Shell, mode: Mode) -> None:
-    """Whatever the end that a reader names: it is not sent to before where it is."""
-    shell.create("stream", mode=mode)
-    last = shell.append("stream", *[(f"key{number}", "1") for number in range(10)])
-    for until in (1, last - 5, last, last + 1000):
-        reply = shell.read("stream", after=last - 2, until=until)
-        assert reply.after >= last - 2
-        assert rows_of(reply) in ([], [("key8", "1"), ("key9", "1")])
-
-
 @pytest.mark.req("KY-17")
 def test_a_pass_never_ends_inside_a_transaction(shell: Shell) -> None:
     shell.create("latest", mode=Mode.LATEST)
     shell.append("log", ("a", "1"))
     found = [append("log", ("t", "1"), ("t", "2")), append("latest", ("t", "1"))]
     reply = shell.run(batch([*found, append("log", ("t", "3"))]))
-    assert isinstance(reply, Replies)
-    log, latest, last = (one.seq for one in reply.replies if isinstance(one, Done))
+    assert isinstance(reply, commands.Replies)
+    log, latest, last = (one.seq for one in reply.replies if isinstance(one, commands.Done))
     assert log < latest < last
     piece = shell.read("log", count=2)
     assert rows_of(piece) == [("a", "1"), ("t", "1")]
@@ -195,60 +65,7 @@ def test_a_pass_never_ends_inside_a_transaction(shell: Shell) -> None:
     assert shell.read_all("log", piece.after) == [("t", "2"), ("t", "3")]
 
 
-@pytest.mark.req("KY-17")
-def test_a_transaction_that_is_refused_leaves_nothing(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    shell.append("log", ("a", "1"))
-    bad: list[Command] = [
-        append("latest", ("", "a key is needed")),
-        commands.Acknowledge(table="log", name="nobody", seq=0, epoch=0),
-        commands.Erase(table="log", keys=Strings.of([b"a"])),
-        commands.Read(table="log", after=0),
-        commands.OpenSnapshot(),
-        commands.AsOf(snapshot=1, commands=[]),
-    ]
-    for command in bad:
-        good: list[Command] = [
-            append("log", ("t", "1")),
-            set_value("t", "1", shell.clock.wall_us()),
-        ]
-        assert isinstance(shell.run(batch([*good, command])), Refusal)
-    assert shell.read_all("log") == [("a", "1")]
-    assert shell.read_all("latest") == []
-
-
 # -- subscribers ----------------------------------------------------------------------------------
-
-
-@pytest.mark.req("JQ-02", "JQ-04")
-def test_subscribers_begin_where_they_say(shell: Shell) -> None:
-    first = shell.append("log", ("a", "1"))
-    shell.clock.advance(10)
-    moment_us = shell.clock.wall_us()
-    second = shell.append("log", ("b", "2"), ("c", "3"))
-    starts = {
-        "beginning": shell.subscribe("log", "beginning"),
-        "end": shell.subscribe("log", "end", Start.END),
-        "seq": shell.subscribe("log", "seq", Start.SEQ, second),
-        "time": shell.subscribe("log", "time", Start.TIME, moment_us),
-    }
-    assert all(start.created for start in starts.values())
-    ahead = {name: shell.read_all("log", start.seq) for name, start in starts.items()}
-    assert ahead == {
-        "beginning": [("a", "1"), ("b", "2"), ("c", "3")],
-        "end": [],
-        "seq": [("c", "3")],
-        "time": [("b", "2"), ("c", "3")],
-    }
-    assert {name: shell.lag("log", name) for name in starts} == {
-        name: len(found) for name, found in ahead.items()
-    }
-    assert first < second
-    page = shell.run(commands.ListSubscribers(table="log", count=3))
-    assert isinstance(page, Subscribers)
-    assert (page.names.rows(), page.next_name) == ([b"beginning", b"end", b"seq"], "time")
-    too_far = commands.Subscribe(table="log", name="far", start=Start.SEQ, at=10**6)
-    assert shell.refused(too_far) is Code.BAD_RANGE
 
 
 @pytest.mark.req("KY-14", "KY-16")
@@ -261,85 +78,18 @@ def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
         assert rows_of(piece) == [("a", "1"), ("b", "2")]
     assert shell.lag("log", "s") == 3
     middle = commands.Acknowledge(table="log", name="s", seq=seqs_of(piece)[0], epoch=mark.epoch)
-    assert isinstance(shell.run(middle), Position)
+    assert isinstance(shell.run(middle), commands.Position)
     assert shell.lag("log", "s") == 2
     shell.restart()
     again = shell.subscribe("log", "s", Start.END)
     assert (again.seq, again.created) == (middle.seq, False)
     back = commands.Acknowledge(table="log", name="s", seq=0, epoch=again.epoch)
     reply = shell.run(back)
-    assert isinstance(reply, Position)
+    assert isinstance(reply, commands.Position)
     assert reply.seq == middle.seq
 
 
-@pytest.mark.req("KY-14")
-def test_an_acknowledgement_that_comes_too_late_is_refused(shell: Shell) -> None:
-    last = shell.append("log", ("a", "1"), ("b", "2"))
-    mark = shell.subscribe("log", "s")
-    sought = shell.run(commands.Seek(table="log", name="s", start=Start.BEGINNING))
-    assert isinstance(sought, Position)
-    assert sought.epoch == mark.epoch + 1
-
-    def acknowledge(seq: int, epoch: int, expected: int = -1) -> Command:
-        return commands.Acknowledge(table="log", name="s", seq=seq, epoch=epoch, expected=expected)
-
-    assert shell.refused(acknowledge(last, mark.epoch)) is Code.STALE_EPOCH
-    assert shell.refused(acknowledge(last, sought.epoch, 1)) is Code.STALE_EPOCH
-    assert shell.refused(acknowledge(10**6, sought.epoch)) is Code.BAD_RANGE
-    assert isinstance(shell.run(acknowledge(last - 1, sought.epoch, 0)), Position)
-    assert shell.refused(acknowledge(last, sought.epoch, 0)) is Code.STALE_EPOCH
-
-
-@pytest.mark.req("KY-17")
-def test_consuming_and_producing_is_one_step(shell: Shell) -> None:
-    last = shell.append("in", ("a", "1"))
-    mark = shell.subscribe("in", "s")
-    done = commands.Acknowledge(table="in", name="s", seq=last, epoch=mark.epoch, expected=mark.seq)
-    step = batch([append("out", ("a", "done")), done])
-    assert isinstance(shell.run(step), Replies)
-    assert shell.refused(step) is Code.STALE_EPOCH
-    assert shell.read_all("out") == [("a", "done")]
-    assert shell.lag("in", "s") == 0
-
-
 # -- snapshots ------------------------------------------------------------------------------------
-
-
-def test_a_value_that_lived_longer_by_a_touch_is_in_the_snapshot(shell: Shell) -> None:
-    now_us = shell.clock.wall_us()
-    set_ = set_value("a", "1", now_us, expires_at_us=now_us + 10 * SECOND, ttl_us=10 * SECOND)
-    assert isinstance(shell.run(set_), Done)
-    shell.clock.advance(9)
-    shell.run(commands.Touch(table="kv", keys=Strings.of([b"a"]), extend=True))
-    shell.clock.advance(6)
-    snapshot = shell.snapshot()
-    read = commands.Range(table="kv")
-    assert [entries_of(one) for one in shell.as_of(snapshot, read)] == [{"a": "1"}]
-    shell.clock.advance(30)
-    shell.tend()
-    assert entries_of(shell.run(read)) == {}
-    assert [entries_of(one) for one in shell.as_of(snapshot, read)] == [{"a": "1"}]
-
-
-def test_a_further_key_leads_in_the_snapshot_where_it_led(shell: Shell) -> None:
-    def say(key: str, value: str, *also: bytes) -> None:
-        shell.clock.advance(0.001)
-        further = Strings.of(also)
-        reply = shell.run(set_value(key, value, shell.clock.wall_us(), also=further))
-        assert isinstance(reply, Done), reply
-
-    say("a", "old", b"moved", b"dropped")
-    say("b", "other")
-    snapshot = shell.snapshot()
-    say("a", "new")  # without further keys
-    say("b", "newer", b"moved", b"made")
-    get = commands.Get(table="kv", keys=Strings.of([b"moved", b"dropped", b"made"]))
-    (past,) = shell.as_of(snapshot, get)
-    present = shell.run(get)
-    assert isinstance(past, Entries)
-    assert isinstance(present, Entries)
-    assert past.values.rows() == [b"old", b"old", b""]
-    assert present.values.rows() == [b"newer", b"", b"newer"]
 
 
 @pytest.mark.req("KY-09")
@@ -355,11 +105,17 @@ def test_a_snapshot_keeps_only_what_is_replaced(shell: Shell) -> None:
         snapshot, commands.Range(table="latest"), commands.Read(table="latest", after=0)
     )
     assert entries_of(page) == {f"key{number}": "old" for number in range(20)}
-    assert isinstance(read, Messages)
+    assert isinstance(read, commands.Messages)
     assert rows_of(read) == [(f"key{number}", "old") for number in range(20)]
     shell.run(commands.CloseSnapshot(snapshot=snapshot))
     shell.tend()
     assert shell.count(Tree.VERSIONS) == 0
+
+
+# -- what else can be asked -----------------------------------------------------------------------
+
+
+SECOND = 1_000_000
 
 
 def test_snapshots_are_bounded_in_number_and_time(shell: Shell) -> None:
@@ -373,71 +129,3 @@ def test_snapshots_are_bounded_in_number_and_time(shell: Shell) -> None:
     gone = commands.AsOf(snapshot=opened[0], commands=[])
     assert shell.refused(gone) is Code.SNAPSHOT_GONE
     assert shell.snapshot() > opened[-1]
-
-
-def test_only_reads_run_as_of_a_snapshot(shell: Shell) -> None:
-    snapshot = shell.snapshot()
-    writing = commands.AsOf(snapshot=snapshot, commands=[append("log", ("a", "1"))])
-    assert isinstance(shell.run(writing), Refusal)
-    assert "log" not in shell.engine.tables
-
-
-# -- what else can be asked -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (append("kv", ("a", "1")), Code.WRONG_KIND),
-        (append("latest", ("", "1")), Code.EMPTY_KEY),
-        (append("log"), Code.BAD_BATCH),
-        (commands.Erase(table="log", keys=Strings.of([b"a"])), Code.WRONG_KIND),
-        (commands.Read(table="nowhere", after=0), Code.NOT_FOUND),
-        (commands.Read(table="log", after=10**6), Code.BAD_RANGE),
-        (commands.Read(table="kv", after=0), Code.WRONG_KIND),
-        (commands.Get(table="log", keys=Strings.of([b"a"])), Code.WRONG_KIND),
-        (commands.Lock(table="latest", keys=Strings.of([b"a"])), Code.WRONG_KIND),
-        (
-            commands.Delete(
-                table="latest", keys=Strings.of([b"a"]), timestamp_us=1_600_000_000 * SECOND
-            ),
-            Code.WRONG_KIND,
-        ),
-        (commands.Unsubscribe(table="log", name="nobody"), Code.NOT_FOUND),
-        (commands.Lag(table="log", name="nobody"), Code.NOT_FOUND),
-    ],
-)
-def test_what_cannot_be_is_refused(shell: Shell, command: Command, code: Code) -> None:
-    shell.append("log", ("a", "1"))
-    shell.create("latest", mode=Mode.LATEST)
-    assert isinstance(shell.run(CreateTable(name="kv", kind=Kind.KV.number)), Done)
-    assert shell.refused(command) is code
-
-
-def test_whoever_waits_is_told_of_messages(shell: Shell) -> None:
-    shell.create("latest", mode=Mode.LATEST)
-    shell.engine.take_news()
-    shell.append("log", ("a", "1"))
-    shell.append("latest", ("a", "1"))
-    assert shell.engine.take_news().appended == {"log", "latest"}
-    assert shell.engine.take_news().appended == frozenset()
-    shell.run(commands.Erase(table="latest", keys=Strings.of([b"a"])))
-    assert shell.engine.take_news().appended == {"latest"}
-
-
-def test_a_dropped_stream_is_gone_with_all_that_belongs_to_it(shell: Shell) -> None:
-    shell.append("log", ("a", "1"))
-    shell.subscribe("log", "s")
-    blocks = shell.seal()
-    shell.create("later")  # the ids of tables are not given out twice: the last one is kept
-    shell.run(DropTable(name="log"))
-    shell.tend()
-    retired = shell.engine.sealing.plan_retirement()
-    assert [block.name for block in retired] == [block.name for block in blocks]
-    shell.engine.sealing.finish_retirement(retired)
-    shell.tend()
-    for tree in (Tree.STREAM_OPS, Tree.SUBSCRIBERS, Tree.BLOCKS, Tree.HISTORY):
-        assert shell.count(tree) == 0
-    shell.append("log", ("b", "2"))
-    assert shell.read_all("log") == [("b", "2")]
-    assert shell.subscribe("log", "s").created

@@ -1,27 +1,34 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Batch, DropTable, Numbered, Set
+from fjord.commands import (
+    AskWriter,
+    CommitStages,
+    Committed,
+    CountJobs,
+    DropTable,
+    Lock,
+    Numbers,
+    Refusal,
+    Set,
+)
 from fjord.engine import Engine
 from fjord.tables.state import Tree
-from fjord.testing import SimClock
+from fjord.testing import SimClock, SimDisk
+from tests.crash.stream_world import KV, LOG
+from tests.crash.test_staging import JOBS, StagingWorld
 from tests.unit.engine.world import TABLE, open_at, read, set_command, write
 
 
 def set_until(key: bytes, expires_at_us: int, clock: SimClock) -> Set:
-    return Set(
-        table=TABLE,
-        keys=Strings.of([key]),
-        types=b"\1",
-        values=Strings.of([b"v"]),
-        timestamps_us=[clock.wall_us()],
-        expires_at_us=expires_at_us,
-    )
+    command = set_command({key: b"v"}, timestamp_us=clock.wall_us())
+    return replace(command, expires_at_us=expires_at_us)
 
 
 def settle(engine: Engine) -> None:
@@ -30,9 +37,7 @@ def settle(engine: Engine) -> None:
 
 
 @pytest.mark.req("FJ-33")
-def test_upkeep_is_due_when_the_next_value_expires(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_upkeep_is_due_when_the_next_value_expires(engine: Engine, clock: SimClock) -> None:
     settle(engine)
     later_us, sooner_us = clock.wall_us() + 20_000_000, clock.wall_us() + 10_000_000
     engine.run([set_until(b"a", later_us, clock)])
@@ -48,9 +53,7 @@ def test_upkeep_is_due_when_the_next_value_expires(tmp_path: Path) -> None:
     assert read(engine, b"a", b"b") == [b"v", None]
 
 
-def test_many_expiries_are_worked_off_in_bounded_steps(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_many_expiries_are_worked_off_in_bounded_steps(engine: Engine, clock: SimClock) -> None:
     count = 2 * limits.UPKEEP_ROWS + 1
     due_us = clock.wall_us() + 1_000_000
     command = set_command({b"%05d" % n: b"v" for n in range(count)}, timestamp_us=clock.wall_us())
@@ -65,9 +68,9 @@ def test_many_expiries_are_worked_off_in_bounded_steps(tmp_path: Path) -> None:
     assert not engine.scan_index(Tree.KV_EXPIRY, b"", None, 1)
 
 
-def test_a_dropped_table_is_swept_also_after_a_restart(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
+def test_a_dropped_table_is_swept_also_after_a_restart(
+    engine: Engine, clock: SimClock, tmp_path: Path
+) -> None:
     count = 2 * limits.UPKEEP_ROWS
     write(engine, clock, {b"%05d" % number: b"v" for number in range(count)})
     engine.run([set_command({b"k": b"v"}, timestamp_us=clock.wall_us(), table="other")])
@@ -80,17 +83,6 @@ def test_a_dropped_table_is_swept_also_after_a_restart(tmp_path: Path) -> None:
     settle(engine)
     assert engine.stats()["live_bytes"] < live_bytes / 100
     assert len(engine.scan_index(Tree.KV, b"", None, 10)) == 1
-
-
-def test_answers_of_clients_that_are_gone_for_a_day_are_forgotten(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    command = set_command({b"k": b"v"}, timestamp_us=clock.wall_us())
-    engine.run([Numbered(command=Batch(commands=[command]), client=b"c" * 16, number=1)])
-    assert engine.scan_index(Tree.CLIENTS, b"", None, 1)
-    clock.advance(limits.CLIENT_KEPT_US / 1_000_000 + 2 * 3600)
-    settle(engine)
-    assert not engine.scan_index(Tree.CLIENTS, b"", None, 1)
 
 
 class SlowClock(SimClock):
@@ -115,13 +107,71 @@ def test_after_a_step_commands_have_the_engine_for_longer_than_it_took(tmp_path:
     assert not engine.upkeep()
 
 
-def test_nothing_is_due_at_once_on_a_quiet_engine(tmp_path: Path) -> None:
-    clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    settle(engine)
-    before = engine.applied_seq
-    due_us = engine.upkeep_due_us()
-    assert due_us is not None
-    assert due_us > clock.wall_us() + 60 * 1_000_000
-    assert not engine.upkeep()
-    assert engine.applied_seq == before
+# -- what is staged and left behind ---------------------------------------------------------------
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def world() -> StagingWorld:
+    found = StagingWorld(SimDisk(1))
+    found.open()
+    found.create()
+    return found
+
+
+def wait(world: StagingWorld, seconds: float) -> None:
+    world.clock.advance(seconds)
+    world.upkeep()
+
+
+def last_batch(world: StagingWorld, writer: str = "w") -> int:
+    reply = world.ask(AskWriter(table=LOG, writer=writer))
+    assert isinstance(reply, Committed)
+    return reply.batch
+
+
+def waiting(world: StagingWorld) -> int:
+    reply = world.ask(CountJobs(table=JOBS))
+    assert isinstance(reply, Numbers)
+    return dict(zip(reply.names.rows(), reply.values, strict=True))[b"waiting"]
+
+
+def test_a_stage_that_nobody_commits_goes_after_hours(world: StagingWorld) -> None:
+    world.stage(LOG, [(b"", b"lost")])
+    wait(world, limits.STAGE_US_MAX / 1_000_000 - HOUR)
+    assert world.left() == 1
+    wait(world, 2.5 * HOUR)
+    assert world.left() == 0
+    world.check_index()
+
+
+def test_a_batch_that_was_begun_is_finished_within_hours(world: StagingWorld) -> None:
+    stages = [world.stage(JOBS, [(b"", b"job %d" % number)]) for number in range(3)]
+    world.commit(CommitStages(table=JOBS, writer="w", batch=0, stages=stages))
+    assert waiting(world) == 0
+    wait(world, 2.5 * HOUR)
+    assert (waiting(world), world.left()) == (3, 0)
+    world.check_index()
+
+
+def test_a_batch_that_is_refused_does_not_hold_up_others(world: StagingWorld) -> None:
+    for writer, key in (("a", b"locked"), ("b", b"free")):
+        stage = world.stage(KV, [(key, b"value")])
+        world.commit(CommitStages(table=KV, writer=writer, batch=0, stages=[stage]))
+    (reply,) = world.engine.run([Lock(table=KV, keys=Strings.of([b"locked"]))], (7,))
+    assert not isinstance(reply, Refusal)
+    wait(world, 2.5 * HOUR)
+    assert world.left() == 1
+    world.engine.release(7)
+    wait(world, 2.5 * HOUR)
+    assert world.left() == 0
+
+
+def test_who_writes_once_is_forgotten_after_a_day(world: StagingWorld) -> None:
+    for writer in ("once:this", "w"):
+        world.commit(CommitStages(table=LOG, writer=writer, batch=0, stages=[]))
+    wait(world, 23 * HOUR)
+    assert last_batch(world, "once:this") == 0
+    wait(world, 2.5 * HOUR)
+    assert (last_batch(world, "once:this"), last_batch(world)) == (-1, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
@@ -14,7 +14,7 @@ from fjord.columns import Strings
 from fjord.commands import DUE, Done, Messages, Next, Read
 from fjord.engine import Engine
 from fjord.engine.news import Arrival
-from fjord.engine.waits import JOBS_KEY, Lines, Listeners, Ranked, Wait, Waits, found_nothing
+from fjord.engine.waits import Lines, Listeners, Ranked, Wait, Waits, found_nothing
 from tests.unit.engine.job_records import taken
 
 NOW_US = 1_000_000
@@ -74,38 +74,6 @@ def test_those_who_ask_for_many_jobs_are_fewer() -> None:
     assert arrive(everything, limits.NEXT_COUNT_MAX) == ["a"]
 
 
-def test_jobs_of_another_table_wake_nobody() -> None:
-    waits = parked(waiter("a"))
-    assert arrive(waits, 1, table="u") == []
-
-
-def test_who_found_nothing_is_the_first_again() -> None:
-    a, b, c = waiter("a"), waiter("b"), waiter("c")
-    waits = parked(a, b, c)
-    assert arrive(waits, 2) == ["a", "b"]
-    waits.park(b, b.command, 0)
-    waits.park(a, a.command, 0)
-    assert arrive(waits, 3) == ["a", "b", "c"]
-
-
-def test_who_comes_for_the_first_time_stands_behind_all() -> None:
-    a, b = waiter("a"), waiter("b")
-    waits = parked(a)
-    assert arrive(waits) == ["a"]
-    waits.park(b, b.command, 0)
-    waits.park(a, a.command, 0)
-    assert arrive(waits, 2) == ["a", "b"]
-
-
-def test_one_that_is_gone_is_not_woken() -> None:
-    a, b = waiter("a"), waiter("b")
-    waits = parked(a, b)
-    assert waits.leave(a) == []
-    assert arrive(waits, 2) == ["b"]
-    assert waits.leave(a) == []  # once more does no harm
-    assert len(waits.tickets) == 1
-
-
 # -- what is passed on ----------------------------------------------------------------------------
 
 
@@ -119,13 +87,6 @@ def test_the_last_that_found_jobs_lets_the_next_one_look() -> None:
     assert arrive(waits) == ["c"]
 
 
-def test_one_that_was_woken_and_is_gone_lets_the_next_one_look() -> None:
-    a, b = waiter("a"), waiter("b")
-    waits = parked(a, b)
-    assert arrive(waits) == ["a"]
-    assert waits.leave(a) == [b]
-
-
 def test_the_more_is_found_the_more_are_woken() -> None:
     """A thousand jobs of one date are not handed out one sync after the other."""
     waits = parked(*(waiter(str(number)) for number in range(20)), next_at_us=NOW_US)
@@ -136,16 +97,6 @@ def test_the_more_is_found_the_more_are_woken() -> None:
         found = woken
         woken = [one for each in found for one in waits.leave(each)]
     assert sizes == [1, 1, 2, 4, 8, 4]
-
-
-def test_after_nothing_was_found_one_is_woken_again() -> None:
-    a, b, c, d = (waiter(name) for name in "abcd")
-    waits = parked(a, b, c, d, next_at_us=NOW_US)
-    assert waits.reach(NOW_US) == [a]
-    assert waits.leave(a) == [b]
-    waits.park(b, b.command, NOW_US)
-    assert waits.reach(NOW_US) == [b]
-    assert waits.leave(b) == [c]
 
 
 # -- domains --------------------------------------------------------------------------------------
@@ -166,16 +117,6 @@ def test_a_domain_that_has_nothing_does_not_keep_another_from_its_jobs() -> None
     assert waits.leave(b) == [c]
 
 
-def test_every_domain_has_its_date() -> None:
-    a, b = waiter("a", domain=b"a"), waiter("b", domain=b"b")
-    waits: Lines[Waiter] = Lines()
-    waits.park(a, a.command, NOW_US + 5)
-    waits.park(b, b.command, NOW_US + 9)
-    assert waits.look_us(NOW_US) == NOW_US + 5
-    assert waits.reach(NOW_US + 5) == [a]
-    assert waits.look_us(NOW_US) == NOW_US + 9
-
-
 # -- dates ----------------------------------------------------------------------------------------
 
 
@@ -188,10 +129,6 @@ def test_a_date_is_waited_for_exactly() -> None:
     assert waits.look_us(NOW_US) is None
 
 
-def test_nothing_that_waits_is_nothing_to_look_for() -> None:
-    assert parked(waiter("a")).look_us(NOW_US) is None
-
-
 def test_jobs_with_a_date_ahead_wake_nobody_before_it() -> None:
     waits = parked(waiter("a"), next_at_us=NOW_US + 9)
     assert arrive(waits, 1, NOW_US + 20) == []
@@ -201,39 +138,11 @@ def test_jobs_with_a_date_ahead_wake_nobody_before_it() -> None:
     assert names(waits.reach(NOW_US + 4)) == ["a"]
 
 
-def test_the_last_word_on_a_date_is_that_of_who_looked_last() -> None:
-    a = waiter("a")
-    waits = parked(a, next_at_us=NOW_US + 4)
-    assert waits.reach(NOW_US + 4) == [a]
-    waits.park(a, a.command, NOW_US + 60)
-    assert waits.look_us(NOW_US) == NOW_US + 60
-    assert arrive(waits, 1) == ["a"]
-    waits.park(a, a.command, 0)
-    assert waits.look_us(NOW_US) is None
-
-
 def test_a_date_far_ahead_is_looked_at_now_and_then_since_the_clock_may_be_set() -> None:
     waits = parked(waiter("a"), next_at_us=NOW_US + 10 * LOOK_US)
     assert waits.look_us(NOW_US) == NOW_US + LOOK_US
     assert waits.reach(NOW_US + LOOK_US) == []
     assert waits.look_us(NOW_US + LOOK_US) == NOW_US + 2 * LOOK_US
-
-
-def test_the_dates_of_those_who_left_are_forgotten() -> None:
-    a = waiter("a")
-    waits = parked(a, next_at_us=NOW_US + 4)
-    waits.leave(a)
-    assert waits.look_us(NOW_US) is None
-    assert waits.reach(NOW_US + 4) == []
-    assert len(waits.tickets) == 0
-
-
-def test_all_are_roused_when_something_is_wrong() -> None:
-    a, b, c = waiter("a"), waiter("b", domain=b"x"), waiter("c", table="u")
-    waits = parked(a, b, c)
-    assert sorted(names(waits.rouse())) == ["a", "b", "c"]
-    waits.park(b, b.command, 0)
-    assert waits.rouse() == [b]
 
 
 @given(st.data())
@@ -291,16 +200,6 @@ def test_what_is_ranked_is_what_a_dict_says(steps: list[tuple[int, int | None]])
     assert expected == {}
 
 
-def test_what_is_ranked_anew_again_and_again_takes_no_more_memory() -> None:
-    ranked: Ranked[str] = Ranked()
-    for rank in range(10_000):
-        ranked.put("a", rank)
-        ranked.put("b", -rank)
-        ranked.discard("b")
-    assert len(ranked._heap) < 100
-    assert ranked.first() == 9_999
-
-
 def test_only_an_empty_answer_to_next_is_nothing() -> None:
     command = Next(table="t")
     assert found_nothing(command, taken(next_at_us=NOW_US))
@@ -343,26 +242,6 @@ def test_a_date_that_came_is_told_although_others_arrived_before_it_was() -> Non
     assert dates.look_us(12) == 15
 
 
-def test_an_earlier_date_takes_the_place_of_a_later_one() -> None:
-    table = Table(10)
-    dates = listeners_of(table)
-    dates.look("t", 5)
-    table.dates_us = [8]
-    dates.look("t", 5)
-    assert dates.look_us(5) == 8
-    table.dates_us = []
-    dates.look("t", 5)
-    assert dates.look_us(5) is None
-
-
-def test_a_table_that_is_forgotten_has_no_date() -> None:
-    dates = listeners_of(Table(10))
-    dates.add("somebody", 1, "t", [JOBS_KEY])
-    dates.look("t", 5)
-    dates.drop("somebody")
-    assert dates.reach(10) == []
-
-
 # -- messages -------------------------------------------------------------------------------------
 
 
@@ -384,17 +263,20 @@ def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
     assert (waits.take_woken(), waits.parked) == ([b, d], 0)
 
 
-def test_who_has_left_is_not_woken_for_messages() -> None:
-    waits: Waits[Wait] = Waits()
-    a, b = reader("t", waits), reader("t", waits)
-    waits.leave(a)
-    waits.leave(a)
-    waits.append(["t"])
-    assert waits.take_woken() == [b]
+def test_one_that_is_gone_is_not_woken() -> None:
+    a, b = waiter("a"), waiter("b")
+    waits = parked(a, b)
+    assert waits.leave(a) == []
+    assert arrive(waits, 2) == ["b"]
+    assert waits.leave(a) == []  # once more does no harm
+    assert len(waits.tickets) == 1
 
 
-def test_only_a_read_of_what_there_is_waits_for_messages() -> None:
-    assert found_nothing(Read(table="t", after=5), NOTHING)
-    assert not found_nothing(Read(table="t", after=5, until=5), NOTHING)
-    assert not found_nothing(Read(table="t", after=5), replace(NOTHING, rows=1))
-    assert not found_nothing(Read(table="t", after=5), Done(master=bytes(16), seq=1))
+def test_what_is_ranked_anew_again_and_again_takes_no_more_memory() -> None:
+    ranked: Ranked[str] = Ranked()
+    for rank in range(10_000):
+        ranked.put("a", rank)
+        ranked.put("b", -rank)
+        ranked.discard("b")
+    assert len(ranked._heap) < 100
+    assert ranked.first() == 9_999

@@ -16,11 +16,6 @@ from tests.unit.engine.world import TABLE, delete, open_at, set_command, write
 
 
 @pytest.fixture
-def clock() -> SimClock:
-    return SimClock()
-
-
-@pytest.fixture
 def engine(tmp_path: Path, clock: SimClock) -> Iterator[Engine]:
     engine = open_at(tmp_path, clock)
     yield engine
@@ -47,13 +42,6 @@ def test_tables_are_told_of_only_when_somebody_wants_to_know(
     assert not engine.take_news().changed  # nobody listens to a key
 
 
-def test_values_in_memory_only_are_told_of(engine: Engine, clock: SimClock) -> None:
-    engine.watched.watch_tables()
-    command = set_command({b"key": b"value"}, timestamp_us=clock.wall_us(), table="other")
-    engine.run([replace(command, persist=False)])
-    assert written(engine) == ["other"]
-
-
 def test_jobs_and_messages_are_told_of_elsewhere(engine: Engine, clock: SimClock) -> None:
     engine.watched.watch_tables()
     engine.run([push(b"key", now_us=clock.wall_us()), append_command("events", [(b"", b"one")])])
@@ -70,3 +58,10 @@ def test_keys_are_told_of_beside_tables(engine: Engine, clock: SimClock) -> None
     engine.watched.discard(TABLE, b"key")
     write(engine, clock, {b"key": b"again"})
     assert not engine.take_news().changed
+
+
+def test_values_in_memory_only_are_told_of(engine: Engine, clock: SimClock) -> None:
+    engine.watched.watch_tables()
+    command = set_command({b"key": b"value"}, timestamp_us=clock.wall_us(), table="other")
+    engine.run([replace(command, persist=False)])
+    assert written(engine) == ["other"]

@@ -67,23 +67,6 @@ def content(index: Index, tree: int = 0) -> dict[bytes, bytes]:
 # -- reading and writing --------------------------------------------------------------------------
 
 
-def test_a_new_index_is_empty(index: Index) -> None:
-    for tree in range(TREES):
-        assert content(index, tree) == {}
-        with viewing(index) as view:
-            assert view.get(tree, b"a") is None
-            assert view.get_many(tree, [b"a", b"b"]) == [None, None]
-
-
-def test_what_was_put_is_found(index: Index) -> None:
-    put(index, {b"a": b"1", b"b": b"", b"c": b"\0" * 1000})
-    with viewing(index) as view:
-        assert view.get(0, b"a") == b"1"
-        assert view.get(0, b"b") == b""
-        assert view.get(0, b"c") == b"\0" * 1000
-        assert view.get(0, b"ab") is None
-
-
 def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
     put(index, {b"a": b"1", b"b": b"2", b"c": b"3"})
     asked = [b"c", b"none", b"a", b"c", b"zzz", b"b", b"none"]
@@ -93,52 +76,6 @@ def test_get_many_is_aligned_with_the_keys_asked_for(index: Index) -> None:
         assert view.get_many(0, [b"none"]) == [None]
         assert view.get_many(0, [b"none", b"none"]) == [None, None]
         assert view.get_many(0, []) == []
-
-
-def test_get_many_tells_an_empty_value_from_a_missing_one(index: Index) -> None:
-    put(index, {b"a": b""})
-    with viewing(index) as view:
-        assert view.get_many(0, [b"a", b"b"]) == [b"", None]
-
-
-def test_the_last_put_of_a_key_wins(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
-        transaction.put_many(0, [(b"b", b"longer than before")])
-    assert content(index) == {b"a": b"2", b"b": b"longer than before"}
-
-
-def test_none_one_and_many_items_are_put_and_deleted(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [])
-        transaction.put_many(0, [(b"0", b"x")])
-        transaction.put_many(0, ((b"1", b"x"), (b"2", b"x")))
-        transaction.delete_many(0, (key for key in [b"0", b"2"]))
-        transaction.delete_many(0, [])
-    assert content(index) == {b"1": b"x"}
-
-
-def test_deleted_keys_are_gone_and_missing_ones_are_no_error(index: Index) -> None:
-    put(index, {b"a": b"1", b"b": b"2"})
-    with writing(index) as transaction:
-        transaction.delete_many(0, [b"a", b"none", b"a"])
-        assert transaction.get(0, b"a") is None
-    assert content(index) == {b"b": b"2"}
-
-
-def test_trees_do_not_see_each_other(index: Index) -> None:
-    for tree in range(TREES):
-        put(index, {b"key": b"%d" % tree}, tree)
-    with writing(index) as transaction:
-        transaction.delete_many(1, [b"key"])
-    assert [content(index, tree) for tree in range(TREES)] == [{b"key": b"0"}, {}, {b"key": b"2"}]
-
-
-def test_keys_as_long_as_the_limits_allow_are_kept(index: Index) -> None:
-    longest = b"\xff" * (4 + limits.KV_KEY_BYTES_MAX)
-    put(index, {longest: b"1", longest[:-1]: b"2"})
-    with viewing(index) as view:
-        assert view.get_many(0, [longest, longest[:-1], longest[:-2]]) == [b"1", b"2", None]
 
 
 # -- scanning -------------------------------------------------------------------------------------
@@ -177,43 +114,7 @@ def test_a_scan_ends_at_its_limit(filled: Index, limit: int) -> None:
     assert scan(filled, b"b", None, limit) == KEYS[3:][:limit]
 
 
-def test_a_scan_of_nothing_is_empty(filled: Index) -> None:
-    assert scan(filled, b"b", b"b") == []
-    assert scan(filled, b"c", b"b") == []
-    assert scan(filled, b"d", b"e") == []
-
-
-def test_a_scan_sees_the_changes_of_its_own_transaction(filled: Index) -> None:
-    with writing(filled) as transaction:
-        transaction.delete_many(0, [b"a", b"b"])
-        transaction.put_many(0, [(b"abc", b"<abc"), (b"c", b"changed")])
-        found = transaction.scan(0, b"a", b"\xff", 100)
-        assert found == [
-            (b"aa", b"<aa"),
-            (b"abc", b"<abc"),
-            (b"b\0", b"<b\0"),
-            (b"b\xff", b"<b\xff"),
-            (b"c", b"changed"),
-        ]
-
-
 # -- transactions ---------------------------------------------------------------------------------
-
-
-def test_a_transaction_reads_its_own_writes(index: Index) -> None:
-    with writing(index) as transaction:
-        transaction.put_many(0, [(b"a", b"1"), (b"b", b"2")])
-        assert transaction.get(0, b"a") == b"1"
-        assert transaction.get_many(0, [b"b", b"c"]) == [b"2", None]
-        transaction.delete_many(0, [b"a"])
-        assert transaction.get_many(0, [b"a", b"b"]) == [None, b"2"]
-
-
-def test_what_is_committed_is_seen_by_later_views(index: Index) -> None:
-    put(index, {b"a": b"1"})
-    put(index, {b"a": b"2", b"b": b"3"}, tree=1)
-    assert content(index) == {b"a": b"1"}
-    assert content(index, 1) == {b"a": b"2", b"b": b"3"}
 
 
 def test_what_is_aborted_never_was(index: Index) -> None:
@@ -227,31 +128,6 @@ def test_what_is_aborted_never_was(index: Index) -> None:
     transaction.abort()
     assert content(index) == {b"a": b"1", b"b": b"2"}
     assert content(index, 1) == {b"a": b"1"}
-
-
-def test_after_an_abort_the_next_transaction_begins_anew(index: Index) -> None:
-    for number in range(3):
-        transaction = index.begin()
-        transaction.put_many(0, [(b"%d" % number, b"x")])
-        if number == 1:
-            transaction.commit()
-        else:
-            transaction.abort()
-    assert content(index) == {b"1": b"x"}
-
-
-def test_an_abort_after_a_commit_takes_nothing_back(index: Index) -> None:
-    transaction = index.begin()
-    transaction.put_many(0, [(b"a", b"1")])
-    transaction.commit()
-    transaction.abort()
-    assert content(index) == {b"a": b"1"}
-
-
-def test_views_can_be_open_one_after_the_other_and_side_by_side(index: Index) -> None:
-    put(index, {b"a": b"1"})
-    with viewing(index) as first, viewing(index) as second:
-        assert first.get(0, b"a") == second.get(0, b"a") == b"1"
 
 
 # -- growing --------------------------------------------------------------------------------------
@@ -311,25 +187,6 @@ def test_a_reopened_index_has_everything_that_was_committed(indexes: Indexes) ->
     assert indexes.identity() == identity
 
 
-def test_a_grown_index_is_reopened_whole(indexes: Indexes) -> None:
-    items = {b"%d" % row: bytes(1000) for row in range(3000)}
-    indexes.create()
-    with closing(indexes.open()) as index:
-        fill(index, items)
-    with closing(indexes.open()) as index:
-        assert content(index) == items
-        fill(index, {b"more-%d" % row: bytes(1000) for row in range(3000)})
-        assert len(content(index)) == 6000
-
-
-def test_an_index_opened_for_reading_has_everything(indexes: Indexes) -> None:
-    indexes.create()
-    with closing(indexes.open()) as index:
-        put(index, {b"a": b"1"})
-    with closing(indexes.open(read_only=True)) as index:
-        assert content(index) == {b"a": b"1"}
-
-
 def test_there_is_an_identity_once_there_is_an_index(indexes: Indexes) -> None:
     assert indexes.identity() is None
     indexes.create()
@@ -359,3 +216,27 @@ def test_a_copied_lmdb_index_has_another_identity(tmp_path: Path) -> None:
     indexes.create()
     shutil.copytree(here, there)
     assert lmdb_indexes(there).identity() not in (None, indexes.identity())
+
+
+# -- what only the memory index promises ----------------------------------------------------------
+
+
+def test_closing_keeps_the_trees_for_a_simulated_restart() -> None:
+    indexes = MemoryIndexes(1)
+    indexes.create()
+    index = indexes.open()
+    transaction = index.begin()
+    transaction.put_many(0, [(b"a", b"1")])
+    transaction.commit()
+    index.grow()
+    index.sync()
+    index.close()
+    assert indexes.open(read_only=True).view().get(0, b"a") == b"1"
+
+
+def test_deleted_keys_are_gone_and_missing_ones_are_no_error(index: Index) -> None:
+    put(index, {b"a": b"1", b"b": b"2"})
+    with writing(index) as transaction:
+        transaction.delete_many(0, [b"a", b"none", b"a"])
+        assert transaction.get(0, b"a") is None
+    assert content(index) == {b"b": b"2"}

@@ -12,7 +12,7 @@ import pytest
 
 from fjord import limits
 from fjord.errors import DirectoryInUseError
-from fjord.index import IndexDamagedError, IndexFullError
+from fjord.index import IndexDamagedError
 from fjord.index.lmdb import LmdbIndexes
 
 STEP_BYTES = limits.MIB
@@ -59,15 +59,6 @@ def test_the_file_is_allocated_before_it_is_used(indexes: LmdbIndexes, tmp_path:
         assert file.stat().st_blocks * 512 >= 2 * STEP_BYTES
         index.grow()  # by twice as much each time
         assert file.stat().st_size == 4 * STEP_BYTES
-
-
-def test_an_index_never_uses_more_than_is_allocated(indexes: LmdbIndexes, tmp_path: Path) -> None:
-    with closing(indexes.open()) as index:
-        transaction = index.begin()
-        with pytest.raises(IndexFullError):
-            transaction.put_many(0, [(b"%d" % row, bytes(1000)) for row in range(2000)])
-        transaction.abort()
-        assert (tmp_path / "data.mdb").stat().st_size == STEP_BYTES
 
 
 def test_the_largest_size_is_a_full_disk(

@@ -133,12 +133,7 @@ class IndexMachine(RuleBasedStateMachine):
             assert [view.get(tree, key) for key in asked] == expected
         self.end_views(views)
 
-    @rule(
-        tree=trees,
-        start=st.binary(max_size=2),
-        stop=st.none() | keys,
-        limit=st.integers(0, 20),
-    )
+    @rule(tree=trees, start=st.binary(max_size=2), stop=st.none() | keys, limit=st.integers(0, 20))
     def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> None:
         items = sorted(self.current[tree].items())
         expected = [

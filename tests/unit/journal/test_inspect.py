@@ -15,14 +15,7 @@ from fjord.journal.inspect import DumpRow, Wanted
 from fjord.journal.survey import Damage
 from fjord.journal.writer import Commit, Writer
 from fjord.ops import Op, Opcode
-from tests.unit.journal.writing import (
-    NOW_US,
-    append,
-    header,
-    open_writer,
-    rotate,
-    segment_file,
-)
+from tests.unit.journal.writing import NOW_US, append, header, open_writer, rotate, segment_file
 
 
 def create_table(number: int, name: bytes) -> bytes:
@@ -76,28 +69,6 @@ def test_a_whole_journal_is_counted(journal: Path) -> None:
     assert [one.used_bytes for one in report.segments] == sizes
 
 
-def test_progress_ends_at_the_size_of_the_journal(journal: Path) -> None:
-    told: list[tuple[int, int]] = []
-    inspect.verify(LocalDisk(), str(journal), lambda done, total: told.append((done, total)))
-    size = sum(segment_file(journal, number).stat().st_size for number in (1, 2))
-    assert told[-1] == (size, size)
-    assert told == sorted(told)
-
-
-def test_a_segment_without_frames_ends_before_it_begins(tmp_path: Path) -> None:
-    open_writer(tmp_path).close()
-    (segment,) = inspect.verify(LocalDisk(), str(tmp_path)).segments
-    assert (segment.first_seq, segment.last_seq, segment.frames) == (1, 0, 0)
-
-
-def test_damage_is_counted_and_what_is_behind_it_too(journal: Path) -> None:
-    damage_frame(journal, 1, 64)
-    report = inspect.verify(LocalDisk(), str(journal), durable_seq=7)
-    assert (report.lost_rows, len(report.damages)) == (1, 1)
-    assert [(one.frames, one.rows) for one in report.segments] == [(2, 3), (1, 3)]
-    assert report.damages[0].offset == 64
-
-
 def test_ops_that_this_version_does_not_know_are_damage_and_not_lost(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     commit(writer, ops.HEADER.pack(200, 0, 0, 1, 2, 24) + bytes(8), rows=2)
@@ -128,36 +99,6 @@ def three_segments(directory: Path, note: bytes | None = None) -> None:
     if note is not None:
         commit(writer, note, rows=1)
     writer.close()
-
-
-def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
-    three_segments(tmp_path)
-    segment_file(tmp_path, 1).unlink()
-    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
-    assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
-        ("the file is missing", 0, 0),
-        ("nothing of it can be read", 1, 2),
-    ]
-    assert [one.segment for one in report.segments] == [1, 2, 3]
-    steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))
-    assert [step.rows for step in steps if isinstance(step, Damage)] == [0, 2]
-
-
-def test_several_missing_segments_are_told_as_one(tmp_path: Path) -> None:
-    three_segments(tmp_path)
-    for segment in (1, 2):
-        segment_file(tmp_path, segment).unlink()
-    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
-    assert report.damages[0].reason == "segments 1 to 2 are missing"
-    assert report.lost_rows == 4
-
-
-def test_segments_that_were_packed_are_not_missing(tmp_path: Path) -> None:
-    three_segments(tmp_path, packed_at(2, 3))
-    segment_file(tmp_path, 1).unlink()
-    assert inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7).damages == []
-    segment_file(tmp_path, 2).unlink()
-    assert inspect.verify(LocalDisk(), str(tmp_path), durable_seq=7).lost_rows == 2
 
 
 def test_damage_of_what_was_packed_costs_nothing(tmp_path: Path) -> None:
@@ -203,12 +144,7 @@ def test_every_row_is_dumped_in_order(journal: Path) -> None:
     assert [row.op for row in rows] == ["CREATE_TABLE"] + ["KV_INSERT"] * 6
     assert {row.table for row in rows} == {"settings"}
     assert {row.wall_us for row in rows} == {NOW_US}
-    assert rows[1].fields == {
-        "timestamp_us": NOW_US,
-        "type": 1,
-        "key": b"key-0",
-        "value": b"two",
-    }
+    assert rows[1].fields == {"timestamp_us": NOW_US, "type": 1, "key": b"key-0", "value": b"two"}
     assert rows[6].fields["value"] == b"\xff\x00"
     assert [(row.segment, row.offset) for row in (rows[0], rows[6])] == [(1, 64), (2, 64)]
 
@@ -233,33 +169,6 @@ def test_only_the_wanted_table_is_dumped(tmp_path: Path) -> None:
         dumped(tmp_path, Wanted(table="three"))
 
 
-def test_a_table_without_wanted_rows_is_no_error_but_one_that_comes_later_is(
-    tmp_path: Path,
-) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"in one")
-    commit(writer, create_table(2, b"two"), rows=1)
-    writer.close()
-    assert dumped(tmp_path, Wanted(first_seq=2, table="1")) == []
-    with pytest.raises(LookupError, match="no table two up to seq 1"):
-        dumped(tmp_path, Wanted(last_seq=1, table="two"))
-
-
-def test_a_table_without_a_name_is_shown_by_its_number(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"x")
-    writer.close()
-    assert [row.table for row in dumped(tmp_path)] == ["1"]
-
-
-def test_rows_behind_damage_are_dumped(journal: Path) -> None:
-    damage_frame(journal, 1, 64 + len(create_table(1, b"settings")) + 64)
-    steps = list(inspect.dump(LocalDisk(), str(journal), durable_seq=7))
-    kinds = [step.seq if isinstance(step, DumpRow) else step.rows for step in steps]
-    assert kinds == [1, 2, 4, 5, 6, 7]
-    assert isinstance(steps[1], Damage)
-
-
 def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
     body, _ = ops.encode(Op(Opcode.LOST, 0, 4_000_000_000, ()))
     frame = frames.Frame(1, 4_000_000_000, 1, NOW_US, 0, 0, 80, frames.checksum(body))
@@ -269,3 +178,25 @@ def test_lost_rows_are_one_line_however_many_they_are(tmp_path: Path) -> None:
     assert (row.op, row.table, row.fields) == ("LOST", "", {"rows": 4_000_000_000})
     (row,) = dumped(tmp_path, Wanted(first_seq=3_999_999_999))
     assert (row.seq, row.fields) == (3_999_999_999, {"rows": 2})
+
+
+def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    segment_file(tmp_path, 1).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
+        ("the file is missing", 0, 0),
+        ("nothing of it can be read", 1, 2),
+    ]
+    assert [one.segment for one in report.segments] == [1, 2, 3]
+    steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))
+    assert [step.rows for step in steps if isinstance(step, Damage)] == [0, 2]
+
+
+def test_several_missing_segments_are_told_as_one(tmp_path: Path) -> None:
+    three_segments(tmp_path)
+    for segment in (1, 2):
+        segment_file(tmp_path, segment).unlink()
+    report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
+    assert report.damages[0].reason == "segments 1 to 2 are missing"
+    assert report.lost_rows == 4

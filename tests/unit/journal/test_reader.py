@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from fjord import limits
+import fjord
+from fjord import limits, ops
+from fjord.columns import Strings
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
+from fjord.journal import reader
+from fjord.journal.reader import ENTRY_BYTES, Journal, Key, ValueCache
 from fjord.journal.writer import Writer
+from fjord.ops import Op, Opcode
 from tests.unit.journal.writing import (
     SEGMENT_BYTES,
     append,
@@ -42,20 +48,6 @@ def three_segments(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_directory_without_segments_is_an_empty_journal(tmp_path: Path) -> None:
-    for directory in (tmp_path, tmp_path / "none"):
-        journal = open_journal(directory)
-        assert journal.segments == []
-        assert list(journal.frames(1, durable_seq=0)) == []
-
-
-def test_frames_come_in_order_over_all_segments(three_segments: Path) -> None:
-    found = read_all(three_segments, durable_seq=8)
-    assert seqs(found) == [(1, 2), (3, 3), (4, 6), (7, 7), (8, 8)]
-    assert values_of(found) == [b"%d" % number for number in range(1, 9)]
-    assert [one.segment for one in found] == [1, 1, 2, 3, 3]
-
-
 @pytest.mark.parametrize("start_seq", range(1, 10))
 def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None:
     found = read_all(three_segments, start_seq, durable_seq=8)
@@ -64,46 +56,12 @@ def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None
     assert all(one.body for one in found)
 
 
-def test_frames_may_start_anywhere_again_and_again(tmp_path: Path) -> None:
-    """What is remembered of earlier reads changes nothing."""
-    writer = open_writer(tmp_path, segment_bytes=4 * limits.MIB)
-    for number in range(30):
-        append(writer, b"%d" % number * 50_000)
-    writer.close()
-    journal = open_journal(tmp_path)
-    for _ in range(2):
-        for start_seq in (1, 30, 17, 2, 29, 16):
-            found = list(journal.frames(start_seq, durable_seq=30))
-            assert seqs(found) == [(seq, seq) for seq in range(start_seq, 31)]
-    journal.close()
-
-
 def test_a_journal_that_begins_later_cannot_answer_from_the_start(three_segments: Path) -> None:
     segment_file(three_segments, 1).unlink()
     with pytest.raises(CorruptionError, match="begins at seq 4, asked for is 3") as caught:
         read_all(three_segments, 3)
     assert caught.value.path == str(segment_file(three_segments, 2))
     assert seqs(read_all(three_segments, 4)) == [(4, 6), (7, 7), (8, 8)]
-
-
-def test_frames_larger_than_what_is_read_at_once_are_whole(tmp_path: Path) -> None:
-    large = [bytes([number]) * (3 * limits.MIB + number) for number in (1, 2)]
-    writer = open_writer(tmp_path, segment_bytes=8 * limits.MIB)
-    values = [b"small", large[0], b"", large[1], b"last"]
-    for value in values:
-        append(writer, value)
-    writer.close()
-    assert values_of(read_all(tmp_path, durable_seq=5)) == values
-    assert values_of(read_all(tmp_path, 3, durable_seq=5)) == values[2:]
-
-
-def test_many_small_frames_cross_what_is_read_at_once(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path, segment_bytes=4 * limits.MIB)
-    values = [b"%06d" % number * 100 for number in range(3000)]
-    for value in values:
-        append(writer, value)
-    writer.close()
-    assert values_of(read_all(tmp_path, durable_seq=3000)) == values
 
 
 def test_a_reader_beside_a_writer_sees_what_is_there(tmp_path: Path) -> None:
@@ -121,17 +79,6 @@ def test_a_reader_beside_a_writer_sees_what_is_there(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_segment_of_this_process_is_added_without_a_look(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    journal = open_journal(tmp_path)
-    append(writer, b"one")
-    rotate(writer)
-    journal.add(writer.header)
-    append(writer, b"two")
-    assert values_of(list(journal.frames(1, durable_seq=2))) == [b"one", b"two"]
-    writer.close()
-
-
 def test_more_segments_than_files_may_be_open_are_read(tmp_path: Path) -> None:
     count = limits.SEGMENT_FILES_OPEN_MAX + 10
     for number in range(1, count + 1):
@@ -144,12 +91,6 @@ def test_more_segments_than_files_may_be_open_are_read(tmp_path: Path) -> None:
 
 
 # -- which segments there are ---------------------------------------------------------------------
-
-
-def test_other_files_are_not_the_journals(three_segments: Path) -> None:
-    (three_segments / "0000000004.seg.new").write_bytes(b"unfinished")
-    (three_segments / "notes.txt").write_bytes(b"mine")
-    assert [one.segment for one in open_journal(three_segments).segments] == [1, 2, 3]
 
 
 def test_a_segment_of_another_journal_is_refused(three_segments: Path) -> None:
@@ -167,34 +108,11 @@ def test_a_segment_under_another_number_is_refused(three_segments: Path) -> None
     assert caught.value.path == str(segment_file(three_segments, 4))
 
 
-def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
-    segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
-    with pytest.raises(CorruptionError, match="begins before the segment before it"):
-        open_journal(three_segments)
-
-
-@pytest.mark.parametrize("size", [0, 1, 63])
-def test_a_segment_without_a_whole_header_is_refused(three_segments: Path, size: int) -> None:
-    segment_file(three_segments, 4).write_bytes(header(4, 9).encode()[:size])
-    with pytest.raises(CorruptionError, match="shorter than a segment header"):
-        open_journal(three_segments)
-
-
 def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path) -> None:
     segment_file(three_segments, 2).unlink()
     with pytest.raises(CorruptionError, match="segment 2 before it is missing") as caught:
         read_all(three_segments)
     assert caught.value.path == str(segment_file(three_segments, 3))
-
-
-def test_the_frames_of_a_segment_file_under_another_number_are_no_frames(
-    three_segments: Path,
-) -> None:
-    """Bytes of an older life of a file never count."""
-    data = segment_file(three_segments, 3).read_bytes()
-    segment_file(three_segments, 3).write_bytes(header(3, 7).encode() + bytes(len(data) - 64))
-    segment_file(three_segments, 4).write_bytes(header(4, 7).encode() + data[64:])
-    assert seqs(read_all(three_segments)) == [(1, 2), (3, 3), (4, 6)]
 
 
 # -- segments that overlap ------------------------------------------------------------------------
@@ -211,24 +129,6 @@ def rewrite(directory: Path, segment: int, start_seq: int) -> Writer:
     return writer
 
 
-def test_a_later_segment_that_begins_at_an_earlier_frame_supersedes(three_segments: Path) -> None:
-    writer = rewrite(three_segments, 4, 8)
-    append(writer, b"9")
-    writer.close()
-    found = read_all(three_segments, durable_seq=9)
-    assert values_of(found) == [b"%d" % number for number in range(1, 10)]
-    assert [one.segment for one in found] == [1, 1, 2, 3, 4, 4]
-    assert [one.segment for one in read_all(three_segments, 8)] == [4, 4]
-
-
-def test_a_rewritten_segment_may_be_rewritten_again(three_segments: Path) -> None:
-    for segment in (4, 5):
-        rewrite(three_segments, segment, 7).close()
-    found = read_all(three_segments, durable_seq=8)
-    assert values_of(found) == [b"%d" % number for number in range(1, 9)]
-    assert [one.segment for one in found] == [1, 1, 2, 5, 5]
-
-
 def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path) -> None:
     """A tail that was damaged after it was written again does not matter."""
     rewrite(three_segments, 4, 8).close()
@@ -238,59 +138,6 @@ def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path)
 
 
 # -- payloads -------------------------------------------------------------------------------------
-
-
-def test_payloads_are_found_at_their_places(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    for located in journal.frames(1, durable_seq=8):
-        for op, place in located.ops():
-            for row, value in enumerate(op.column("value")):
-                assert isinstance(value, bytes)
-                crc = frames.checksum(value)
-                at = place.payload + row  # every value here has one byte
-                assert journal.payload(place.segment, at, 1, crc) == value
-    assert journal.payload(1, 64, 0, frames.checksum(b"")) == b""
-    journal.close()
-
-
-def test_a_payload_with_a_flipped_bit_is_never_served(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    located = next(iter(journal.frames(1, durable_seq=8)))
-    ((_, place),) = located.ops()
-    path = segment_file(three_segments, 1)
-    good = path.read_bytes()
-    for bit in range(8):
-        changed = bytearray(good)
-        changed[place.payload] ^= 1 << bit
-        path.write_bytes(bytes(changed))
-        with pytest.raises(CorruptionError, match="fail their checksum") as caught:
-            journal.payload(1, place.payload, 1, frames.checksum(b"1"))
-        assert (caught.value.path, caught.value.offset) == (str(path), place.payload)
-    journal.close()
-
-
-def test_a_payload_behind_the_end_of_its_file_is_damage(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    with pytest.raises(CorruptionError):
-        journal.payload(1, 1_000_000, 3, frames.checksum(b"abc"))
-    journal.close()
-
-
-@pytest.mark.req("FJ-29")
-def test_more_data_than_the_cache_holds_is_read_all_the_same(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path, segment_bytes=64 * limits.MIB)
-    values = [number.to_bytes(4, "little") * (limits.MIB // 8) for number in range(80)]
-    for value in values:
-        append(writer, value)
-    writer.close()
-    assert sum(map(len, values)) > limits.VALUE_CACHE_BYTES
-    journal = open_journal(tmp_path)
-    places = [place.payload for one in journal.frames(1, durable_seq=80) for _, place in one.ops()]
-    for _ in range(3):
-        for value, place in zip(values, places, strict=True):
-            crc = frames.checksum(value)
-            assert journal.payload(1, place, len(value), crc) == value
-    journal.close()
 
 
 @pytest.mark.req("FJ-29")
@@ -310,33 +157,6 @@ def test_a_value_that_is_read_often_is_not_read_from_disk_again(three_segments: 
 
 
 # -- packed journals ------------------------------------------------------------------------------
-
-
-def test_a_journal_may_begin_at_any_segment(three_segments: Path) -> None:
-    assert open_journal(three_segments).first_seq == 1
-    segment_file(three_segments, 1).unlink()
-    journal = open_journal(three_segments)
-    assert journal.first_seq == 4
-    assert values_of(list(journal.frames(4, durable_seq=8))) == [b"4", b"5", b"6", b"7", b"8"]
-    journal.close()
-
-
-def test_an_empty_journal_begins_at_the_first_seq(tmp_path: Path) -> None:
-    assert open_journal(tmp_path).first_seq == 1
-
-
-def test_a_removed_segment_is_forgotten(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    assert len(list(journal.frames(1, durable_seq=8))) == 5
-    journal.remove(1)
-    assert [one.segment for one in journal.segments] == [2, 3]
-    assert journal.first_seq == 4
-    segment_file(three_segments, 1).unlink()
-    journal.refresh()
-    assert seqs(list(journal.frames(4, durable_seq=8))) == [(4, 6), (7, 7), (8, 8)]
-    with pytest.raises(CorruptionError, match="begins at seq 4"):
-        list(journal.frames(1, durable_seq=8))
-    journal.close()
 
 
 def test_a_reader_finds_out_which_segments_went(three_segments: Path) -> None:
@@ -361,3 +181,117 @@ def test_sizes_are_those_of_the_files(three_segments: Path) -> None:
     journal.remove(1)
     assert journal.used_bytes() == sizes[1] + sizes[2] + 100
     journal.close()
+
+
+# -- the value cache ------------------------------------------------------------------------------
+
+SIZE_MAX = 100_000
+VALUE = b"v" * (1000 - ENTRY_BYTES)  # counts 1000
+
+
+def key(number: int, segment: int = 1) -> Key:
+    return segment, number * 8, len(VALUE), number * 0x01010101
+
+
+def read_twice(cache: ValueCache, one: Key, value: bytes = VALUE) -> None:
+    for _ in range(2):
+        cache.offer(one, value)
+
+
+@pytest.mark.req("FJ-29")
+def test_a_value_that_is_read_again_is_kept() -> None:
+    cache = ValueCache(SIZE_MAX)
+    read_twice(cache, key(1))
+    assert cache.get(key(1)) == VALUE
+    assert cache.get(key(2)) is None
+    assert (len(cache), cache.size) == (1, 1000)
+
+
+@pytest.mark.req("FJ-29")
+def test_the_cache_never_grows_beyond_its_bound_and_drops_what_was_used_longest_ago() -> None:
+    cache = ValueCache(SIZE_MAX)
+    for number in range(1, 201):
+        read_twice(cache, key(number))
+        assert cache.get(key(1)) == VALUE, "it is used all the time"
+        assert cache.size <= SIZE_MAX
+    assert len(cache) == 100
+    assert [number for number in range(1, 201) if cache.get(key(number))] == [1, *range(102, 201)]
+
+
+def test_a_value_that_would_take_too_large_a_share_is_not_kept() -> None:
+    cache = ValueCache(SIZE_MAX)
+    largest = b"v" * (SIZE_MAX // 16 - ENTRY_BYTES)
+    read_twice(cache, key(1), largest)
+    read_twice(cache, key(2), largest + b"v")
+    assert cache.get(key(1)) == largest
+    assert cache.get(key(2)) is None
+
+
+def test_the_values_of_one_segment_are_forgotten() -> None:
+    cache = ValueCache(SIZE_MAX)
+    for number in range(1, 11):
+        read_twice(cache, key(number, segment=number % 2))
+    cache.forget(1)
+    assert (len(cache), cache.size) == (5, 5000)
+    assert all(cache.get(key(number, 0)) for number in range(2, 11, 2))
+    cache.forget(7)
+    assert len(cache) == 5
+
+
+# -- messages that were staged --------------------------------------------------------------------
+
+
+def commit_of(directory: Path) -> Op:
+    """Writes a batch, and returns the op that gave it seqs."""
+    with fjord.open(directory) as db:
+        keys = Strings.of([b"k", b"l"])
+        staging = db.staging("events")
+        staging.commit("w", 0, [staging.append(b"\1\1", keys, Strings.of([b"a", b"b"]))])
+    with closing(Journal(LocalDisk(), str(directory / "journal"))) as journal:
+        found = [op for one in journal.frames(1, durable_seq=0) for op, _ in one.ops()]
+    (commit,) = [op for op in found if op.opcode is Opcode.STREAM_COMMIT]
+    return commit
+
+
+def messages(directory: Path, commit: Op) -> list[bytes]:
+    with closing(Journal(LocalDisk(), str(directory / "journal"))) as journal:
+        data = reader.messages_of(journal, ops.encode(commit)[0])
+    op, _, _ = ops.decode(memoryview(data), 0)
+    assert op.opcode is Opcode.STREAM_APPEND
+    values = op.column("value")
+    assert isinstance(values, Strings)
+    return values.rows()
+
+
+def changed(commit: Op, **columns: int) -> Op:
+    names = [name for name, _ in Opcode.STREAM_COMMIT.columns]
+    found = zip(names, commit.columns, strict=True)
+    return commit._replace(
+        columns=tuple((columns[name],) if name in columns else column for name, column in found)
+    )
+
+
+def test_a_commit_leads_to_its_messages(tmp_path: Path) -> None:
+    assert messages(tmp_path, commit_of(tmp_path)) == [b"a", b"b"]
+
+
+def test_messages_that_stand_elsewhere_are_found_by_their_stage(tmp_path: Path) -> None:
+    commit = commit_of(tmp_path)
+    for wrong in ({"offset": 64}, {"segment": 9}):
+        assert messages(tmp_path, changed(commit, **wrong)) == [b"a", b"b"]
+
+
+def test_messages_that_are_nowhere_are_damage(tmp_path: Path) -> None:
+    commit = commit_of(tmp_path)
+    with pytest.raises(CorruptionError):
+        messages(tmp_path, changed(commit, offset=64, stage=1))
+    with pytest.raises(CorruptionError, match="does not hold the 3 messages"):
+        messages(tmp_path, commit._replace(rows=3))
+    with pytest.raises(CorruptionError, match="does not hold"):
+        messages(tmp_path, commit._replace(table=9))
+
+
+def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
+    segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
+    with pytest.raises(CorruptionError, match="begins before the segment before it"):
+        open_journal(three_segments)

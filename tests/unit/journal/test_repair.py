@@ -20,13 +20,7 @@ from fjord.journal.repair import Repaired, repair
 from fjord.journal.writer import Commit, Writer
 from fjord.ops import Op, Opcode
 from fjord.testing import SimCrash, SimDisk
-from tests.unit.journal.writing import (
-    NOW_US,
-    SEGMENT_BYTES,
-    append,
-    header,
-    rotate,
-)
+from tests.unit.journal.writing import NOW_US, SEGMENT_BYTES, append, header, rotate
 
 SEQS = range(1, 10)
 
@@ -123,16 +117,6 @@ def misdirect(source: int, target: int) -> Breaker:
     return action
 
 
-def swap(one: int, other: int) -> Breaker:
-    def action(disk: Disk, root: str, places: dict[int, tuple[int, int]]) -> None:
-        disk.rename(path_of(root, one), f"{root}/journal/aside")
-        disk.rename(path_of(root, other), path_of(root, one))
-        disk.rename(f"{root}/journal/aside", path_of(root, other))
-        disk.sync_directory(f"{root}/journal")
-
-    return action
-
-
 BREAKS: dict[str, tuple[Breaker, list[str]]] = {
     "first frame": (break_frame(1), ["lost 1+1", *"23456789"]),
     "a body": (break_frame(5, 70), [*"1234", "lost 5+1", *"6789"]),
@@ -146,11 +130,6 @@ BREAKS: dict[str, tuple[Breaker, list[str]]] = {
     "the last one missing": (unlink(3), [*"123456", "lost 7+3"]),
     "the first one missing": (unlink(1), ["lost 1+3", *"456789"]),
     "misdirected": (misdirect(6, 4), [*"123", "lost 4+1", *"56789"]),
-}
-# Of these more than one segment is damaged.
-LARGER_BREAKS: dict[str, tuple[Breaker, list[str]]] = {
-    "swapped": (swap(1, 3), [*"123456789"]),
-    "misdirected to another file": (misdirect(5, 8), [*"1234567", "lost 8+1", "9"]),
 }
 
 
@@ -175,27 +154,6 @@ def test_everything_whole_is_kept_and_seqs_stay_consecutive(
     assert mend(disk, root) == [], "there is nothing left to repair"
 
 
-@pytest.mark.parametrize("name", LARGER_BREAKS)
-def test_frames_are_kept_that_stand_in_other_files(tmp_path: Path, name: str) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    action, expected = LARGER_BREAKS[name]
-    action(disk, root, build(disk, root))
-    assert len(mend(disk, root)) == 2
-    assert read(disk, root) == expected
-    assert disk.names(f"{root}/journal") == [f"{number:010d}.seg" for number in (1, 2, 3)]
-    assert inspect.verify(disk, f"{root}/journal", durable_seq=9).damages == []
-    assert mend(disk, root) == [], "there is nothing left to repair"
-
-
-def test_all_files_may_be_gone(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    build(disk, root)
-    for segment in (1, 2, 3):
-        Path(path_of(root, segment)).unlink()
-    assert sum(one.lost_rows for one in mend(disk, root)) == 9
-    assert read(disk, root) == ["lost 1+9"]
-
-
 def test_what_was_packed_and_is_damaged_is_put_aside(tmp_path: Path) -> None:
     disk, root = LocalDisk(), str(tmp_path)
     places = build(disk, root)
@@ -210,24 +168,6 @@ def test_what_was_packed_and_is_damaged_is_put_aside(tmp_path: Path) -> None:
     assert [Path(one.kept_in).name for one in done] == ["0000000001.seg", "0000000002.seg"]
     assert disk.names(f"{root}/journal") == ["0000000003.seg", "0000000004.seg"]
     assert inspect.verify(disk, f"{root}/journal", durable_seq=9).damages == []
-
-
-@pytest.mark.parametrize("power", [True, False], ids=["power-cut", "process-crash"])
-@pytest.mark.parametrize("name", LARGER_BREAKS)
-def test_a_crash_at_any_step_leaves_every_frame_in_the_journal(name: str, power: bool) -> None:
-    action, expected = LARGER_BREAKS[name]
-    for step in itertools.count(1):
-        disk = SimDisk(step)
-        action(disk, "", build(disk, ""))
-        disk.crash_after(step)
-        try:
-            mend(disk, "")
-            break
-        except SimCrash:
-            disk.power_cut() if power else disk.process_crash()
-        mend(disk, "")
-        assert read(disk, "") == expected, f"step {step}"
-    assert step > 10
 
 
 def test_the_damaged_file_is_kept_as_it_was(tmp_path: Path) -> None:
@@ -246,27 +186,6 @@ def test_the_damaged_file_is_kept_as_it_was(tmp_path: Path) -> None:
     assert Path(done.kept_in).read_bytes() == damaged
     assert [Path(path_of(root, number)).read_bytes() for number in (1, 3)] == others
     assert disk.names(f"{root}/journal") == [f"{number:010d}.seg" for number in (1, 2, 3)]
-
-
-def test_a_segment_that_is_damaged_again_is_kept_again(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    break_frame(5)(disk, root, build(disk, root))
-    mend(disk, root)
-    smash(disk, path_of(root, 2), 64)
-    (done,) = mend(disk, root)
-    assert done.kept_in.endswith("0000000002.seg.2")
-    assert read(disk, root) == ["1", "2", "3", "lost 4+1", "lost 5+1", *"6789"]
-    assert len(disk.names(f"{root}/quarantine")) == 2
-
-
-def test_what_is_no_file_is_put_aside(tmp_path: Path) -> None:
-    disk, root = LocalDisk(), str(tmp_path)
-    build(disk, root)
-    Path(path_of(root, 2)).unlink()
-    Path(path_of(root, 2)).mkdir()
-    (done,) = mend(disk, root)
-    assert Path(done.kept_in).is_dir()
-    assert read(disk, root) == [*"123", "lost 4+3", *"789"]
 
 
 def test_a_whole_journal_and_a_torn_tail_are_left_alone(tmp_path: Path) -> None:
@@ -333,3 +252,58 @@ def test_a_crash_at_any_step_leaves_the_damaged_segment_or_the_repaired_one(
             assert (after.damages == []) or (after.damages == before_crash.damages)
             mend(disk, "")
             assert read(disk, "") == expected, f"step {step} seed {seed}"
+
+
+def test_a_segment_that_is_damaged_again_is_kept_again(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    break_frame(5)(disk, root, build(disk, root))
+    mend(disk, root)
+    smash(disk, path_of(root, 2), 64)
+    (done,) = mend(disk, root)
+    assert done.kept_in.endswith("0000000002.seg.2")
+    assert read(disk, root) == ["1", "2", "3", "lost 4+1", "lost 5+1", *"6789"]
+    assert len(disk.names(f"{root}/quarantine")) == 2
+
+
+def test_what_is_no_file_is_put_aside(tmp_path: Path) -> None:
+    disk, root = LocalDisk(), str(tmp_path)
+    build(disk, root)
+    Path(path_of(root, 2)).unlink()
+    Path(path_of(root, 2)).mkdir()
+    (done,) = mend(disk, root)
+    assert Path(done.kept_in).is_dir()
+    assert read(disk, root) == [*"123", "lost 4+3", *"789"]
+
+
+def swap(one: int, other: int) -> Breaker:
+    def action(disk: Disk, root: str, places: dict[int, tuple[int, int]]) -> None:
+        disk.rename(path_of(root, one), f"{root}/journal/aside")
+        disk.rename(path_of(root, other), path_of(root, one))
+        disk.rename(f"{root}/journal/aside", path_of(root, other))
+        disk.sync_directory(f"{root}/journal")
+
+    return action
+
+
+LARGER_BREAKS: dict[str, tuple[Breaker, list[str]]] = {
+    "swapped": (swap(1, 3), [*"123456789"]),
+    "misdirected to another file": (misdirect(5, 8), [*"1234567", "lost 8+1", "9"]),
+}
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power-cut", "process-crash"])
+@pytest.mark.parametrize("name", LARGER_BREAKS)
+def test_a_crash_at_any_step_leaves_every_frame_in_the_journal(name: str, power: bool) -> None:
+    action, expected = LARGER_BREAKS[name]
+    for step in itertools.count(1):
+        disk = SimDisk(step)
+        action(disk, "", build(disk, ""))
+        disk.crash_after(step)
+        try:
+            mend(disk, "")
+            break
+        except SimCrash:
+            disk.power_cut() if power else disk.process_crash()
+        mend(disk, "")
+        assert read(disk, "") == expected, f"step {step}"
+    assert step > 10

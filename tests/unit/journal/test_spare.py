@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from fjord import limits
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -21,7 +20,6 @@ from tests.unit.journal.writing import (
     header,
     kv_insert,
     rotate,
-    seqs,
     values_of,
 )
 
@@ -52,18 +50,6 @@ def fill(writer: Writer, claim: Claim = Claim.ORDINARY) -> int:
 # -- a spare ahead --------------------------------------------------------------------------------
 
 
-def test_a_spare_is_allocated_once() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    assert not writer.spare.is_whole
-    assert writer.spare.ensure()
-    calls = len(disk.calls)
-    assert writer.spare.ensure()
-    assert len(disk.calls) == calls
-    assert disk.names("/journal") == [ONE, "spare"]
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-
-
 def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
     disk = SimDisk(capacity=SEGMENT_BYTES + SEGMENT_BYTES // 64 - 1)
     writer = start(disk)
@@ -73,31 +59,6 @@ def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
     assert writer.spare.ensure()
 
 
-def test_on_a_nearly_full_disk_the_spare_is_as_large_as_it_can_be() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
-    writer = start(disk)
-    for size in (SEGMENT_BYTES // 2, SEGMENT_BYTES * 3 // 4):
-        disk.capacity = SEGMENT_BYTES + size
-        assert not writer.spare.ensure()
-        assert not writer.spare.is_whole
-        assert disk.open("/journal/spare").size() == size
-    append(writer, b"one")
-    rotate(writer, urgent=True)
-    assert disk.open(f"/journal/{TWO}").size() == SEGMENT_BYTES * 3 // 4
-    append(writer, b"two")
-    assert found(disk) == [b"one", b"two"]
-
-
-def test_a_part_of_a_spare_becomes_a_whole_one_when_there_is_space() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES * 3 // 2)
-    writer = start(disk)
-    assert not writer.spare.ensure()
-    disk.capacity = 2 * SEGMENT_BYTES
-    assert writer.spare.ensure()
-    assert disk.names("/journal") == [ONE, "spare"]
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-
-
 def test_a_disk_that_fails_is_no_full_disk() -> None:
     disk = SimDisk()
     writer = start(disk)
@@ -105,20 +66,6 @@ def test_a_disk_that_fails_is_no_full_disk() -> None:
     with pytest.raises(OSError, match="Input/output"):
         writer.spare.ensure()
     assert disk.names("/journal") == [ONE]
-
-
-def test_the_spare_becomes_the_next_segment() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    writer.spare.ensure()
-    spare = disk.identity("/journal/spare")
-    append(writer, b"one")
-    rotate(writer)
-    assert disk.identity(f"/journal/{TWO}") == spare
-    assert writer.spare.is_whole
-    append(writer, b"two")
-    writer.sync()
-    assert found(disk) == [b"one", b"two"]
 
 
 def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() -> None:
@@ -135,21 +82,6 @@ def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() ->
     rotate(writer, len(kv_insert([large])))
     append(writer, large)
     assert found(disk) == [large]
-
-
-def test_the_spare_of_an_earlier_start_is_found() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    writer.spare.ensure()
-    writer.close()
-    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=64, next_seq=1)
-    assert again.spare.is_whole
-    larger = Writer(disk, "/journal", header(), segment_bytes=2 * SEGMENT_BYTES)
-    larger.resume(position=64, next_seq=1)
-    assert not larger.spare.is_whole, "it is too small"
-    assert larger.spare.ensure()
-    assert disk.open("/journal/spare").size() == 2 * SEGMENT_BYTES
 
 
 def test_recovery_uses_the_spare_on_a_full_disk() -> None:
@@ -183,31 +115,6 @@ def recover(disk: SimDisk, segment: int) -> Writer:
 # -- reserved space -------------------------------------------------------------------------------
 
 
-def test_ordinary_writes_leave_a_share_of_a_segment_without_a_spare() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES)
-    writer = start(disk)
-    assert not writer.spare.ensure()
-    fill(writer)
-    left = SEGMENT_BYTES - writer.position
-    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
-    assert left < SEGMENT_BYTES // limits.RESERVED_SHARE + 2000
-    with pytest.raises(OSError, match="No space"):
-        rotate(writer)
-    assert fill(writer, Claim.URGENT) > 5
-    assert SEGMENT_BYTES - writer.position < 2000
-
-
-def test_ordinary_writes_use_all_of_a_segment_with_two_spares_behind_it() -> None:
-    writer = start(SimDisk())
-    writer.spare.ensure()
-    fill(writer)
-    left = SEGMENT_BYTES - writer.position
-    assert left >= SEGMENT_BYTES // limits.RESERVED_SHARE
-    assert writer.make_room(100, Claim.ORDINARY)
-    fill(writer)
-    assert SEGMENT_BYTES - writer.position < 2000
-
-
 def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> None:
     disk = SimDisk(capacity=2 * SEGMENT_BYTES)
     writer = start(disk)
@@ -228,58 +135,6 @@ def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> N
     assert writer.spare.is_whole, "packing has given it back"
 
 
-def test_closed_segments_can_be_spares_on_a_full_disk() -> None:
-    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
-    writer = start(disk)
-    assert writer.make_room(100, Claim.ORDINARY)
-    fill(writer)
-    rotate(writer, urgent=True)
-    disk.capacity = disk.used_bytes()
-    assert disk.open(f"/journal/{ONE}").size() == SEGMENT_BYTES
-    writer.recycle(1)
-    assert writer.spare.is_whole
-
-
-def test_the_last_spare_is_for_what_is_urgent() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
-    writer = start(disk)
-    writer.spare.ensure()
-    count = fill(writer)
-    with pytest.raises(OSError, match="No space") as caught:
-        rotate(writer)
-    assert caught.value.errno == errno.ENOSPC
-    assert (writer.segment, writer.spare.is_whole) == (1, True)
-    assert disk.names("/journal") == [ONE, "spare"]
-    rotate(writer, urgent=True)
-    assert (writer.segment, writer.spare.is_whole) == (2, False)
-    append(writer, b"a delete")
-    writer.sync()
-    assert len(found(disk)) == count + 1
-
-
-def test_an_ordinary_rotation_leaves_a_spare() -> None:
-    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
-    writer = start(disk)
-    rotate(writer)
-    assert writer.spare.is_whole
-    assert disk.names("/journal") == [ONE, TWO, "spare"]
-
-
-def test_all_goes_on_when_there_is_space_again() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
-    writer = start(disk)
-    writer.spare.ensure()
-    append(writer, b"one")
-    rotate(writer, urgent=True)
-    disk.capacity = SEGMENT_BYTES
-    with pytest.raises(OSError, match="No space"):
-        rotate(writer, urgent=True)
-    disk.capacity = 4 * SEGMENT_BYTES
-    rotate(writer)
-    append(writer, b"two")
-    assert found(disk) == [b"one", b"two"]
-
-
 # -- recycling ------------------------------------------------------------------------------------
 
 
@@ -294,21 +149,6 @@ def packed(disk: SimDisk) -> Writer:
     append(writer, b"new")
     writer.sync()
     return writer
-
-
-def test_a_packed_segment_becomes_the_spare() -> None:
-    disk = SimDisk()
-    writer = packed(disk)
-    one = disk.identity(f"/journal/{ONE}")
-    assert disk.names("/journal") == [ONE, TWO]
-    writer.recycle(1)
-    assert writer.spare.is_whole
-    assert disk.names("/journal") == [TWO, "spare"]
-    assert disk.identity("/journal/spare") == one
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-    rotate(writer, urgent=True)
-    append(writer, b"newer")
-    assert found(disk, 7) == [b"new", b"newer"]
 
 
 @pytest.mark.req("SJ-19")
@@ -332,36 +172,6 @@ def test_a_packed_segment_that_is_overwritten_and_cannot_grow_is_removed() -> No
     assert not writer.spare.is_whole
 
 
-def test_a_packed_segment_replaces_a_spare_and_never_adds_a_second_one() -> None:
-    disk = SimDisk()
-    writer = packed(disk)
-    writer.spare.ensure()
-    one = disk.identity(f"/journal/{ONE}")
-    writer.recycle(1)
-    assert disk.names("/journal") == [TWO, "spare"]
-    assert disk.identity("/journal/spare") == one
-
-
-def test_a_packed_segment_that_cannot_grow_is_removed() -> None:
-    disk = SimDisk()
-    writer = packed(disk)
-    disk.capacity = disk.used_bytes()
-    writer.recycle(1)
-    assert disk.names("/journal") == [TWO]
-    assert not writer.spare.is_whole
-
-
-def test_a_packed_segment_that_was_larger_is_cut() -> None:
-    disk = SimDisk()
-    writer = start(disk)
-    large = b"v" * (3 * SEGMENT_BYTES)
-    rotate(writer, len(kv_insert([large])), urgent=True)
-    append(writer, large)
-    rotate(writer, urgent=True)
-    writer.recycle(2)
-    assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-
-
 def recycled(disk: SimDisk) -> tuple[Writer, int]:
     """A third segment in the file of the first one; returns where the old frames began."""
     writer = packed(disk)
@@ -377,17 +187,6 @@ def recycled(disk: SimDisk) -> tuple[Writer, int]:
     return writer, second
 
 
-def test_old_bytes_of_a_recycled_segment_are_never_frames() -> None:
-    disk = SimDisk()
-    writer, second = recycled(disk)
-    journal = Journal(disk, "/journal")
-    assert seqs(list(journal.frames(7, durable_seq=8))) == [(7, 7), (8, 8)]
-    # A frame that ends exactly where an old one began, in the order of seqs of the old ones.
-    append(writer, b"old 0")
-    assert writer.position == second
-    assert seqs(list(journal.frames(9, durable_seq=9))) == [(9, 9)]
-
-
 def test_old_bytes_of_a_recycled_segment_vouch_for_nothing() -> None:
     disk = SimDisk()
     writer, _ = recycled(disk)
@@ -397,14 +196,6 @@ def test_old_bytes_of_a_recycled_segment_vouch_for_nothing() -> None:
     writer.append(commit_of(b"x"))
     assert journal.synced_claim(third, writer.position) == 0
     assert journal.synced_claim(third, 64) == 8, "the frame of this life counts"
-
-
-def test_the_first_header_of_an_old_life_is_wiped_out() -> None:
-    disk = SimDisk()
-    recycled(disk)
-    data = disk.open(f"/journal/{THREE}").read(0, 200)
-    assert frames.decode_segment_header(data, "").segment == 3
-    assert not data[64:128].strip(b"\0")
 
 
 def crashed(seed: int) -> SimDisk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,11 @@ import pytest
 from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError
-from fjord.journal import survey
+from fjord.journal import frame as frames
+from fjord.journal import search, survey
 from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
-from tests.unit.journal.writing import (
-    append,
-    header,
-    open_writer,
-    rotate,
-    segment_file,
-    values_of,
-)
+from tests.unit.journal.writing import append, header, open_writer, rotate, segment_file, values_of
 
 Places = dict[int, tuple[int, int]]  # seq of each frame -> segment, offset
 
@@ -77,10 +71,6 @@ def test_a_whole_journal_has_no_damage(tmp_path: Path, places: Places) -> None:
     assert [(one.segment, one.offset) for one in whole] == list(places.values())
 
 
-def test_an_empty_directory_has_no_parts(tmp_path: Path) -> None:
-    assert parts_of(tmp_path) == []
-
-
 @pytest.mark.parametrize("seq", range(1, 7))
 @pytest.mark.parametrize("where", [0, 10, 70], ids=["length", "header", "body"])
 def test_one_damaged_frame_costs_no_other(
@@ -91,43 +81,8 @@ def test_one_damaged_frame_costs_no_other(
     whole, damages = walk_all(tmp_path, durable_seq=9)
     assert found_seqs(whole) == [one for one in range(1, 10) if one != seq]
     (damage,) = damages
-    assert (damage.segment, damage.offset, damage.first_seq, damage.rows) == (
-        *places[seq],
-        seq,
-        1,
-    )
+    assert (damage.segment, damage.offset, damage.first_seq, damage.rows) == (*places[seq], seq, 1)
     assert damage.path == str(segment_file(tmp_path, segment))
-
-
-@pytest.mark.parametrize("seqs", [(1, 2), (2, 3), (1, 3), (1, 2, 3), (3, 4), (2, 5, 8)])
-def test_several_damaged_frames_cost_no_other(
-    tmp_path: Path, places: Places, seqs: tuple[int, ...]
-) -> None:
-    for seq in seqs:
-        segment, offset = places[seq]
-        smash(tmp_path, segment, offset + 4)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [one for one in range(1, 10) if one not in seqs]
-    assert lost(damages) == list(seqs)
-
-
-def test_bytes_that_were_put_in_between_cost_nothing(tmp_path: Path, places: Places) -> None:
-    segment, offset = places[5]
-    path = segment_file(tmp_path, segment)
-    data = path.read_bytes()
-    path.write_bytes(data[:offset] + b"\xa5" * 80 + data[offset:])
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == list(range(1, 10))
-    assert [(one.offset, one.rows) for one in damages] == [(offset, 0)]
-
-
-def test_a_closed_segment_that_is_cut_short_lost_its_end(tmp_path: Path, places: Places) -> None:
-    segment, offset = places[5]
-    os.truncate(segment_file(tmp_path, segment), offset + 30)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 4, 7, 8, 9]
-    assert lost(damages) == [5, 6]
-    assert damages[0].offset == offset
 
 
 # -- the tail -------------------------------------------------------------------------------------
@@ -138,15 +93,6 @@ def test_a_torn_tail_is_no_damage(tmp_path: Path, places: Places) -> None:
     whole, damages = walk_all(tmp_path, durable_seq=8)
     assert found_seqs(whole) == list(range(1, 9))
     assert damages == []
-
-
-def test_a_torn_tail_that_was_durable_is_damage(tmp_path: Path, places: Places) -> None:
-    smash(tmp_path, *places[8])
-    _, offset = places[9]
-    os.truncate(segment_file(tmp_path, 3), offset + 10)
-    whole, damages = walk_all(tmp_path, durable_seq=12)
-    assert found_seqs(whole) == list(range(1, 8))
-    assert lost(damages) == [8, 9, 10, 11, 12]
 
 
 def test_a_later_frame_vouches_for_an_earlier_one(tmp_path: Path) -> None:
@@ -160,18 +106,6 @@ def test_a_later_frame_vouches_for_an_earlier_one(tmp_path: Path) -> None:
     whole, damages = walk_all(tmp_path)
     assert found_seqs(whole) == [1, 3]
     assert lost(damages) == [2]
-
-
-def test_a_later_frame_that_vouches_for_nothing_is_part_of_the_torn_tail(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"value 1")
-    damaged = append(writer, b"value 2")
-    append(writer, b"value 3")
-    writer.abandon()
-    smash(tmp_path, 1, damaged)
-    whole, damages = walk_all(tmp_path)
-    assert found_seqs(whole) == [1]
-    assert damages == []
 
 
 # -- headers --------------------------------------------------------------------------------------
@@ -191,42 +125,6 @@ def test_a_damaged_header_costs_no_frame(
     assert made_out == [1, 4, 7]
 
 
-@pytest.mark.parametrize("segment", [1, 2, 3])
-def test_a_segment_that_lost_its_beginning_gives_its_other_frames(
-    tmp_path: Path, places: Places, segment: int
-) -> None:
-    first = 3 * segment - 2
-    smash(tmp_path, segment, 0, places[first + 1][1])
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [one for one in range(1, 10) if one != first]
-    assert lost(damages) == [first]
-
-
-def test_a_missing_segment_is_made_out_from_its_neighbours(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 2).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
-    assert lost(damages) == [4, 5, 6]
-    assert {one.segment for one in damages} == {2}
-    assert "missing" in damages[0].reason
-
-
-def test_a_missing_last_segment_is_known_from_what_was_durable(
-    tmp_path: Path, places: Places
-) -> None:
-    segment_file(tmp_path, 3).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 4, 5, 6]
-    assert lost(damages) == [7, 8, 9]
-
-
-def test_segments_before_the_first_are_packed_not_missing(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 1).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [4, 5, 6, 7, 8, 9]
-    assert damages == []
-
-
 def test_what_a_later_segment_supersedes_does_not_count(tmp_path: Path, places: Places) -> None:
     tail, _ = walk_all(tmp_path)
     body = b"".join(one.frame.encode(header(4).salt) + one.body for one in tail[7:])
@@ -242,40 +140,12 @@ def test_what_a_later_segment_supersedes_does_not_count(tmp_path: Path, places: 
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7, 8]
 
 
-def test_a_segment_of_another_journal_is_damage(tmp_path: Path, places: Places) -> None:
-    segment_file(tmp_path, 2).write_bytes(header(2, 4, shard=b"x" * 16).encode())
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
-    assert "another journal" in damages[0].reason
-    assert lost(damages) == [4, 5, 6]
-
-
 def test_a_segment_under_a_number_far_away_is_not_of_this_journal(
     tmp_path: Path, places: Places
 ) -> None:
     segment_file(tmp_path, 3 + limits.SEGMENTS_MISSING_MAX + 10).touch()
     with pytest.raises(CorruptionError, match="missing"):
         parts_of(tmp_path)
-
-
-@pytest.mark.parametrize("size", [12, 48, 64], ids=["magic", "uuid", "all of it"])
-def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int) -> None:
-    writer = open_writer(tmp_path)
-    for seq in range(1, 4):
-        append(writer, b"value %d" % seq)
-    writer.close()
-    smash(tmp_path, 1, 0, size)
-    whole, damages = walk_all(tmp_path, durable_seq=3)
-    assert found_seqs(whole) == [1, 2, 3]
-    assert [one.rows for one in damages] == [0]
-
-
-def test_all_segments_are_made_out_without_their_headers(tmp_path: Path, places: Places) -> None:
-    for segment in (1, 2, 3):
-        smash(tmp_path, segment, 0, 64)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == list(range(1, 10))
-    assert lost(damages) == []
 
 
 def test_where_nothing_can_be_read_all_that_was_durable_is_lost(tmp_path: Path) -> None:
@@ -327,58 +197,6 @@ def test_a_frame_that_is_finished_meanwhile_is_no_damage(tmp_path: Path) -> None
 # -- frames that are not in their place ------------------------------------------------------------
 
 
-@pytest.fixture
-def many(tmp_path: Path) -> list[int]:
-    """One segment of 151 frames of one row, and a second one; returns where the frames are."""
-    writer = open_writer(tmp_path)
-    found = [append(writer, b"value %d" % seq) for seq in range(1, 152)]
-    rotate(writer)
-    append(writer, b"value 152")
-    writer.close()
-    return found
-
-
-def copy_frame(directory: Path, source: tuple[int, int], target: tuple[int, int]) -> None:
-    """Writes a frame over another place."""
-    data = segment_file(directory, source[0]).read_bytes()
-    length = int.from_bytes(data[source[1] : source[1] + 4], "little")
-    with segment_file(directory, target[0]).open("r+b") as file:
-        file.seek(target[1])
-        file.write(data[source[1] : source[1] + length])
-
-
-def test_a_frame_written_over_another_one_costs_that_one_alone(
-    tmp_path: Path, many: list[int]
-) -> None:
-    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
-    whole, damages = walk_all(tmp_path, durable_seq=152)
-    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
-    assert lost(damages) == [100]
-    assert [one.offset for one in damages] == [many[99]]
-
-
-def test_a_frame_that_is_only_in_a_wrong_place_is_found_there(
-    tmp_path: Path, many: list[int]
-) -> None:
-    copy_frame(tmp_path, (1, many[150]), (1, many[99]))
-    smash(tmp_path, 1, many[150], 64)
-    whole, damages = walk_all(tmp_path, durable_seq=152)
-    assert found_seqs(whole) == [seq for seq in range(1, 153) if seq != 100]
-    assert lost(damages) == [100]
-
-
-@pytest.mark.parametrize("target", [1, 3])
-def test_a_frame_that_is_only_in_another_file_is_found_there(
-    tmp_path: Path, places: Places, target: int
-) -> None:
-    overwritten = 3 * target - 1
-    copy_frame(tmp_path, places[5], places[overwritten])
-    smash(tmp_path, *places[5], 64)
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [seq for seq in range(1, 10) if seq != overwritten]
-    assert lost(damages) == [overwritten]
-
-
 def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     one, other = segment_file(tmp_path, 1), segment_file(tmp_path, 3)
     first, third = one.read_bytes(), other.read_bytes()
@@ -392,20 +210,70 @@ def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7]
 
 
-def test_a_segment_that_is_only_there_under_another_name_is_found(
-    tmp_path: Path, places: Places
-) -> None:
-    segment_file(tmp_path, 3).rename(segment_file(tmp_path, 2))
+# -- finding frames behind damage -----------------------------------------------------------------
+
+
+def found(path: Path, offset: int = 64, segment: int = 1) -> list[tuple[int, int]]:
+    """Where frames were found, and their first seqs."""
+    with closing(LocalDisk().open(str(path))) as file:
+        hits = search.find_headers(file, offset, header(segment).salt)
+        return [(position, frame.first_seq) for position, frame in hits]
+
+
+def test_every_frame_is_found_once_wherever_it_stands(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path, segment_bytes=8 * limits.MIB)
+    places = [append(writer, b"v" * (997 * number % 70_000)) for number in range(150)]
+    assert writer.position > 4 * limits.MIB
+    writer.abandon()
+    expected = [(place, seq) for seq, place in enumerate(places, start=1)]
+    assert found(segment_file(tmp_path)) == expected
+    assert found(segment_file(tmp_path), places[3] + 8) == expected[4:]
+
+
+def test_a_header_across_two_chunks_is_found_once(tmp_path: Path) -> None:
+    path = segment_file(tmp_path)
+    frame = frames.Frame(7, 1, 1, 0, 0, 0, 72, 0).encode(header().salt)
+    for place in range(limits.MIB - 128, limits.MIB + 192, 8):
+        path.write_bytes(bytes(place) + frame + bytes(100))
+        assert found(path, 0) == [(place, 7)]
+        assert found(path, 64) == [(place, 7)]
+
+
+def test_strays_are_the_frames_of_others_in_a_file(tmp_path: Path) -> None:
+    paths = {number: segment_file(tmp_path, number) for number in (1, 2)}
+    frame = {
+        number: frames.Frame(10 * number, 1, 1, 0, 0, 0, 72, 0).encode(header(number).salt)
+        for number in (1, 2, 3, 4)
+    }
+    paths[1].write_bytes(bytes(64) + frame[1] + frame[3] + frame[2])
+    paths[2].write_bytes(bytes(64) + frame[2] + frame[4])
+    files = {number: str(path) for number, path in [*paths.items(), (9, tmp_path / "none")]}
+    salts = {number: header(number).salt for number in (1, 2, 3, 9)}
+    strays = search.Strays(LocalDisk(), files, salts)
+    assert strays.paths() == set(), "nobody has asked yet"
+    places = {
+        number: [(one.frame.first_seq, one.path, one.offset) for one in strays.of(number)]
+        for number in salts
+    }
+    assert places == {1: [], 2: [(20, files[1], 192)], 3: [(30, files[1], 128)], 9: []}
+    assert strays.paths() == {files[1]}
+
+
+@pytest.mark.parametrize("size", [12, 48, 64], ids=["magic", "uuid", "all of it"])
+def test_a_lone_segment_is_made_out_without_its_header(tmp_path: Path, size: int) -> None:
+    writer = open_writer(tmp_path)
+    for seq in range(1, 4):
+        append(writer, b"value %d" % seq)
+    writer.close()
+    smash(tmp_path, 1, 0, size)
+    whole, damages = walk_all(tmp_path, durable_seq=3)
+    assert found_seqs(whole) == [1, 2, 3]
+    assert [one.rows for one in damages] == [0]
+
+
+def test_a_segment_of_another_journal_is_damage(tmp_path: Path, places: Places) -> None:
+    segment_file(tmp_path, 2).write_bytes(header(2, 4, shard=b"x" * 16).encode())
     whole, damages = walk_all(tmp_path, durable_seq=9)
     assert found_seqs(whole) == [1, 2, 3, 7, 8, 9]
+    assert "another journal" in damages[0].reason
     assert lost(damages) == [4, 5, 6]
-
-
-def test_frames_behind_damage_count_though_the_next_segment_is_missing(
-    tmp_path: Path, places: Places
-) -> None:
-    smash(tmp_path, *places[2])
-    segment_file(tmp_path, 2).unlink()
-    whole, damages = walk_all(tmp_path, durable_seq=9)
-    assert found_seqs(whole) == [1, 3, 7, 8, 9]
-    assert lost(damages) == [2, 4, 5, 6]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from fjord import limits
-from fjord.disk import LocalDisk
 from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
@@ -41,54 +38,6 @@ def sim_writer(disk: SimDisk) -> Writer:
 
 def sim_values(disk: SimDisk) -> list[bytes]:
     return values_of(list(Journal(disk, "/journal").frames(1, durable_seq=0)))
-
-
-def test_a_new_segment_is_its_header_and_space_ahead(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    assert os.listdir(tmp_path) == ["0000000001.seg"]
-    data = segment_file(tmp_path).read_bytes()
-    assert len(data) == SEGMENT_BYTES
-    assert data[:64] == header().encode()
-    assert not data[64:].strip(b"\0")
-    assert (writer.segment, writer.position, writer.next_seq) == (1, 64, 1)
-    writer.close()
-
-
-def test_appended_frames_follow_each_other(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    append(writer, b"two", b"three")
-    append(writer, b"four")
-    writer.close()
-    found = read_all(tmp_path, durable_seq=4)
-    assert seqs(found) == [(1, 1), (2, 3), (4, 4)]
-    assert values_of(found) == [b"one", b"two", b"three", b"four"]
-    assert [one.frame.wall_us for one in found] == [NOW_US] * 3
-    assert [one.frame.lease_us for one in found] == [78] * 3
-    assert found[-1].end == writer.position
-
-
-def test_only_what_is_confirmed_becomes_durable(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    assert (writer.committed_seq, writer.durable_seq) == (0, 0)
-    writer.append(commit_of(b"one", b"two"))
-    assert (writer.next_seq, writer.committed_seq) == (3, 0)
-    assert writer.sync() == 0
-    writer.confirm()
-    assert (writer.committed_seq, writer.durable_seq) == (2, 0)
-    assert writer.sync() == 2
-    assert writer.durable_seq == 2
-    writer.close()
-
-
-def test_a_frame_tells_what_was_durable_when_it_was_written(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    append(writer, b"two")
-    writer.sync()
-    append(writer, b"three")
-    writer.close()
-    assert [one.frame.durable_seq for one in read_all(tmp_path)] == [0, 0, 2]
 
 
 def test_has_room_is_exact(tmp_path: Path) -> None:
@@ -139,50 +88,6 @@ def test_rotate_makes_the_next_segment_larger_for_a_large_frame(tmp_path: Path) 
     assert values_of(read_all(tmp_path, durable_seq=2)) == [value, b"small"]
 
 
-def test_a_segment_may_begin_with_frames_of_another(tmp_path: Path) -> None:
-    old = open_writer(tmp_path)
-    append(old, b"one")
-    append(old, b"two")
-    old.close()
-    last = read_all(tmp_path)[-1]
-    writer = Writer(LocalDisk(), str(tmp_path), header(2, 2), segment_bytes=SEGMENT_BYTES)
-    body = last.frame.encode(header(2).salt) + last.body
-    writer.create(body, last_seq=2)
-    assert (writer.position, writer.next_seq) == (64 + len(body), 3)
-    assert (writer.committed_seq, writer.durable_seq) == (2, 2)
-    append(writer, b"three")
-    writer.close()
-    assert values_of(read_all(tmp_path, durable_seq=3)) == [b"one", b"two", b"three"]
-
-
-def test_a_cleanly_closed_segment_is_resumed(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    writer.close()
-    end = writer.position
-    assert segment_file(tmp_path).stat().st_size == end
-    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=end, next_seq=2)
-    assert (again.position, again.next_seq, again.durable_seq) == (end, 2, 1)
-    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
-    append(again, b"two")
-    again.close()
-    assert values_of(read_all(tmp_path, durable_seq=2)) == [b"one", b"two"]
-
-
-def test_a_segment_that_is_full_is_resumed_without_room(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path, segment_bytes=2 * SEGMENT_BYTES)
-    append(writer, b"v" * (SEGMENT_BYTES + 100))
-    writer.close()
-    again = Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=writer.position, next_seq=2)
-    assert not again.has_room(8)
-    rotate(again)
-    append(again, b"two")
-    again.close()
-    assert seqs(read_all(tmp_path, durable_seq=2)) == [(1, 1), (2, 2)]
-
-
 @pytest.mark.parametrize("values", [[], [b"other"], [b"a much longer value " * 50]])
 def test_a_frame_that_was_cut_never_comes_back(tmp_path: Path, values: list[bytes]) -> None:
     writer = open_writer(tmp_path)
@@ -196,38 +101,6 @@ def test_a_frame_that_was_cut_never_comes_back(tmp_path: Path, values: list[byte
     writer.sync()
     writer.abandon()  # as a crash leaves it
     assert values_of(read_all(tmp_path, durable_seq=1 + len(values))) == [b"one", *values]
-
-
-def test_a_writer_that_is_abandoned_leaves_the_file_as_it_is(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    append(writer, b"one")
-    writer.abandon()
-    writer.abandon()
-    assert segment_file(tmp_path).stat().st_size == SEGMENT_BYTES
-    assert values_of(read_all(tmp_path)) == [b"one"]
-
-
-def test_what_is_synced_survives_a_power_cut() -> None:
-    for seed in range(20):
-        disk = SimDisk(seed)
-        writer = sim_writer(disk)
-        append(writer, b"one")
-        append(writer, b"two")
-        writer.sync()
-        append(writer, b"three")
-        disk.power_cut()
-        assert sim_values(disk) in ([b"one", b"two"], [b"one", b"two", b"three"])
-
-
-def test_a_rotated_journal_survives_a_power_cut() -> None:
-    for seed in range(20):
-        disk = SimDisk(seed)
-        writer = sim_writer(disk)
-        append(writer, b"one")
-        rotate(writer)
-        disk.power_cut()
-        assert disk.names("/journal") == ["0000000001.seg", "0000000002.seg", "spare"]
-        assert sim_values(disk) == [b"one"]
 
 
 def test_a_failed_sync_is_final_and_never_asked_again() -> None:
@@ -335,36 +208,3 @@ def test_a_new_segment_counts_only_under_its_last_name() -> None:
         for name in disk.names("/journal"):
             if not name.endswith(frames.UNFINISHED):
                 assert Journal(disk, "/journal").segments == [header()]
-
-
-@pytest.mark.parametrize("size", [limits.SEGMENT_BYTES_MIN - 1, limits.SEGMENT_BYTES_MAX + 1])
-def test_a_segment_size_out_of_bounds_is_a_mistake(tmp_path: Path, size: int) -> None:
-    with pytest.raises(AssertionError):
-        Writer(LocalDisk(), str(tmp_path), header(), segment_bytes=size)
-
-
-def test_a_recovered_segment_on_a_nearly_full_disk_is_as_small_as_it_can_be() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES - 1)
-    writer = sim_writer(disk)
-    assert disk.open("/journal/0000000001.seg").size() == 64 + 4096
-    assert writer.has_room(4096 - 64, Claim.URGENT)
-    assert not writer.has_room(4096 - 64)
-    assert not writer.has_room(4096 - 63, Claim.URGENT)
-    append(writer, b"value")
-    writer.close()
-
-
-def test_a_closed_segment_is_resumed_on_a_full_disk_without_room() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
-    writer = sim_writer(disk)
-    append(writer, b"one")
-    assert writer.spare.ensure()
-    writer.close()
-    disk.capacity = disk.used_bytes()
-    again = Writer(disk, "/journal", header(), segment_bytes=SEGMENT_BYTES)
-    again.resume(position=writer.position, next_seq=2)
-    assert not again.has_room(8, Claim.URGENT)
-    rotate(again, urgent=True)
-    append(again, b"two")
-    again.sync()
-    assert sim_values(disk) == [b"one", b"two"]

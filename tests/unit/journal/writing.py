@@ -40,10 +40,7 @@ def commit_of(*values: bytes) -> Commit:
 
 
 def open_writer(
-    directory: Path,
-    first: SegmentHeader | None = None,
-    *,
-    segment_bytes: int = SEGMENT_BYTES,
+    directory: Path, first: SegmentHeader | None = None, *, segment_bytes: int = SEGMENT_BYTES
 ) -> Writer:
     """A writer at the beginning of a new segment."""
     writer = Writer(LocalDisk(), str(directory), first or header(), segment_bytes=segment_bytes)

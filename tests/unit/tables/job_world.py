@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fjord import commands, jobs
@@ -193,50 +192,21 @@ def push_command(
 def got(reply: Reply) -> list[Got]:
     """Returns the jobs of an answer to NEXT."""
     assert isinstance(reply, Taken), reply
-    xids = itertools.count(reply.first_xid) if reply.first_xid else itertools.repeat(0)
-    return [
-        Got(*fields)
-        for fields in zip(
-            reply.keys.rows(),
-            reply.values.rows(),
-            itertools.islice(xids, len(reply.rows)),
-            reply.rows,
-            reply.priorities,
-            reply.process_at_us,
-            reply.inserted_us,
-            reply.updated_us,
-            reply.expires_at_us,
-            reply.timeouts,
-            reply.types,
-            reply.domains.rows(),
-            strict=True,
-        )
-    ]
+    count, first = len(reply.rows), reply.first_xid
+    return _told(reply, range(first, first + count) if first else [0] * count)
 
 
 def seen(reply: Reply) -> list[Got]:
     """Returns the jobs of a page."""
     assert isinstance(reply, JobPage), reply
-    return [
-        Got(*fields)
-        for fields in zip(
-            reply.keys.rows(),
-            reply.values.rows(),
-            reply.xids,
-            reply.rows,
-            reply.priorities,
-            reply.process_at_us,
-            reply.inserted_us,
-            reply.updated_us,
-            reply.expires_at_us,
-            reply.timeouts,
-            reply.types,
-            reply.domains.rows(),
-            reply.reasons.rows(),
-            reply.moments_us,
-            strict=True,
-        )
-    ]
+    return _told(reply, reply.xids, reply.reasons.rows(), reply.moments_us)
+
+
+def _told(reply: Taken | JobPage, xids: Iterable[int], *more: Iterable[Any]) -> list[Got]:
+    dates = (reply.process_at_us, reply.inserted_us, reply.updated_us, reply.expires_at_us)
+    numbers = (xids, reply.rows, reply.priorities, *dates, reply.timeouts, reply.types)
+    columns = (reply.keys.rows(), reply.values.rows(), *numbers, reply.domains.rows(), *more)
+    return [Got(*fields) for fields in zip(*columns, strict=True)]
 
 
 def missing(reply: Reply) -> list[int]:

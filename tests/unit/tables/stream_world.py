@@ -14,6 +14,7 @@ from fjord.tables import catalog
 from fjord.tables.state import Tree
 from fjord.tables.streams import history, layout
 from fjord.tables.streams.layout import History
+from tests.unit.engine.shore import append_command
 from tests.unit.tables.world import World
 
 Said = tuple[int, bytes, bytes | None]  # seq, key, value; None: a tombstone
@@ -40,14 +41,7 @@ class StreamWorld(World):
         return self.put(table, *((b"", value) for value in values))
 
     def put(self, table: str, *rows: tuple[bytes, bytes]) -> int:
-        keys, values = zip(*rows, strict=True)
-        command = commands.Append(
-            table=table,
-            types=b"\1" * len(rows),
-            keys=Strings.of(list(keys)),
-            values=Strings.of(list(values)),
-        )
-        reply = self.run(command)
+        reply = self.run(append_command(table, rows))
         assert isinstance(reply, Done), reply
         return reply.seq
 

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import (
+    Command,
     CreateTable,
     Delete,
+    Done,
     DropTable,
     Get,
     ListTables,
-    Nop,
+    Numbered,
+    Set,
     TableList,
 )
-from fjord.errors import Code, RefusedError
+from fjord.errors import Code
 from fjord.kinds import Kind
 from fjord.ops import Op, Opcode
-from fjord.tables import catalog
+from fjord.tables import catalog, clients, generations, snapshots, staging
+from fjord.tables import upkeep as packing
 from fjord.tables.catalog import TakeOver
+from fjord.tables.jobs import keep as upkeep
+from fjord.tables.kv import keep
+from fjord.tables.meaning import MEANING
 from fjord.tables.state import Table, Tree
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, done
-
-
-def test_a_nop_does_nothing_and_tells_where_the_journal_is() -> None:
-    world = World()
-    world.set({b"a": 1})
-    before = world.trees()
-    assert world.run(Nop()) == done(2)
-    assert world.trees() == before
-    assert len(world.ops()) == 2
-
+from fjord.tables.streams import history
+from fjord.tables.upkeep import Begin
+from tests.unit.tables.world import MASTER, MISSING, NOW_US, World, code_of, done, set_command
 
 # -- tables ---------------------------------------------------------------------------------------
 
@@ -45,37 +46,6 @@ def test_a_table_comes_into_being_with_its_first_write() -> None:
     assert [op.opcode for op in world.ops()] == [Opcode.CREATE_TABLE, Opcode.KV_INSERT]
 
 
-def test_a_deletion_makes_a_table_too() -> None:
-    world = World()
-    assert world.delete(b"a") == done(2)
-    assert list(world.tables) == ["t"]
-
-
-def test_a_table_is_made_once() -> None:
-    world = World()
-    for number in range(3):
-        world.set({b"a": number}, at=number)
-    assert [op.opcode for op in world.ops()].count(Opcode.CREATE_TABLE) == 1
-
-
-def test_tables_get_ascending_ids_and_keep_apart() -> None:
-    world = World()
-    for name in ("z", "a", "m"):
-        world.set({b"key": name}, table=name)
-    assert {table.name: table.id for table in world.tables.values()} == {"z": 1, "a": 2, "m": 3}
-    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], ["m"], ["z"]]
-    world.delete(b"key", table="m", at=1)
-    assert [world.get(b"key", table=name) for name in ("a", "m", "z")] == [["a"], [MISSING], ["z"]]
-
-
-def test_a_longest_name_is_kept_whole() -> None:
-    world = World()
-    name = "n" * limits.NAME_BYTES_MAX
-    world.set({b"a": 1}, table=name)
-    assert list(world.tables) == [name]
-    assert world.replayed().tables == world.tables
-
-
 @pytest.mark.parametrize("name", ["", "-a", "a.b", "a/b", "..", "n" * 129, "\ufffd"])
 def test_a_bad_name_is_refused_by_every_command(name: str) -> None:
     world = World()
@@ -85,13 +55,6 @@ def test_a_bad_name_is_refused_by_every_command(name: str) -> None:
     assert code_of(refused) is Code.BAD_NAME
     assert code_of(world.run(Get(table=name, keys=keys))) is Code.BAD_NAME
     assert world.journal == b""
-
-
-def test_a_refused_write_makes_no_table() -> None:
-    world = World()
-    assert code_of(world.set({b"": 1})) is Code.EMPTY_KEY
-    assert code_of(world.delete(b"")) is Code.EMPTY_KEY
-    assert world.tables == {}
 
 
 def test_the_number_of_tables_is_bounded() -> None:
@@ -106,36 +69,14 @@ def test_the_number_of_tables_is_bounded() -> None:
     assert code_of(world.set({b"a": 1}, table="t1")) is None
 
 
-def test_a_table_of_another_kind_is_refused() -> None:
-    world = World()
-    world.tables = {"t": Table(id=1, name="t", kind=Kind.KV)}
-    with pytest.raises(RefusedError) as refused:
-        catalog.find_or_create(world, "t", Kind.JOBS)
-    assert refused.value.code is Code.WRONG_KIND
-    assert refused.value.text == "table t is a kv table"
-    assert catalog.wrong_kind(world.tables["t"], Kind.KV) is None
-
-
 def test_every_command_refuses_a_table_of_another_kind() -> None:
     world = World()
     world.tables = {"t": Table(id=1, name="t", kind=Kind.JOBS)}
     keys = Strings.of([b"k"])
-    for reply in (
-        world.set({b"k": 1}),
-        world.delete(b"k"),
-        world.run(Get(table="t", keys=keys)),
-    ):
+    for reply in (world.set({b"k": 1}), world.delete(b"k"), world.run(Get(table="t", keys=keys))):
         assert code_of(reply) is Code.WRONG_KIND
         assert "table t is a jobs table" in str(reply)
     assert world.journal == b""
-
-
-def test_tables_are_read_back_as_they_were_made() -> None:
-    world = World()
-    for name in ("one", "two", "three"):
-        world.set({b"a": 1}, table=name)
-    assert world.replayed().tables == world.tables
-    assert len(world.tables) == 3
 
 
 # -- takeovers ------------------------------------------------------------------------------------
@@ -157,22 +98,6 @@ def test_every_writer_is_kept_with_the_seq_that_it_found() -> None:
     world.run(TakeOver(master=b"3" * 16))
     assert takeovers(world) == [(b"1" * 16, 0), (b"2" * 16, 4), (b"3" * 16, 5)]
     assert takeovers(world.replayed()) == takeovers(world)
-
-
-def test_takeovers_are_in_order_of_seq_however_large() -> None:
-    world = World()
-    for seq in (1, 255, 256, 2**32, 2**63, 2**64 - 2):
-        world.next_seq = seq
-        world.run(TakeOver(master=b"%16d" % seq))
-    assert [seq for _, seq in takeovers(world)] == [0, 254, 255, 2**32 - 1, 2**63 - 1, 2**64 - 3]
-
-
-def test_a_takeover_says_itself_which_seq_it_found() -> None:
-    """So it can be said again, by packing, at any later place."""
-    world = World()
-    world.set({b"a": 1, b"b": 2})
-    world.run(TakeOver(master=b"1" * 16))
-    assert list(world.ops()[-1].column("seq")) == [3]
 
 
 # -- tables by command ----------------------------------------------------------------------------
@@ -199,12 +124,6 @@ def test_a_table_that_is_there_with_other_settings_is_refused() -> None:
     world.run(CreateTable(name="t", kind=Kind.KV.number, settings=b"{}"))
     other = CreateTable(name="t", kind=Kind.KV.number, settings=b"")
     assert code_of(world.run(other)) is Code.EXISTS
-
-
-def test_a_table_that_is_there_with_another_kind_is_refused() -> None:
-    world = World()
-    world.tables = {"t": Table(id=1, name="t", kind=Kind.JOBS)}
-    assert code_of(world.run(CreateTable(name="t", kind=Kind.KV.number))) is Code.WRONG_KIND
 
 
 @pytest.mark.parametrize("kind", [0, 4, 255, -1])
@@ -240,15 +159,6 @@ def test_a_dropped_table_loses_its_name_at_once() -> None:
     assert code_of(world.run(DropTable(name="t"))) is Code.NOT_FOUND
 
 
-def test_a_table_of_the_same_name_has_another_id() -> None:
-    world = World()
-    world.set({b"a": 1})
-    world.run(DropTable(name="t"))
-    world.set({b"b": 2})
-    assert world.tables["t"].id == 2
-    assert world.get(b"a", b"b") == [MISSING, 2]
-
-
 def test_tables_that_are_being_purged_count_among_all() -> None:
     world = World()
     world.tables = {
@@ -259,22 +169,13 @@ def test_tables_that_are_being_purged_count_among_all() -> None:
     assert code_of(world.set({b"a": 1}, table="new")) is Code.QUOTA
 
 
-def test_the_last_id_is_the_end() -> None:
-    world = World()
-    world.put_many(Tree.META, [(b"dropped" + b"\xff" * 4, b"gone")])
-    assert code_of(world.set({b"a": 1})) is Code.QUOTA
-
-
 def test_tables_are_listed_by_name() -> None:
     world = World()
     world.run(CreateTable(name="z", kind=1, settings=b"{}"))
     world.set({b"a": 1}, table="a")
     reply = world.run(ListTables())
     assert reply == TableList(
-        names=Strings.of([b"a", b"z"]),
-        ids=[2, 1],
-        kinds=b"\1\1",
-        settings=Strings.of([b"", b"{}"]),
+        names=Strings.of([b"a", b"z"]), ids=[2, 1], kinds=b"\1\1", settings=Strings.of([b"", b"{}"])
     )
     one = world.run(ListTables(name="z"))
     assert isinstance(one, TableList)
@@ -296,13 +197,6 @@ def test_of_lost_seqs_only_the_loss_is_known() -> None:
     assert after == before
     assert world.next_seq == 8
     assert world.replayed().trees() == world.trees()
-
-
-def test_a_loss_is_noted_once_however_often_it_comes() -> None:
-    world = World()
-    for _ in range(3):
-        world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 2, ()))
-    assert world.tree(Tree.META) == {catalog.LOST: b""}
 
 
 # -- after a loss ---------------------------------------------------------------------------------
@@ -332,7 +226,152 @@ def test_ids_that_were_given_out_since_the_loss_count_too() -> None:
     assert world.tables["d"].id == 4
 
 
-def test_a_loss_of_the_last_id_is_the_end_of_ids() -> None:
+# -- what leads from commands and opcodes to what they do -----------------------------------------
+
+INTERNAL = {
+    *(catalog.TakeOver, catalog.Sweep, generations.Turn, keep.Expire, upkeep.EndLeases),
+    *(upkeep.ExpireJobs, upkeep.MoveJobs, clients.ForgetClients, staging.DropStages),
+    *(staging.RunStage, staging.ForgetWriter, snapshots.EndSnapshots, history.BeginSeal),
+    *(history.EndSeal, history.Retire, history.Gone, packing.Pack, packing.Begin),
+}
+# What the engine or the server does, and no table.
+ELSEWHERE = {
+    *(commands.Batch, commands.Hello, commands.Listen, commands.ListenJobs, commands.Scan),
+    *(commands.SealNow, commands.Span, commands.Stats, commands.Unlisten, commands.Use),
+}
+
+
+KNOWN: set[type[Any]] = {row.record for row in commands.FUNCTIONS.values()} | INTERNAL
+READS = {one for one in KNOWN if one.row.reads}
+FREES = {one for one in KNOWN if one.row.frees}
+
+
+def is_decided(command: type[Command]) -> bool:
+    return command.row.decide.__module__.startswith("fjord.tables.")
+
+
+def test_every_opcode_has_a_meaning() -> None:
+    assert set(MEANING) == set(Opcode)
+
+
+def test_what_is_due_and_what_is_replaced_stand_in_columns() -> None:
+    for opcode, meaning in MEANING.items():
+        due = meaning.due[1:] if meaning.due else ()
+        assert {*due, *meaning.replaces} <= opcode.position.keys(), opcode
+
+
+def test_every_command_is_decided_or_done_elsewhere() -> None:
+    asked = {row.record for row in commands.FUNCTIONS.values()}
+    assert {one for one in asked | INTERNAL if not is_decided(one)} == ELSEWHERE
+
+
+def test_commands_that_read_are_decided_and_cannot_be_merged() -> None:
+    assert all(map(is_decided, READS))
+    assert {commands.Set, commands.Touch, catalog.TakeOver}.isdisjoint(READS)
+    assert not any(one.row.merge for one in READS)
+
+
+def test_what_reads_never_writes() -> None:
     world = World()
-    world.put_many(Tree.META, [catalog.largest_table(2**32 - 1)])
+    world.set({b"a": 1}, expires=10)
+    world.touch(b"a", worked=5)
+    keys = Strings.of([b"a"])
+    world.run(
+        commands.CreateTable(name="s", kind=Kind.STREAM.number, settings=b'{"mode":"latest"}')
+    )
+    world.run(commands.Append(table="s", types=b"\1", keys=keys, values=keys))
+    world.run(commands.Subscribe(table="s", name="n", start=1))
+    opened = world.run(commands.OpenSnapshot())
+    assert isinstance(opened, commands.Opened)
+    found: list[Command] = [
+        commands.Nop(),
+        commands.Get(table="t", keys=keys, skip_worked=True),
+        commands.Range(table="t", regex=b"a"),
+        commands.Peek(table="j"),
+        commands.Find(table="j", keys=keys),
+        commands.CountJobs(table="j"),
+        commands.ListTables(),
+        commands.ListSubscribers(table="s"),
+        commands.Lag(table="s", name="n"),
+        commands.AsOf(snapshot=opened.snapshot, commands=[commands.Read(table="s", after=0)]),
+        commands.ListBlocks(table="s"),
+        commands.AskWriter(table="s", writer="w"),
+    ]
+    found.append(commands.Read(table="s", after=0, once=True))
+    assert {type(command) for command in found} == READS
+    for command in found:
+        decision = world.decide(command)
+        assert not decision.ops
+        assert decision[2:] == ({}, {})
+        assert not isinstance(decision.reply, commands.Refusal)
+
+
+def test_what_works_on_a_full_disk_is_decided_and_writes() -> None:
+    assert all(map(is_decided, FREES))
+    assert frozenset({commands.Read}) == FREES & READS  # one that opens a snapshot
+    # They make room only after they took some.
+    moves = {packing.Pack, upkeep.MoveJobs, staging.RunStage}
+    assert INTERNAL - moves < FREES
+    assert moves.isdisjoint(FREES)
+    assert {commands.Set, commands.Modify, commands.Rename}.isdisjoint(FREES)
+    # A spool can wait, and its writers must not use up what is reserved.
+    assert commands.Advance not in FREES
+    assert {commands.Delete, commands.Unlock, commands.DropTable} < FREES
+
+
+def test_trees_are_numbered_from_0_without_gaps() -> None:
+    assert [tree.value for tree in Tree] == list(range(len(Tree)))
+
+
+# -- packing --------------------------------------------------------------------------------------
+
+
+def said(world: World) -> list[Opcode]:
+    return [op.opcode for op in world.ops()]
+
+
+def test_a_loss_is_remembered_for_ever_in_one_row() -> None:
+    world = World()
+    world.set({b"a": 1})
+    world.apply(Op(Opcode.LOST, catalog.NO_TABLE, 30, ()))
+    for _ in range(3):
+        world.pack(len(world.ops()))
+        lost = [op for op in world.ops() if op.opcode is Opcode.LOST]
+        assert [(op.table, op.rows) for op in lost] == [(catalog.NO_TABLE, 1)]
+        assert catalog.LOST in world.tree(Tree.META)
+        assert world.replayed().trees() == world.trees()
+        world.check()
+    assert world.get(b"a") == [1]
+
+
+def test_the_begin_of_the_journal_is_kept_in_the_index() -> None:
+    world = World()
+    assert catalog.begins(None) == (0, 0)
+    assert world.run(Begin(segment=7, seq=2**40)) == done(1)
+    assert said(world) == [Opcode.PACKED]
+    (data,) = world.get_many(Tree.META, [catalog.BEGINS])
+    assert catalog.begins(data) == (7, 2**40)
+    assert world.replayed().trees() == world.trees()
+
+
+def test_answers_that_may_be_asked_for_are_kept() -> None:
+    world = World()
+    command: Set = set_command([(b"a", 1)])
+    client = b"c" * 16
+    for number in range(1, 4):
+        asked = Numbered(command=command, client=client, number=number)
+        op = clients.answered_op([asked], [Done(master=MASTER, seq=number)], NOW_US + number)
+        assert isinstance(op, Op)
+        world.apply(op)
+    before = world.trees()
+    world.pack(2)
+    world.pack(2)
+    world.pack(len(world.ops()))
+    assert world.trees() == world.replayed().trees() == before
+    assert world.ops()[-1].column("client") == Strings.of([client])
+
+
+def test_the_last_id_is_the_end() -> None:
+    world = World()
+    world.put_many(Tree.META, [(b"dropped" + b"\xff" * 4, b"gone")])
     assert code_of(world.set({b"a": 1})) is Code.QUOTA

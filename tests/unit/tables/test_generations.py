@@ -13,7 +13,7 @@ from fjord import commands, jobs, limits
 from fjord.commands import CreateTable, DropTable, Refusal
 from fjord.declared import schema
 from fjord.errors import Code, RefusedError
-from fjord.jobs import Period, State
+from fjord.jobs import Drained, Period, State
 from fjord.kinds import Kind
 from fjord.ops import Opcode
 from fjord.tables import catalog, generations, staging
@@ -130,34 +130,6 @@ def test_jobs_are_counted_in_their_generation_whatever_becomes_of_them(world: Jo
     world.check()
 
 
-@pytest.mark.req("SJ-18")
-def test_a_replay_counts_the_same_also_after_packing(world: JobWorld) -> None:
-    for hour in range(4):
-        for key in range(3):
-            world.push(b"%d-%d" % (hour, key))
-        turn(world, 3600)
-        world.done(*world.next(1))
-    before = listed(world)
-    assert before == [(2, 2), (3, 3), (4, 3), (5, 0)]
-    while world.first_seq < 12:
-        world.pack(2)
-        again = world.replayed()
-        assert listed(world) == before
-        assert listed(again) == before
-        assert again.trees() == world.trees()
-    world.check()
-
-
-def test_generations_come_back_in_order_of_their_numbers() -> None:
-    world = JobWorld(period=Period.DAY)
-    for _ in range(12):
-        world.push(b"k%d" % world.next_seq)
-        turn(world, 24 * 3600)
-    assert [number for number, _ in listed(world)] == list(range(1, 14))
-    items = world.scan(0, *generations.key_range(), 100)
-    assert generations.read(items) == world.generations
-
-
 # -- decision 21 ----------------------------------------------------------------------------------
 
 
@@ -177,59 +149,6 @@ def test_a_key_that_waits_in_an_old_generation_is_merged_and_moves(world: JobWor
     world.push(New(b"k", b"newest"))
     assert world.waiting(b"k").row == new.row
     world.check()
-
-
-def test_jobs_move_in_the_order_in_which_their_pushes_are_accepted(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    turn(world, 3600)
-    world.push(New(b"b", stamp_us=NOW_US - 1), b"a", b"b")  # the first is too old to count
-    assert world.waiting(b"a").row < world.waiting(b"b").row
-    world.check()
-
-
-def test_an_overtaken_push_moves_nothing(world: JobWorld) -> None:
-    world.push(New(b"k", b"new"))
-    turn(world, 3600)
-    row = world.waiting(b"k").row
-    world.push(New(b"k", b"older", stamp_us=NOW_US - 1))
-    assert (world.waiting(b"k").row, world.waiting(b"k").value) == (row, b"new")
-    assert listed(world) == [(1, 1), (2, 0)]
-
-
-def test_a_taken_job_stays_and_is_superseded_by_the_new_one(world: JobWorld) -> None:
-    world.push(b"k")
-    turn(world, 3600)
-    taken = world.next(1)
-    world.push(b"k")
-    assert listed(world) == [(1, 1), (2, 1)]
-    world.fail(*taken)
-    assert listed(world) == [(1, 0), (2, 1)]
-
-
-@given(data=st.data())
-def test_a_life_over_generations_leaves_counts_that_are_right(data: st.DataObject) -> None:
-    world = JobWorld(period=Period.HOUR, timeouts_max=1)
-    for _ in range(data.draw(st.integers(1, 25))):
-        verb = data.draw(st.sampled_from(["push", "turn", "done", "fail", "cancel", "pack"]))
-        if verb == "push":
-            world.push(b"k%d" % data.draw(st.integers(0, 5)))
-        elif verb == "turn":
-            turn(world, data.draw(st.sampled_from([3600, 0, -60, 86400, -86400 * 400])))
-            world.now_us = max(world.now_us, NOW_US)
-        elif verb == "done":
-            if taken := world.next(data.draw(st.integers(1, 3))):
-                world.done(*taken)
-        elif verb == "fail":
-            if taken := world.next(1):
-                world.fail(*taken)
-        elif verb == "cancel":
-            world.cancel(b"k%d" % data.draw(st.integers(0, 5)))
-        else:
-            world.pack(data.draw(st.integers(1, 4)))
-        world.check()
-        found = listed(world)
-        assert sum(count for _, count in found) == sum(world.totals())
-        assert listed(world.replayed()) == found
 
 
 # -- declared anew --------------------------------------------------------------------------------
@@ -255,18 +174,6 @@ def test_other_columns_begin_a_generation_and_the_old_one_keeps_its_own() -> Non
     assert isinstance(world.create(encoded), commands.Done)
     assert world.next_seq == seq
     assert listed(world.replayed()) == [(1, 0), (2, 0)]
-
-
-def test_without_the_flag_other_settings_are_refused(world: JobWorld) -> None:
-    assert code_of(world.create(jobs.Settings(period=Period.DAY).encode())) is Code.EXISTS
-    assert listed(world) == [(1, 0)]
-
-
-def test_settings_without_columns_keep_the_number_of_the_schema(world: JobWorld) -> None:
-    declare(world, period=Period.MONTH, lease_us=5_000_000)
-    settings = jobs.decode_settings(world.tables[TABLE].settings)
-    assert (settings.schema, settings.earlier, settings.period) == (1, (), Period.MONTH)
-    assert listed(world) == [(1, 0), (2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -430,17 +337,6 @@ def test_no_id_of_a_table_is_given_twice(world: JobWorld) -> None:
     assert min(table.id for table in world.tables.values()) > other
 
 
-def test_only_the_last_declaration_is_said_again() -> None:
-    world = JobWorld(period=Period.DAY, columns=OLD)
-    declare(world, period=Period.DAY, columns=NEW)
-    world.push(New(b"k", b"\2\0\3" + bytes(8), type=6))
-    said = world.pack(4)
-    assert [op.opcode for op in said if op.opcode is Opcode.CREATE_TABLE] == [Opcode.CREATE_TABLE]
-    again = world.replayed()
-    assert again.tables == world.tables
-    assert again.generations == world.generations
-
-
 def test_generations_that_were_lost_to_damage_begin_again(world: JobWorld) -> None:
     world.push(b"k")
     world.run(Turn())
@@ -457,3 +353,98 @@ def test_settings_say_what_a_period_is() -> None:
     for wrong in (b'{"period":"week"}', b'{"drained":"keep"}', b'{"secure":1}', b'{"period":1}'):
         assert code_of(world.create(wrong)) is Code.BAD_SETTINGS
     assert jobs.decode_settings(b'{"period":"hour"}') == jobs.Settings(period=Period.HOUR)
+
+
+# -- when generations begin and end ---------------------------------------------------------------
+
+YEAR = 366 * DAY
+
+
+def numbers(world: JobWorld) -> list[int]:
+    return [one.number for one in world.generations[world.tables[TABLE].id]]
+
+
+def turn_once(world: JobWorld) -> list[Opcode]:
+    """Turns once; returns the ops."""
+    before = len(world.ops())
+    assert isinstance(world.run(Turn()), commands.Done)
+    return [op.opcode for op in world.ops()[before:]]
+
+
+def due_us(world: JobWorld) -> int | None:
+    periods = generations.periods(world.tables)
+    return generations.due_us(periods, world.generations, world.job_counts, world.now_us)
+
+
+@pytest.mark.req("SJ-18")
+def test_a_generation_begins_with_the_next_period_if_the_last_one_was_used(world: JobWorld) -> None:
+    assert due_us(world) is None
+    world.now_us += HOUR
+    assert turn_once(world) == []
+    world.now_us -= HOUR
+    world.push(b"k")
+    end_us = NOW_US - NOW_US % HOUR + HOUR
+    assert due_us(world) == end_us
+    world.now_us = end_us - 1
+    assert turn_once(world) == []
+    world.now_us = end_us
+    assert due_us(world) == 0
+    assert turn_once(world) == [Opcode.GENERATION]
+    assert turn_once(world) == []
+    assert due_us(world) is None
+    assert numbers(world) == [1, 2]
+
+
+def test_a_clock_that_was_set_back_a_little_is_waited_for(world: JobWorld) -> None:
+    world.push(b"k")
+    world.now_us -= HOUR
+    assert turn_once(world) == []
+    assert due_us(world) == NOW_US - NOW_US % HOUR + HOUR
+    world.now_us = NOW_US
+    assert turn_once(world) == []
+
+
+def test_a_clock_that_was_a_year_ahead_is_not_waited_for(world: JobWorld) -> None:
+    world.now_us += YEAR
+    world.push(b"a")
+    assert turn_once(world) == [Opcode.GENERATION]
+    world.push(b"b")
+    world.now_us = NOW_US
+    assert due_us(world) == 0
+    assert turn_once(world) == [Opcode.GENERATION]
+    assert turn_once(world) == []
+    world.push(b"c")
+    assert due_us(world) == NOW_US - NOW_US % HOUR + HOUR
+
+
+@pytest.mark.req("SJ-18", "SJ-19", "SJ-20")
+@pytest.mark.parametrize(
+    ("drained", "gives_back", "drops_history"),
+    [(Drained.DELETE, True, True), (Drained.TRUNCATE, True, False), (Drained.RESET, False, False)],
+)
+def test_what_is_left_of_a_generation(
+    drained: Drained, *, gives_back: bool, drops_history: bool
+) -> None:
+    world = JobWorld(period=Period.HOUR, drained=drained)
+    table = world.tables[TABLE]
+    world.push(b"k")
+    world.now_us += HOUR
+    turn_once(world)
+    (_, new) = world.generations[table.id]
+    assert generations.given_back_seq(world.tables, world.generations) == 0
+    assert generations.history_begins(table, world.generations[table.id]) == 0
+    world.cancel(b"k")
+    turn_once(world)
+    first_row = new.first_row
+    assert generations.given_back_seq(world.tables, world.generations) == first_row * gives_back
+    found = generations.history_begins(table, world.generations[table.id])
+    assert found == first_row * drops_history
+    assert generations.history_begins(table, ()) == 0
+
+
+def test_jobs_move_in_the_order_in_which_their_pushes_are_accepted(world: JobWorld) -> None:
+    world.push(b"a", b"b")
+    turn(world, 3600)
+    world.push(New(b"b", stamp_us=NOW_US - 1), b"a", b"b")  # the first is too old to count
+    assert world.waiting(b"a").row < world.waiting(b"b").row
+    world.check()

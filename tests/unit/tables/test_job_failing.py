@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.jobs import State
-from tests.unit.tables.job_world import HOUR, SECOND, JobWorld, New
+from tests.unit.tables.job_world import HOUR, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
 
@@ -35,30 +35,11 @@ def test_each_timeout_adds_one(world: JobWorld) -> None:
 
 
 @pytest.mark.req("SJ-14")
-def test_a_failure_counts_like_a_timeout(world: JobWorld) -> None:
-    world.push(b"a")
-    world.fail(*world.next())
-    world.next(lease_us=SECOND)
-    world.wait(1)
-    world.fail(*world.next())
-    assert world.waiting(b"a").timeouts == 3
-
-
-@pytest.mark.req("SJ-14")
 def test_a_job_that_is_given_back_is_not_counted(world: JobWorld) -> None:
     world.push(b"a")
     for _ in range(20):
         assert world.fail(*world.next(), counts=False, reason=b"going home") == []
     assert world.waiting(b"a").timeouts == 0
-
-
-@pytest.mark.req("SJ-14")
-def test_a_touch_counts_nothing(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=SECOND)
-    world.extend(job)
-    world.wait(1)
-    assert world.waiting(b"a").timeouts == 1
 
 
 @pytest.mark.req("SJ-15")
@@ -92,17 +73,6 @@ def test_a_table_says_how_many_are_too_many(most: int) -> None:
     world.check()
 
 
-@pytest.mark.req("SJ-15")
-def test_the_reason_of_the_last_failure_is_told() -> None:
-    world = JobWorld(timeouts_max=1)
-    world.push(b"a")
-    world.fail(*world.next(), reason=b"no route")
-    world.fail(*world.next(), reason=b"no answer")
-    (dead,) = world.peek(State.DEAD)
-    assert dead.reason == b"failed 2 times: no answer"
-    world.check()
-
-
 def test_the_longest_reason_stays_utf8_behind_its_count() -> None:
     world = JobWorld(timeouts_max=0)
     world.push(b"a")
@@ -111,15 +81,6 @@ def test_the_longest_reason_stays_utf8_behind_its_count() -> None:
     (dead,) = world.peek(State.DEAD)
     assert dead.reason.decode().startswith("failed 1 times: x\u00e9\u00e9")
     assert len(dead.reason) <= limits.REASON_BYTES_MAX + len("failed 255 times: ")
-    world.check()
-
-
-def test_failures_without_counting_never_kill() -> None:
-    world = JobWorld(timeouts_max=0)
-    world.push(b"a")
-    for _ in range(300):
-        world.fail(*world.next(), counts=False)
-    assert world.totals() == (1, 0, 0)
     world.check()
 
 
@@ -138,39 +99,6 @@ def test_a_failed_job_is_due_at_once_unless_a_delay_is_asked_for(world: JobWorld
     assert world.keys() == [b"a"]
 
 
-def test_a_delay_counts_from_the_failure_and_not_from_the_push(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    world.wait(100)
-    world.fail(job, delay_us=SECOND)
-    assert world.waiting(b"a").process_at_us == NOW_US + 101 * SECOND
-
-
-def test_a_delay_goes_beyond_the_debounce() -> None:
-    world = JobWorld(debounce_us=SECOND)
-    world.push(b"a")
-    world.fail(*world.next(), delay_us=HOUR)
-    assert world.waiting(b"a").process_at_us == NOW_US + HOUR
-
-
-def test_what_failed_can_be_found_and_merged_by_its_key(world: JobWorld) -> None:
-    world.push(New(b"a", b"old", priority=9))
-    world.fail(*world.next(), delay_us=SECOND)
-    world.push(New(b"a", b"new", priority=50))
-    found = world.waiting(b"a")
-    assert (found.value, found.timeouts, found.priority) == (b"new", 0, 9)
-    assert world.totals() == (1, 0, 0)
-
-
-def test_several_jobs_fail_together(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(5)])
-    assert world.fail(*world.next(5), delay_us=SECOND) == []
-    world.wait(1)
-    assert [(one.key, one.timeouts) for one in world.next(5)] == [
-        (b"%d" % number, 1) for number in range(5)
-    ]
-
-
 # -- at once --------------------------------------------------------------------------------------
 
 
@@ -186,22 +114,6 @@ def test_a_worker_can_bury_a_job_at_once(world: JobWorld) -> None:
 # -- by hand --------------------------------------------------------------------------------------
 
 
-def test_waiting_jobs_are_cancelled_by_key(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    world.next()
-    assert world.cancel(b"a", b"b", b"nobody", b"b") == [0, 2, 3]
-    assert [one.key for one in world.peek()] == [b"c"]
-    assert world.totals() == (1, 1, 0)
-
-
-def test_a_cancelled_key_can_be_pushed_again(world: JobWorld) -> None:
-    world.push(New(b"a", priority=1))
-    world.cancel(b"a")
-    world.push(New(b"a", b"new", stamp_us=NOW_US - HOUR))
-    found = world.waiting(b"a")
-    assert (found.value, found.priority) == (b"new", 100)
-
-
 def test_priority_and_date_are_changed_by_key(world: JobWorld) -> None:
     world.push(New(b"a", b"v"), New(b"b", b"v"))
     before = world.waiting(b"a")
@@ -214,32 +126,66 @@ def test_priority_and_date_are_changed_by_key(world: JobWorld) -> None:
     assert world.waiting(b"b").priority == 100
 
 
-def test_a_job_can_be_kicked(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + HOUR)
-    world.wait(10)
-    assert world.next() == []
-    world.reschedule(b"a", process_at_us=0)
-    assert world.waiting(b"a").process_at_us == world.now_us
-    assert world.keys() == [b"a"]
-
-
-def test_a_taken_job_is_not_changed_by_key(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.reschedule(b"a", priority=1) == [0]
-    assert world.bury(b"a") == [0]
-    assert world.done(job) == []
-
-
-def test_priority_zero_and_255_can_be_set_by_hand(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    world.reschedule(b"b", priority=0)
-    world.reschedule(b"a", priority=255)
-    assert world.keys(5) == [b"b"]
-    assert world.keys(5) == [b"a"]
-
-
 @pytest.mark.parametrize("verb", ["cancel", "bury", "reschedule"])
 def test_keys_of_a_table_that_is_not_there_are_missing(world: JobWorld, verb: str) -> None:
     assert getattr(world, verb)(b"a", b"b") == [0, 1]
+    assert world.next_seq == 1
+
+
+# -- dead letters ---------------------------------------------------------------------------------
+
+
+def kill(world: JobWorld, *keys: bytes, **fields: object) -> list[int]:
+    """Pushes jobs and sends them to the dead letters; returns their rows."""
+    world.push(*[New(key, b"value of " + key) for key in keys])
+    rows = [one.row for one in world.find(*keys)]
+    assert world.bury(*keys, **fields) == []  # type: ignore[arg-type]
+    return rows
+
+
+@pytest.mark.req("SJ-15")
+def test_a_dead_job_is_kept_with_all_that_it_had(world: JobWorld) -> None:
+    world.push(New(b"a", b"value", priority=7, domain=b"x.example", expires_at_us=NOW_US + HOUR))
+    before = world.waiting(b"a")
+    world.wait(5)
+    assert world.bury(b"a", reason=b"by hand") == []
+    (dead,) = world.peek(State.DEAD)
+    assert dead == before._replace(reason=b"by hand", moment_us=NOW_US + 5 * SECOND)
+    assert world.totals() == (0, 0, 1)
+
+
+# -- back from the dead ---------------------------------------------------------------------------
+
+
+def test_a_job_comes_back_as_if_it_had_never_failed(world: JobWorld) -> None:
+    world.push(New(b"a", b"value", priority=7))
+    before = world.waiting(b"a")
+    for _ in range(6):
+        world.fail(*world.next())
+    world.wait(100)
+    assert world.revive(before.row) == []
+    assert world.waiting(b"a") == before._replace(process_at_us=world.now_us)
+    assert world.totals() == (1, 0, 0)
+    assert world.keys() == [b"a"]
+
+
+def test_a_job_whose_key_waits_does_not_come_back(world: JobWorld) -> None:
+    (row,) = kill(world, b"a")
+    world.push(New(b"a", b"new"))
+    assert world.revive(row) == []
+    assert world.totals() == (1, 0, 0)
+    assert world.waiting(b"a").value == b"new"
+
+
+def test_rows_that_are_not_dead_are_missing(world: JobWorld) -> None:
+    dead, other = kill(world, b"a", b"b")
+    world.push(b"waits")
+    row = world.waiting(b"waits").row
+    assert world.revive(row, dead, 999, dead, other) == [0, 2, 3]
+    assert world.totals() == (3, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [commands.Revive, commands.Discard])
+def test_rows_of_a_table_that_is_not_there_are_missing(world: JobWorld, kind: type) -> None:
+    assert missing(world.run(kind(table="nowhere", rows=[1, 2]))) == [0, 1]
     assert world.next_seq == 1

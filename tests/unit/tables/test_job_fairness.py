@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from fjord.jobs import Fairness
-from tests.unit.tables.job_world import SECOND, JobWorld, New
+from tests.unit.tables.job_world import HOUR, MINUTE, SECOND, JobWorld, New
 from tests.unit.tables.world import NOW_US
 
 DOMAINS = [b"a", b"b", b"c", b"d", b"e"]
@@ -60,45 +59,6 @@ def test_a_flood_does_not_hold_up_a_single_job(world: JobWorld, count: int) -> N
     assert served.index(b"z") <= 1
 
 
-def test_a_flood_of_100000_jobs_does_not_hold_up_a_single_job(world: JobWorld) -> None:
-    fill(world, {b"flood": 100_000})
-    world.push(New(b"single", domain=b"z"))
-    assert b"single" in world.keys(2)
-
-
-def test_several_domains_behind_a_flood_all_come_in_the_first_round(world: JobWorld) -> None:
-    fill(world, {b"flood": 500, b"a": 1, b"b": 1, b"c": 1})
-    assert set(domains_of(world, 1, 4)) == {b"flood", b"a", b"b", b"c"}
-    assert set(domains_of(world, 1, 10)) == {b"flood"}
-
-
-def test_inside_a_domain_the_order_is_that_of_the_seed(world: JobWorld) -> None:
-    for at, priority in enumerate([50, 10, 30, 20, 40]):
-        for domain in DOMAINS[:3]:
-            world.push(New(b"%s%d" % (domain, at), priority=priority, domain=domain))
-    taken = world.next(15)
-    for domain in DOMAINS[:3]:
-        mine = [one.priority for one in taken if one.domain == domain]
-        assert mine == [10, 20, 30, 40, 50]
-
-
-def test_one_answer_goes_round_and_round(world: JobWorld) -> None:
-    fill(world, {b"a": 10, b"b": 2, b"c": 10})
-    served = [one.domain for one in world.next(9)]
-    assert rounds(served[:6], 3) == [{b"a", b"b", b"c"}] * 2
-    assert Counter(served[6:]) in (Counter({b"a": 2, b"c": 1}), Counter({b"a": 1, b"c": 2}))
-
-
-def test_what_one_domain_lacks_the_others_get(world: JobWorld) -> None:
-    fill(world, {b"a": 100, b"b": 1})
-    assert Counter(one.domain for one in world.next(50)) == {b"a": 49, b"b": 1}
-
-
-def test_all_that_is_ready_comes_if_there_is_room(world: JobWorld) -> None:
-    fill(world, {b"a": 1, b"b": 2, b"c": 30})
-    assert len(world.next(100)) == 33
-
-
 def test_a_domain_that_is_not_due_has_no_turn(world: JobWorld) -> None:
     fill(world, {b"a": 4})
     world.push(New(b"later", process_at_us=NOW_US + SECOND, domain=b"b"))
@@ -107,34 +67,7 @@ def test_a_domain_that_is_not_due_has_no_turn(world: JobWorld) -> None:
     assert sorted(domains_of(world, 1, 2)) == [b"a", b"b"]
 
 
-def test_a_domain_that_comes_back_has_its_turn_again(world: JobWorld) -> None:
-    fill(world, {b"a": 50, b"b": 1})
-    domains_of(world, 1, 4)
-    fill(world, {b"b": 3})
-    assert Counter(domains_of(world, 1, 4))[b"b"] == 2
-
-
-def test_asking_for_one_domain_serves_only_that(world: JobWorld) -> None:
-    fill(world, {b"a": 5, b"b": 5})
-    assert [one.domain for one in world.next(3, domain=b"b")] == [b"b"] * 3
-    assert [one.domain for one in world.next(10, domain=b"b")] == [b"b"] * 2
-    assert len(world.next(10)) == 5
-
-
-def test_jobs_without_a_domain_are_a_domain_too(world: JobWorld) -> None:
-    fill(world, {b"a": 5})
-    world.push(*[b"%d" % at for at in range(5)])
-    assert rounds(domains_of(world, 1, 10), 2) == [{b"a", b""}] * 5
-
-
 # -- slow jobs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SJ-09")
-def test_slow_jobs_of_one_domain_wait_for_the_others_of_all(world: JobWorld) -> None:
-    world.push(New(b"slow", priority=220, domain=b"a"), New(b"fast", domain=b"b"))
-    assert world.keys(10) == [b"fast"]
-    assert world.keys(10) == [b"slow"]
 
 
 @pytest.mark.req("SJ-09")
@@ -145,37 +78,6 @@ def test_slow_jobs_take_turns_among_themselves(world: JobWorld) -> None:
 
 
 # -- what is derived in memory --------------------------------------------------------------------
-
-
-def test_a_world_that_was_replayed_is_fair_too(world: JobWorld) -> None:
-    fill(world, dict.fromkeys(DOMAINS, 4))
-    domains_of(world, 3, 1)
-    again = world.replayed()
-    again.now_us = world.now_us
-    served = domains_of(again, 1, 17)
-    assert Counter(served) == Counter({**dict.fromkeys(DOMAINS, 3)}) + Counter(
-        {one: 1 for one in DOMAINS if served.count(one) == 4}
-    )
-    assert set(served[:5]) == set(DOMAINS)
-
-
-def test_jobs_that_are_given_back_or_revived_have_their_turns(world: JobWorld) -> None:
-    fill(world, {b"a": 3, b"b": 3})
-    taken = world.next(6)
-    assert world.next() == []
-    world.fail(*taken[:2])
-    assert {one.domain for one in world.next(2)} == {b"a", b"b"}
-    world.fail(*taken[2:4], buries=True)
-    world.revive(*[one.row for one in taken[2:4]])
-    assert {one.domain for one in world.next(2)} == {b"a", b"b"}
-
-
-def test_many_domains(world: JobWorld) -> None:
-    domains = [b"%d.example" % at for at in range(2000)]
-    world.push(*[New(b"k" + domain, domain=domain) for domain in domains])
-    world.push(*[New(b"l" + domain, domain=domain) for domain in domains])
-    served = [one.domain for _ in range(4) for one in world.next(1000)]
-    assert rounds(served, 2000) == [set(domains)] * 2
 
 
 def test_looking_changes_no_turns(world: JobWorld) -> None:
@@ -201,3 +103,89 @@ def test_looking_takes_no_turn_from_a_job_that_was_kicked(world: JobWorld) -> No
     assert world.reschedule(other + b"1", process_at_us=0) == []
     world.count()
     assert [one.domain for one in world.next()] == [other]
+
+
+# -- the domain of a key --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-07")
+def test_a_domain_that_is_given_stands_over_that_of_the_key(world: JobWorld) -> None:
+    world.push(New(b"http://a.example/1", domain=b"tenant 7"), New(b"k", domain=b"tenant 7"))
+    assert world.keys(10, domain=b"a.example") == []
+    taken = world.next(10, domain=b"tenant 7")
+    assert [(one.key, one.domain) for one in taken] == [
+        (b"http://a.example/1", b"tenant 7"),
+        (b"k", b"tenant 7"),
+    ]
+
+
+# -- when the next one is due ---------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-12")
+def test_each_domain_has_a_next_moment_of_its_own(world: JobWorld) -> None:
+    world.push(
+        New(b"a", process_at_us=NOW_US + 10 * SECOND, domain=b"x"),
+        New(b"b", process_at_us=NOW_US + 20 * SECOND, domain=b"y"),
+        New(b"c", process_at_us=NOW_US + 5 * SECOND, priority=250, domain=b"y"),
+    )
+    for domain, seconds in ((b"x", 10), (b"y", 5), (b"", 5)):
+        assert world.take(domain=domain).next_at_us == NOW_US + seconds * SECOND
+        assert world.count(domain=domain)["next_at_us"] == NOW_US + seconds * SECOND
+    assert world.take(domain=b"z").next_at_us == 0
+    assert world.count(domain=b"z")["next_at_us"] == 0
+    assert world.totals() == (3, 0, 0)
+
+
+@pytest.mark.req("FJ-12")
+@pytest.mark.parametrize("how", ["cancelled", "buried", "rescheduled", "moved"])
+@pytest.mark.parametrize("domain", [b"x", b""])
+def test_the_next_moment_is_exact_also_when_its_job_has_gone(
+    world: JobWorld, how: str, domain: bytes
+) -> None:
+    """A worker that was told a moment too early would wake up for nothing."""
+    world.push(
+        New(b"first", process_at_us=NOW_US + 10 * SECOND, domain=b"x"),
+        New(b"second", process_at_us=NOW_US + 20 * SECOND, domain=b"x"),
+    )
+    assert world.take(domain=domain).next_at_us == NOW_US + 10 * SECOND
+    if how == "cancelled":
+        world.cancel(b"first")
+    elif how == "buried":
+        world.bury(b"first")
+    elif how == "rescheduled":
+        world.reschedule(b"first", process_at_us=NOW_US + HOUR)
+    else:
+        world.push(New(b"first", process_at_us=NOW_US + 30 * MINUTE, domain=b"y"))
+    assert world.take(domain=domain).next_at_us == NOW_US + 20 * SECOND
+    assert world.count(domain=domain)["next_at_us"] == NOW_US + 20 * SECOND
+
+
+def test_a_page_may_be_of_one_domain(world: JobWorld) -> None:
+    world.push(*[New(b"%d" % at, domain=b"xyz"[at % 3 : at % 3 + 1]) for at in range(9)])
+    assert [one.key for one in world.peek(domain=b"y")] == [b"1", b"4", b"7"]
+    assert sorted(one.key for one in world.peek()) == [b"%d" % at for at in range(9)]
+
+
+@pytest.mark.req("FJ-07")
+def test_jobs_are_asked_for_by_the_domain_of_their_keys(world: JobWorld) -> None:
+    world.push(b"http://a.example/1", b"http://b.example/1", b"http://A.example/2", b"42")
+    assert world.keys(10, domain=b"a.example") == [b"http://a.example/1", b"http://A.example/2"]
+    assert world.keys(10, domain=b"b.example") == [b"http://b.example/1"]
+    assert world.keys(10, domain=b"c.example") == []
+    assert world.keys(10) == [b"42"]
+
+
+@pytest.mark.req("FJ-09")
+def test_a_domain_has_the_order_of_priority_moment_and_row(world: JobWorld) -> None:
+    rows = [
+        New(b"e", priority=2, domain=b"x"),
+        New(b"c", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
+        New(b"a", priority=0, process_at_us=NOW_US + 2 * SECOND, domain=b"x"),
+        New(b"b", priority=1, domain=b"x"),
+        New(b"d", priority=1, process_at_us=NOW_US + SECOND, domain=b"x"),
+        New(b"other", domain=b"y"),
+    ]
+    world.push(*rows)
+    world.wait(5)
+    assert world.keys(10, domain=b"x") == [b"a", b"b", b"c", b"d", b"e"]

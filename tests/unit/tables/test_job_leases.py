@@ -10,7 +10,9 @@ from fjord import limits
 from fjord.commands import Extend, Fail, Finish
 from fjord.jobs import How, State
 from fjord.ops import Opcode
-from tests.unit.tables.job_world import DAY, HOUR, MINUTE, SECOND, JobWorld, New, missing
+from fjord.tables.jobs.keep import ExpireJobs
+from fjord.tables.state import Tree
+from tests.unit.tables.job_world import HOUR, MINUTE, SECOND, JobWorld, New, missing
 from tests.unit.tables.world import NOW_US
 
 YEAR = 365 * 24 * 3600
@@ -38,29 +40,6 @@ def test_a_taken_job_is_hidden_until_its_lease_is_over(world: JobWorld) -> None:
     assert (again.key, again.timeouts) == (b"a", 1)
 
 
-@pytest.mark.req("SJ-12")
-def test_a_table_says_how_long_its_jobs_may_take() -> None:
-    world = JobWorld(lease_us=2 * MINUTE)
-    world.push(b"a")
-    reply = world.take()
-    assert reply.until_us == NOW_US + 2 * MINUTE
-    world.wait(119)
-    assert world.next() == []
-    world.wait(1)
-    assert world.keys() == [b"a"]
-
-
-def test_a_worker_says_how_long_it_may_take(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    reply = world.take(2, lease_us=10 * SECOND)
-    assert reply.until_us == NOW_US + 10 * SECOND
-    world.next(lease_us=20 * SECOND)
-    world.wait(10)
-    assert [one.key for one in world.peek()] == [b"a", b"b"]
-    world.wait(10)
-    assert [one.key for one in world.peek()] == [b"a", b"b", b"c"]
-
-
 @pytest.mark.parametrize("lease_us", [limits.LEASE_US_MIN, limits.LEASE_US_MAX])
 def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> None:
     world.push(b"a")
@@ -71,15 +50,6 @@ def test_the_shortest_and_the_longest_lease(world: JobWorld, lease_us: int) -> N
     assert world.totals() == (1, 0, 0)
 
 
-def test_a_job_that_comes_back_has_its_old_date_and_place(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    before = world.waiting(b"a")
-    world.next()
-    world.wait(3600)
-    assert world.waiting(b"a") == before._replace(timeouts=1)
-    assert world.keys(2) == [b"a", b"b"]
-
-
 def test_many_leases_that_end_together_all_end(world: JobWorld) -> None:
     keys = [b"%d" % number for number in range(350)]
     world.push(*keys)
@@ -87,14 +57,6 @@ def test_many_leases_that_end_together_all_end(world: JobWorld) -> None:
     world.wait(3600)
     assert world.totals() == (350, 0, 0)
     assert world.keys(350) == keys
-
-
-def test_of_a_batch_that_was_half_done_the_other_half_comes_back(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(10)])
-    taken = world.next(10)
-    assert world.done(*taken[::2]) == []
-    world.wait(3600)
-    assert world.keys(10) == [b"1", b"3", b"5", b"7", b"9"]
 
 
 # -- clock jumps ----------------------------------------------------------------------------------
@@ -116,19 +78,6 @@ def test_no_jump_of_the_wall_clock_touches_a_lease(world: JobWorld, jump: int) -
     assert world.totals() == (1, 0, 0)
 
 
-@pytest.mark.parametrize("jump", [3600, -3600, YEAR, -YEAR])
-def test_a_jump_and_back_again_leaves_the_order(world: JobWorld, jump: int) -> None:
-    world.push(New(b"b", priority=5), New(b"a", priority=1))
-    world.push_one(b"later", process_at_us=NOW_US + MINUTE, priority=0)
-    world.jump(jump)
-    world.upkeep()
-    world.push(New(b"c", priority=9))
-    world.jump(-jump)
-    world.wait(61)
-    expected = [b"later", b"a", b"b", b"c"] if jump < 0 else [b"later", b"a", b"b"]
-    assert world.keys(10) == expected
-
-
 # -- touching -------------------------------------------------------------------------------------
 
 
@@ -143,65 +92,7 @@ def test_a_worker_can_extend_its_time(world: JobWorld) -> None:
     assert world.done(job) == []
 
 
-@pytest.mark.req("SJ-13")
-def test_a_touch_lasts_as_long_as_the_job_was_taken_for(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=MINUTE)
-    world.wait(30)
-    world.extend(job)
-    world.wait(59)
-    assert world.totals() == (0, 1, 0)
-    world.wait(1)
-    assert world.totals() == (1, 0, 0)
-
-
-def test_a_touch_may_ask_for_another_time(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    one, other = world.next(2, lease_us=MINUTE)
-    world.extend(one, lease_us=HOUR)
-    world.extend(other, lease_us=SECOND)
-    world.wait(1)
-    assert [seen.key for seen in world.peek(State.TAKEN)] == [b"a"]
-    world.wait(3598)
-    assert world.totals() == (1, 1, 0)
-    world.wait(1)
-    assert world.totals() == (2, 0, 0)
-
-
-def test_some_of_a_batch_are_touched(world: JobWorld) -> None:
-    world.push(*[b"%d" % number for number in range(5)])
-    taken = world.next(5, lease_us=MINUTE)
-    world.wait(30)
-    world.extend(taken[1], taken[3])
-    world.wait(30)
-    assert [one.key for one in world.peek(State.TAKEN)] == [b"1", b"3"]
-    assert world.keys(5) == [b"0", b"2", b"4"]
-    world.wait(30)
-    assert [one.key for one in world.peek()] == [b"1", b"3"]
-
-
-def test_a_touch_leaves_everything_else_as_it_was(world: JobWorld) -> None:
-    world.push(New(b"a", b"value"))
-    (job,) = world.next()
-    (before,) = world.peek(State.TAKEN)
-    world.wait(10)
-    world.extend(job)
-    assert world.peek(State.TAKEN) == [before._replace(moment_us=before.moment_us + 10 * SECOND)]
-
-
 # -- fences ---------------------------------------------------------------------------------------
-
-
-def test_what_is_done_is_done_once(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.done(job) == []
-    assert world.done(job) == [0]
-    assert world.extend(job) == [0]
-    assert world.fail(job) == [0]
-    assert world.totals() == (0, 0, 0)
-    world.wait(2 * DAY / SECOND)
-    assert world.next() == []
 
 
 @pytest.mark.parametrize("verb", ["done", "extend", "fail"])
@@ -237,87 +128,7 @@ def test_in_a_table_that_is_not_there_all_are_missing(world: JobWorld, kind: typ
     assert world.next_seq == 1
 
 
-def test_an_xid_is_good_in_its_own_table_only(world: JobWorld) -> None:
-    world.push(b"a")
-    world.push(b"a", table="other")
-    (job,) = world.next()
-    assert world.done(job, table="other") == [0]
-    assert world.done(job) == []
-
-
-def test_a_row_or_an_xid_of_zero_is_nobodys(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next()
-    assert world.done(0, job.row, 2**64 - 1) == [0, 1, 2]
-    assert world.totals() == (0, 1, 0)
-
-
 # -- a key that is pushed meanwhile ---------------------------------------------------------------
-
-
-@pytest.mark.req("FJ-32")
-def test_the_older_job_is_dropped_when_its_lease_is_over(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.totals() == (1, 1, 0)
-    world.wait(3600)
-    assert world.totals() == (1, 0, 0)
-    (new,) = world.next()
-    assert (new.value, new.timeouts) == (b"new", 0)
-    assert world.done(old) == [0]
-
-
-@pytest.mark.req("FJ-32")
-@pytest.mark.parametrize("counts", [True, False])
-def test_the_older_job_is_dropped_when_it_fails(world: JobWorld, counts: bool) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.fail(old, counts=counts) == []
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 0)]
-    assert world.totals() == (1, 0, 0)
-
-
-@pytest.mark.req("FJ-32")
-def test_the_older_job_is_dropped_also_where_it_failed_too_often() -> None:
-    """There is nothing to look at for a person: the newer job does the work."""
-    world = JobWorld(timeouts_max=0)
-    world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.wait(3600)
-    assert world.totals() == (1, 0, 0)
-    world.check()
-
-
-@pytest.mark.req("FJ-32")
-def test_the_older_job_can_still_be_done(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    assert world.done(old) == []
-    assert [one.value for one in world.next()] == [b"new"]
-
-
-def test_both_may_be_taken_at_a_time(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    (new,) = world.next()
-    assert world.totals() == (0, 2, 0)
-    assert world.done(new, old) == []
-    assert world.totals() == (0, 0, 0)
-
-
-def test_of_two_that_time_out_together_the_newer_one_waits(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.next()
-    world.wait(3600)
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"new", 1)]
-    assert world.totals() == (1, 0, 0)
 
 
 @pytest.mark.req("FJ-32")
@@ -352,33 +163,6 @@ def test_a_job_whose_key_was_taken_anew_is_dropped(world: JobWorld, newer: str, 
     world.check()
 
 
-@pytest.mark.req("FJ-32")
-def test_a_job_whose_key_was_taken_anew_can_still_be_touched_and_done(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.done(*world.next())
-    world.wait(1800)
-    assert world.extend(old) == []
-    world.wait(1801)
-    (shown,) = world.peek(State.TAKEN)
-    assert (shown.value, shown.expires_at_us) == (b"old", 0)
-    assert world.done(old) == []
-    assert world.ops()[-1].opcode is Opcode.JOB_DONE
-
-
-@pytest.mark.req("FJ-32")
-def test_of_three_jobs_of_a_key_that_are_taken_only_the_newest_comes_back(world: JobWorld) -> None:
-    taken = []
-    for value in (b"1", b"2", b"3"):
-        world.push(New(b"a", value), New(b"b", value))
-        taken += world.next(2)
-    assert world.fail(*taken[:4]) == []
-    assert world.totals() == (0, 2, 0)
-    world.wait(3600)
-    assert [(one.key, one.value) for one in world.peek()] == [(b"a", b"3"), (b"b", b"3")]
-
-
 @pytest.mark.req("FJ-32", "SJ-05")
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_late_push_overtakes_nothing(world: JobWorld, is_done: bool) -> None:
@@ -410,36 +194,108 @@ def test_a_late_push_leaves_the_leases_of_those_that_were_taken_with_it(world: J
     assert world.waiting(b"a").value == b"written last"
 
 
-def test_a_newer_push_that_was_never_taken_overtakes_nothing(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.cancel(b"a")
-    world.fail(old)
-    assert world.waiting(b"a").value == b"old"
+# -- expiry ---------------------------------------------------------------------------------------
 
 
-def test_a_worker_may_still_bury_a_job_whose_key_was_taken_anew(world: JobWorld) -> None:
-    world.push(New(b"a", b"old"))
-    (old,) = world.next()
-    world.push(New(b"a", b"new"))
-    world.done(*world.next())
-    world.fail(old, buries=True)
-    (dead,) = world.peek(State.DEAD)
-    assert (dead.value, dead.expires_at_us) == (b"old", 0)
-    world.revive(dead.row)
+def short(key: bytes, seconds: float = 1, *, priority: int = 100, process_at_us: int = 0) -> New:
+    """Returns a job with a short life."""
+    return New(
+        key,
+        priority=priority,
+        process_at_us=process_at_us,
+        expires_at_us=NOW_US + round(seconds * SECOND),
+    )
+
+
+# -- jobs that never expire -----------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-08", "SJ-06")
+def test_a_job_never_expires_unless_that_was_asked_for(world: JobWorld) -> None:
+    world.push(b"a")
+    world.wait(100 * YEAR)
+    assert world.keys() == [b"a"]
+
+
+# -- nobody sees one ------------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-06", "SJ-25")
+def test_no_read_shows_an_expired_job_also_before_upkeep(world: JobWorld) -> None:
+    world.push(short(b"a"), New(b"b"))
+    world.jump(1)
+    assert [one.key for one in world.peek()] == [b"b"]
+    assert world.find(b"a") == []
+    assert world.cancel(b"a") == [0]
+    assert world.reschedule(b"a", priority=1) == [0]
+    assert world.bury(b"a") == [0]
+    assert world.keys(10) == [b"b"]
+
+
+@pytest.mark.req("SJ-06")
+def test_a_job_lives_until_its_expiry(world: JobWorld) -> None:
+    world.push(short(b"a"))
+    world.now_us = NOW_US + SECOND - 1
+    assert world.find(b"a") != []
+    world.now_us = NOW_US + SECOND
+    assert world.find(b"a") == []
+    assert world.next() == []
+
+
+@pytest.mark.req("SJ-25")
+def test_next_passes_over_any_number_of_expired_jobs(world: JobWorld) -> None:
+    world.push(*[short(b"%d" % at, priority=1) for at in range(500)])
+    world.push(b"alive")
+    world.jump(1)
+    found = [key for _ in range(10) for key in world.keys(1)]
+    assert found == [b"alive"]
+
+
+@pytest.mark.req("SJ-25", "FJ-12")
+@pytest.mark.parametrize("priority", [1, 100, 250])
+def test_an_expired_job_does_not_hide_when_the_next_one_is_due(
+    world: JobWorld, priority: int
+) -> None:
+    """Whoever is told that nothing waits would sleep through it."""
+    world.push(short(b"expired"))
+    world.push_one(b"later", priority=priority, process_at_us=NOW_US + HOUR)
+    world.jump(1)
+    assert world.take().next_at_us == NOW_US + HOUR
+
+
+# -- they are removed -----------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-25")
+def test_there_is_an_index_of_expiries_only_where_there_are_any(world: JobWorld) -> None:
+    world.push(b"a")
+    assert world.tree(Tree.JOBS_EXPIRY) == {}
+    world.push(short(b"b"))
+    assert len(world.tree(Tree.JOBS_EXPIRY)) == 1
+    world.done(*world.next(2))
+    assert world.tree(Tree.JOBS_EXPIRY) == {}
+
+
+@pytest.mark.req("SJ-25")
+def test_a_step_of_upkeep_removes_no_more_than_it_may(world: JobWorld) -> None:
+    world.push(*[short(b"%d" % at) for at in range(10)])
+    world.jump(1)
+    world.run(ExpireJobs(limit=4))
+    assert world.totals() == (6, 0, 0)
+
+
+# -- taken and dead ones --------------------------------------------------------------------------
+
+
+@pytest.mark.req("SJ-06")
+@pytest.mark.parametrize("how", ["timeout", "fail", "given back"])
+def test_a_taken_job_that_has_expired_does_not_wait_again(world: JobWorld, how: str) -> None:
+    world.push(short(b"a"))
+    (job,) = world.next()
+    world.wait(10)
+    if how == "timeout":
+        world.wait(3600)
+    else:
+        assert world.fail(job, counts=how == "fail") == []
     assert world.totals() == (0, 0, 0)
-
-
-def test_without_merging_both_come_back() -> None:
-    world = JobWorld(merge=False)
-    world.push(New(b"a", b"old"))
-    world.next()
-    world.push(New(b"a", b"new"))
-    world.wait(3600)
-    assert [(one.value, one.timeouts) for one in world.peek()] == [(b"old", 1), (b"new", 0)]
-    (old,) = world.next()
-    world.done(*world.next())
-    world.fail(old)
-    assert [one.value for one in world.peek()] == [b"old"]
-    world.check()
+    assert world.ops()[-1].opcode is Opcode.JOB_REMOVE

@@ -53,41 +53,6 @@ def test_at_one_date_the_first_that_was_pushed_is_first(merge: bool) -> None:
     world.check()
 
 
-@pytest.mark.req("SJ-22")
-def test_a_job_keeps_its_place_when_it_is_merged(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    world.push(b"a")
-    assert world.keys(2) == [b"a", b"b"]
-
-
-def test_a_job_that_was_given_back_is_where_it_was(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    first = world.next(2)
-    assert world.fail(*first, counts=False) == []
-    assert world.keys(3) == [b"a", b"b", b"c"]
-
-
-@pytest.mark.req("FJ-02")
-def test_a_plain_queue_is_worked_in_the_order_of_its_pushes() -> None:
-    """The picture of the seed: job 1 takes long, job 2 waits for it, job 3 is worked at once."""
-    world = JobWorld(merge=False)
-    world.push(New(b"", b"job 1"))
-    (first,) = world.next()
-    world.wait(4)
-    world.push(New(b"", b"job 2"))
-    assert first.value == b"job 1"
-    world.wait(3)
-    world.done(first)
-    (second,) = world.next()
-    world.done(second)
-    world.push(New(b"", b"job 3"))
-    (third,) = world.next()
-    assert (second.value, third.value) == (b"job 2", b"job 3")
-    assert world.done(third) == []
-    assert world.totals() == (0, 0, 0)
-    world.check()
-
-
 @pytest.mark.req("FJ-02")
 def test_a_plain_queue_keeps_every_job_of_one_key() -> None:
     world = JobWorld(merge=False)
@@ -115,15 +80,6 @@ def test_the_order_of_one_answer_is_that_of_many() -> None:
 # -- dates ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("FJ-05")
-def test_a_job_is_not_handed_out_before_its_moment(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + SECOND)
-    world.now_us = NOW_US + SECOND - 1
-    assert world.next() == []
-    world.now_us += 1
-    assert world.keys() == [b"a"]
-
-
 @pytest.mark.req("FJ-10")
 def test_a_job_that_is_not_due_is_passed_over(world: JobWorld) -> None:
     """The example of the seed: 1 in ten minutes, 2 three minutes ago."""
@@ -131,18 +87,6 @@ def test_a_job_that_is_not_due_is_passed_over(world: JobWorld) -> None:
     world.push_one(b"1", priority=1, process_at_us=later)
     world.push_one(b"2", priority=2, process_at_us=now, stamp_us=NOW_US - HOUR)
     assert world.keys(2) == [b"2"]
-
-
-@pytest.mark.req("FJ-11")
-def test_jobs_that_become_due_join_the_others_by_their_dates(world: JobWorld) -> None:
-    world.push_one(b"third", process_at_us=NOW_US + 30 * SECOND)
-    world.push_one(b"second", process_at_us=NOW_US + 20 * SECOND)
-    world.push_one(b"first", process_at_us=NOW_US)
-    world.push_one(b"important", process_at_us=NOW_US + 30 * SECOND, priority=1)
-    world.wait(25)
-    assert world.keys(1) == [b"first"]
-    world.wait(10)
-    assert world.keys(10) == [b"important", b"second", b"third"]
 
 
 @pytest.mark.req("FJ-28", "FJ-12")
@@ -156,14 +100,6 @@ def test_an_empty_answer_says_when_to_ask_again(world: JobWorld) -> None:
     world.wait(10)
     assert world.keys(5) == [b"a"]
     assert world.take().next_at_us == NOW_US + 20 * SECOND
-
-
-@pytest.mark.req("FJ-28")
-def test_a_batch_is_as_large_as_was_asked_for(world: JobWorld) -> None:
-    world.push(*[b"%d" % at for at in range(10)])
-    reply = world.take(4)
-    assert (len(reply.rows), reply.next_at_us) == (4, 0)
-    assert len(world.next(100)) == 6
 
 
 @pytest.mark.req("FJ-13")
@@ -197,41 +133,7 @@ def test_many_leases_of_others_make_the_next_moment_early_but_never_late(
     assert NOW_US < moment_us <= NOW_US + 3600 * SECOND
 
 
-@pytest.mark.req("FJ-13")
-def test_leases_of_jobs_that_are_done_do_not_count(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    first, second = world.next(2, lease_us=60 * SECOND)
-    world.run(commands.Finish(table="jobs", xids=[first.xid]))
-    assert world.take().next_at_us == NOW_US + 60 * SECOND
-    world.run(commands.Extend(table="jobs", xids=[second.xid], lease_us=90 * SECOND))
-    assert world.take().next_at_us == NOW_US + 90 * SECOND
-    world.run(commands.Finish(table="jobs", xids=[second.xid]))
-    assert world.take().next_at_us == 0
-
-
-def test_next_at_is_never_that_of_a_job_that_was_cancelled(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + 10 * SECOND)
-    world.push_one(b"b", process_at_us=NOW_US + 20 * SECOND)
-    world.cancel(b"a")
-    assert world.take().next_at_us == NOW_US + 20 * SECOND
-    world.cancel(b"b")
-    assert world.take().next_at_us == 0
-
-
-def test_next_at_follows_a_job_that_is_rescheduled(world: JobWorld) -> None:
-    world.push_one(b"a", process_at_us=NOW_US + 10 * SECOND)
-    world.reschedule(b"a", process_at_us=NOW_US + 30 * SECOND)
-    assert world.take().next_at_us == NOW_US + 30 * SECOND
-
-
 # -- slow jobs ------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("SJ-09")
-def test_slow_jobs_never_come_with_others(world: JobWorld) -> None:
-    world.push(New(b"slow", priority=200), New(b"fast", priority=199), New(b"now", priority=0))
-    assert world.keys(10) == [b"now", b"fast"]
-    assert world.keys(10) == [b"slow"]
 
 
 @pytest.mark.req("SJ-09")
@@ -241,19 +143,6 @@ def test_slow_jobs_wait_while_any_other_is_due(world: JobWorld) -> None:
         world.push_one(b"%d" % number, priority=199)
         assert world.keys(10) == [b"%d" % number]
     assert world.keys(10) == [b"slow"]
-
-
-@pytest.mark.req("SJ-09")
-def test_slow_jobs_do_not_wait_for_one_that_is_not_due(world: JobWorld) -> None:
-    world.push_one(b"slow", priority=230)
-    world.push_one(b"later", priority=1, process_at_us=NOW_US + SECOND)
-    assert world.keys(10) == [b"slow"]
-
-
-@pytest.mark.req("SJ-09")
-def test_slow_jobs_come_in_their_own_order(world: JobWorld) -> None:
-    world.push(New(b"c", priority=255), New(b"a", priority=200), New(b"b", priority=230))
-    assert world.keys(10) == [b"a", b"b", b"c"]
 
 
 # -- taking ---------------------------------------------------------------------------------------
@@ -268,26 +157,6 @@ def test_taking_and_marking_are_one_op(world: JobWorld) -> None:
     assert (op.opcode, op.rows) == (Opcode.JOB_TAKE, 2)
     assert reply.first_xid == world.next_seq - 2
     assert world.totals() == (1, 2, 0)
-
-
-@pytest.mark.req("SJ-28")
-def test_no_job_is_handed_out_twice(world: JobWorld) -> None:
-    world.push(*[b"%d" % at for at in range(100)])
-    taken = [one for count in (7, 13, 1, 40, 100) for one in world.next(count)]
-    assert len(taken) == len({one.key for one in taken}) == len({one.xid for one in taken}) == 100
-
-
-@pytest.mark.req("SJ-11")
-def test_a_job_waits_or_is_taken_and_is_gone_when_it_is_done(world: JobWorld) -> None:
-    world.push(b"a")
-    assert [one.key for one in world.peek(State.WAITING)] == [b"a"]
-    assert world.peek(State.TAKEN) == []
-    (job,) = world.next()
-    assert world.peek(State.WAITING) == []
-    assert [one.key for one in world.peek(State.TAKEN)] == [b"a"]
-    assert world.done(job) == []
-    assert [one for state in State for one in world.peek(state)] == []
-    assert world.totals() == (0, 0, 0)
 
 
 @pytest.mark.req("FJ-28")
@@ -335,15 +204,6 @@ def test_a_job_larger_than_an_answer_still_comes(
 # -- looking --------------------------------------------------------------------------------------
 
 
-def test_looking_takes_nothing(world: JobWorld) -> None:
-    world.push(b"a", b"b")
-    seq = world.next_seq
-    looked = world.peek(), world.find(b"a"), world.totals()
-    assert (world.peek(), world.find(b"a"), world.totals()) == looked
-    assert world.next_seq == seq
-    assert world.keys(2) == [b"a", b"b"]
-
-
 def test_pages_go_on_where_the_last_one_ended(world: JobWorld) -> None:
     world.push(*[b"%d" % at for at in range(7)])
     for state in (State.WAITING, State.TAKEN, State.DEAD):
@@ -352,26 +212,6 @@ def test_pages_go_on_where_the_last_one_ended(world: JobWorld) -> None:
         if state is State.DEAD:
             world.fail(*world.peek(State.TAKEN), buries=True)
         assert [one.key for one in pages(world, state, 3)] == [b"%d" % at for at in range(7)]
-
-
-def test_a_page_shows_jobs_that_are_not_due(world: JobWorld) -> None:
-    world.push_one(b"b", process_at_us=NOW_US + HOUR)
-    world.push_one(b"a", priority=200)
-    assert [one.key for one in world.peek()] == [b"b", b"a"]
-
-
-def test_a_page_of_taken_jobs_tells_xids_and_when_they_end(world: JobWorld) -> None:
-    world.push(b"a")
-    (job,) = world.next(lease_us=MINUTE)
-    world.wait(10)
-    (seen,) = world.peek(State.TAKEN)
-    assert (seen.xid, seen.row, seen.moment_us) == (job.xid, job.row, NOW_US + MINUTE)
-
-
-def test_jobs_are_found_by_key_in_the_order_asked_for(world: JobWorld) -> None:
-    world.push(b"a", b"b", b"c")
-    world.next()
-    assert [one.key for one in world.find(b"c", b"nobody", b"a", b"b")] == [b"c", b"b"]
 
 
 def pages(world: JobWorld, state: State, count: int) -> Iterator[Got]:
@@ -386,3 +226,15 @@ def pages(world: JobWorld, state: State, count: int) -> Iterator[Got]:
         start = reply.next_start
         if not start:
             return
+
+
+@pytest.mark.req("FJ-11")
+def test_jobs_that_become_due_join_the_others_by_their_dates(world: JobWorld) -> None:
+    world.push_one(b"third", process_at_us=NOW_US + 30 * SECOND)
+    world.push_one(b"second", process_at_us=NOW_US + 20 * SECOND)
+    world.push_one(b"first", process_at_us=NOW_US)
+    world.push_one(b"important", process_at_us=NOW_US + 30 * SECOND, priority=1)
+    world.wait(25)
+    assert world.keys(1) == [b"first"]
+    world.wait(10)
+    assert world.keys(10) == [b"important", b"second", b"third"]

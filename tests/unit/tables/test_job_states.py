@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import runpy
 import subprocess
 import sys
 from collections import Counter
@@ -233,20 +232,6 @@ def test_every_op_on_jobs_changes_them_or_does_not() -> None:
     assert not changing & UNCHANGING
 
 
-def test_no_change_is_there_twice() -> None:
-    assert len(known()) == len(states.CHANGES)
-
-
-def test_every_reason_is_one_for_something() -> None:
-    assert {change.how for change in states.CHANGES} - {None} == set(How)
-
-
-def test_numbers_are_those_of_promises() -> None:
-    promises = (ROOT / "docs" / "promises.txt").read_text()
-    named = {number for change in states.CHANGES for number in change.numbers}
-    assert [number for number in sorted(named) if f"\n{number} " not in promises] == []
-
-
 # -- the picture ----------------------------------------------------------------------------------
 
 
@@ -274,19 +259,3 @@ def test_the_page_has_the_picture() -> None:
         [sys.executable, SCRIPT, "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_the_script_prints_the_picture() -> None:
-    done = subprocess.run(
-        [sys.executable, SCRIPT, "--print"], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == states.picture(), done.stderr
-
-
-def test_the_script_changes_only_what_is_between_its_marks() -> None:
-    script = runpy.run_path(str(SCRIPT))
-    begin, end = script["BEGIN"], script["END"]
-    page = f"before\n{begin}anything\n{end}after\n"
-    assert script["render"](page, "new\n") == f"before\n{begin}```\nnew\n```\n{end}after\n"
-    with pytest.raises(SystemExit, match="two marks"):
-        script["render"]("a page without marks\n", "new\n")

@@ -13,18 +13,8 @@ from fjord.columns import Strings
 from fjord.commands import Change, Entries, Lock, Modify, Rename, Reply
 from fjord.errors import Code
 from fjord.ops import Opcode
-from fjord.tables.state import Tree
 from fjord.values import Value
-from tests.unit.tables.world import (
-    LEASE_US,
-    MISSING,
-    NOW_US,
-    World,
-    code_of,
-    decoded,
-    done,
-    entry_of,
-)
+from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded, entry_of
 
 BOTH = pytest.mark.parametrize("persist", [True, False], ids=["stored", "in-memory"])
 DAY_US = 86_400_000_000
@@ -111,12 +101,6 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     assert world.journal == before
 
 
-def test_a_value_that_is_no_number_stays_none(world: World) -> None:
-    """It may be set, so it may also be added to; only an operand must be a number."""
-    world.set({b"a": math.inf})
-    assert result(modify(world, Change.ADD, 1)) == math.inf
-
-
 # -- NOT ------------------------------------------------------------------------------------------
 
 
@@ -186,32 +170,6 @@ def test_what_cannot_be_cut_is_refused(world: World, value: Value, size: Value, 
 # -- all of them ----------------------------------------------------------------------------------
 
 
-@BOTH
-def test_all_else_of_a_value_stays(world: World, persist: bool) -> None:
-    world.set({b"a": 1}, at=0, persist=persist)
-    world.set({b"a": 2}, at=5, expires=100, ttl=50, persist=persist)
-    world.touch(b"a", expires=700, worked=9)
-    reply = modify(world, Change.ADD, 1, at=8)
-    entry = world.entry(b"a")
-    assert entry_of(reply) == entry
-    assert entry.timestamp_us == NOW_US + 8
-    assert (entry.created_us, entry.expires_at_us, entry.ttl_us) == (NOW_US, NOW_US + 700, 50)
-    assert (entry.state, entry.accessed_us) == (0, 0)  # a new row: nobody works on it (FJ-32)
-    world.check()
-
-
-@BOTH
-@pytest.mark.parametrize(("at", "expected"), [(5, 11), (10, 11), (11, 11), (12, 12)])
-def test_a_change_is_later_than_what_it_changes(
-    world: World, persist: bool, at: int, expected: int
-) -> None:
-    world.set({b"a": 1}, at=10, persist=persist)
-    assert result(modify(world, Change.ADD, 1, at=at)) == 2
-    assert world.entry(b"a").timestamp_us == NOW_US + expected
-    world.set({b"a": "late"}, at=9)
-    assert world.get(b"a") == [2]
-
-
 @pytest.mark.req("FJ-42")
 @BOTH
 def test_a_set_that_is_sent_again_does_not_undo_a_change(world: World, persist: bool) -> None:
@@ -225,29 +183,6 @@ def test_a_set_that_is_sent_again_does_not_undo_a_change(world: World, persist: 
     world.check()
     world.set({b"a": 9}, at=12, persist=persist)
     assert world.get(b"a") == [9]
-
-
-def test_a_set_that_is_sent_again_does_not_undo_a_change_by_another_key(world: World) -> None:
-    world.set({b"a": 1}, at=10, also=[b"b"])
-    modify(world, Change.ADD, 1, key=b"b", at=5)
-    world.set({b"a": 1}, at=10, also=[b"b"])
-    world.set({b"b": 1}, at=10)
-    assert world.get(b"a", b"b") == [2, 2]
-
-
-def test_what_is_stored_of_a_change_is_a_plain_set(world: World) -> None:
-    world.set({b"a": 1})
-    modify(world, Change.ADD, 1)
-    assert world.ops()[-1].opcode is Opcode.KV_SET
-    assert world.replayed().get(b"a") == [2]
-
-
-def test_nothing_durable_comes_of_a_change_in_memory(world: World) -> None:
-    world.set({b"a": 1}, persist=False)
-    before = world.journal
-    modify(world, Change.ADD, 1)
-    assert world.journal == before
-    assert world.get(b"a") == [2]
 
 
 @pytest.mark.parametrize("change", list(Change))
@@ -333,18 +268,45 @@ def test_a_renamed_value_keeps_all_but_its_key(world: World, persist: bool) -> N
     assert world.replayed().trees() == world.trees()
 
 
-def test_a_rename_is_a_set_and_a_delete(world: World) -> None:
+@pytest.mark.req("FJ-42")
+@BOTH
+def test_a_set_of_the_new_key_that_is_sent_again_does_not_undo_a_rename(
+    world: World, persist: bool
+) -> None:
+    world.set({b"a": "a"}, at=2, persist=persist)
+    world.set({b"b": "b"}, at=10, persist=persist)
+    assert code_of(rename(world, at=-500, overwrite=True)) is None
+    world.set({b"b": "b"}, at=10, persist=persist)
+    assert world.get(b"a", b"b") == [MISSING, "a"]
+    assert world.entry(b"b").timestamp_us == NOW_US + 11
+    world.check()
+
+
+@pytest.mark.req("FJ-42")
+def test_a_set_of_the_old_key_that_is_sent_again_does_not_undo_a_rename(world: World) -> None:
+    world.set({b"a": 1}, at=10)
+    assert code_of(rename(world, at=-500)) is None
+    world.set({b"a": 1}, at=10)
+    assert world.get(b"a", b"b") == [MISSING, 1]
+    op = world.ops()[-1]
+    assert op.opcode is Opcode.KV_DELETE
+    assert list(op.column("timestamp_us")) == [NOW_US + 11]
+    assert list(op.column("buried_us")) == [LEASE_US]
+
+
+def test_both_keys_must_be_free_of_locks_of_others(world: World) -> None:
     world.set({b"a": 1})
-    assert rename(world) == done(4)
-    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.KV_SET, Opcode.KV_DELETE]
-
-
-def test_nothing_durable_comes_of_a_rename_in_memory(world: World) -> None:
-    world.set({b"a": 1}, persist=False)
-    before = world.journal
+    for key in (b"a", b"b"):
+        world.locks = {b"\0\0\0\1" + key: 2}
+        assert code_of(rename(world)) is Code.LOCKED
+    world.locks = {b"\0\0\0\1a": 1, b"\0\0\0\1b": 1}
     assert code_of(rename(world)) is None
-    assert world.journal == before
-    assert list(world.volatile) == [b"\0\0\0\1b"]
+
+
+def test_an_answer_says_that_the_value_is_locked(world: World) -> None:
+    world.set({b"a": True})
+    world.run(Lock(table="t", keys=Strings.of([b"a"])))
+    assert entry_of(modify(world, Change.NOT)).state == Entries.LOCKED
 
 
 def test_a_missing_key_cannot_be_renamed(world: World) -> None:
@@ -379,86 +341,3 @@ def test_a_key_that_is_there_is_replaced_only_when_asked(
     world.check()
     expected = "new" if persist else MISSING
     assert world.replayed().get(b"a", b"b") == [MISSING, expected]
-
-
-def test_a_rename_wins_over_what_was_said_of_the_new_key_before(world: World) -> None:
-    world.set({b"a": 1}, at=0)
-    world.delete(b"b", at=30)
-    rename(world, at=5)
-    assert world.get(b"b") == [1]
-    assert world.entry(b"b").timestamp_us == NOW_US + 31
-
-
-@pytest.mark.req("FJ-42")
-@BOTH
-def test_a_set_of_the_new_key_that_is_sent_again_does_not_undo_a_rename(
-    world: World, persist: bool
-) -> None:
-    world.set({b"a": "a"}, at=2, persist=persist)
-    world.set({b"b": "b"}, at=10, persist=persist)
-    assert code_of(rename(world, at=-500, overwrite=True)) is None
-    world.set({b"b": "b"}, at=10, persist=persist)
-    assert world.get(b"a", b"b") == [MISSING, "a"]
-    assert world.entry(b"b").timestamp_us == NOW_US + 11
-    world.check()
-
-
-@pytest.mark.req("FJ-42")
-def test_a_set_of_the_old_key_that_is_sent_again_does_not_undo_a_rename(world: World) -> None:
-    world.set({b"a": 1}, at=10)
-    assert code_of(rename(world, at=-500)) is None
-    world.set({b"a": 1}, at=10)
-    assert world.get(b"a", b"b") == [MISSING, 1]
-    op = world.ops()[-1]
-    assert op.opcode is Opcode.KV_DELETE
-    assert list(op.column("timestamp_us")) == [NOW_US + 11]
-    assert list(op.column("buried_us")) == [LEASE_US]
-
-
-def test_a_set_that_is_sent_again_does_not_undo_the_rename_of_a_link(world: World) -> None:
-    world.set({b"x": 1}, at=10, also=[b"a"])
-    assert code_of(rename(world, at=-500)) is None
-    world.set({b"x": 1}, at=10, also=[b"a"])
-    assert world.get(b"x", b"a") == [1, MISSING]
-    world.check()
-
-
-@pytest.mark.req("FJ-42")
-def test_a_renamed_key_keeps_a_tombstone(world: World) -> None:
-    world.set({b"a": 1}, at=0)
-    rename(world, at=5)
-    world.set({b"a": "late"}, at=4)
-    assert world.get(b"a") == [MISSING]
-
-
-def test_both_keys_must_be_free_of_locks_of_others(world: World) -> None:
-    world.set({b"a": 1})
-    for key in (b"a", b"b"):
-        world.locks = {b"\0\0\0\1" + key: 2}
-        assert code_of(rename(world)) is Code.LOCKED
-    world.locks = {b"\0\0\0\1a": 1, b"\0\0\0\1b": 1}
-    assert code_of(rename(world)) is None
-
-
-def test_an_expired_value_under_the_new_key_goes_with_its_expiry(world: World) -> None:
-    world.set({b"a": 1})
-    world.set({b"b": 2}, expires=10)
-    world.now_us += 10
-    assert code_of(rename(world)) is None
-    assert world.tree(Tree.KV_EXPIRY) == {}
-    world.check()
-
-
-def test_a_value_in_memory_renamed_onto_a_link_takes_its_place_for_good(world: World) -> None:
-    world.set({b"x": 1}, also=[b"b"])
-    world.set({b"a": "memory"}, persist=False)
-    assert code_of(rename(world, overwrite=True)) is None
-    assert world.get(b"b", b"x") == ["memory", 1]
-    assert world.replayed().get(b"b", b"x") == [MISSING, 1]
-    world.check()
-
-
-def test_an_answer_says_that_the_value_is_locked(world: World) -> None:
-    world.set({b"a": True})
-    world.run(Lock(table="t", keys=Strings.of([b"a"])))
-    assert entry_of(modify(world, Change.NOT)).state == Entries.LOCKED

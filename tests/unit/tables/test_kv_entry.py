@@ -5,25 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits, ops
-from fjord.layouts import end_of, prefix_of
+from fjord.columns import Strings
+from fjord.ops import Op, Opcode
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, FULL, NO_MARK, KvEntry, Mark
-from fjord.tables.state import Pointer
+from fjord.tables.meaning import MEANING
+from fjord.tables.state import Pointer, Tree
+from tests.unit.tables.world import World
 
 U64_MAX = 2**64 - 1
-
-
-def test_the_layouts_of_entries_are_fixed() -> None:
-    assert (BASE.size, FULL.size, layout.MARK.size) == (33, 73, 32)
-    assert BASE.pack(1, 2, 3, 4, 5, 6, 7) == (
-        b"\1\0\0\0\0\0\0\0"  # row
-        b"\2\0\0\0\0\0\0\0"  # timestamp
-        b"\3\0\0\0\4\0\0\0\5\0\0\0\6\0\0\0"  # segment, offset, size, crc
-        b"\7"  # type
-    )
-    assert FULL.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)[33:] == b"".join(
-        number.to_bytes(8, "little") for number in (8, 9, 10, 11, 12)
-    )
 
 
 def test_what_a_base_does_not_say_follows_from_it() -> None:
@@ -31,11 +21,6 @@ def test_what_a_base_does_not_say_follows_from_it() -> None:
     assert entry == KvEntry(7, 100, 1, 2, 3, 4, 5, 7, 100, 0, 0, 7)
     assert entry.pointer == Pointer(1, 2, 3, 4, 7)
     assert entry.is_value
-
-
-def test_a_full_entry_says_all_itself() -> None:
-    data = FULL.pack(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
-    assert layout.decode(data) == KvEntry(7, 100, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12)
 
 
 @pytest.mark.parametrize("held", [7, 8, U64_MAX])
@@ -84,19 +69,67 @@ def test_a_schedule_is_in_order_of_time() -> None:
     ]
 
 
-def test_the_keys_of_a_table_end_where_the_next_one_begins() -> None:
-    assert prefix_of(1) == b"\0\0\0\1"
-    assert end_of(b"\0\0\0\xff") == b"\0\0\1\0"
-    assert end_of(b"\xff\xff\xff\xff") is None
+# -- what ops on key/value tables do to the index -------------------------------------------------
+
+A = b"\0\0\0\7a"
+B = b"\0\0\0\7b"
 
 
-def test_a_row_counts_its_key_and_its_payload() -> None:
-    entry = layout.decode(BASE.pack(7, 100, 1, 2, 30, 4, 5))
-    assert layout.row_bytes(entry, b"\0\0\0\1key") == ops.ROW_BYTES + 3 + 30
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
-def test_the_shapes_for_writes_skip_what_they_do_not_need() -> None:
-    base = BASE.pack(1, 2, 3, 4, 5, 6, 7)
-    assert layout.BASE_REPLACED.unpack(base) == (1, 2, 5, 7)
-    full = FULL.pack(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
-    assert layout.FULL_REPLACED.unpack(full) == (2, 5, 7, 8, 9, 10, 12)
+def apply(world: World, opcode: Opcode, *columns: object) -> None:
+    """Applies an op of two rows, on the keys `a` and `b`, at the next seq."""
+    world.apply(Op(opcode, 7, 2, columns))
+
+
+def entries(world: World) -> dict[bytes, layout.KvEntry]:
+    return {key: layout.decode(data) for key, data in world.tree(Tree.KV).items()}
+
+
+KEYS = Strings.of([b"a", b"b"])
+VALUES = Strings.of([b"first", b"second!"])
+ROW = ops.ROW_BYTES
+
+
+def test_a_move_keeps_the_identity_of_rows_and_all_that_is_known(world: World) -> None:
+    apply(world, Opcode.KV_INSERT, [10, 20], b"\1\2", KEYS, VALUES)
+    apply(
+        world, Opcode.KV_MOVE,
+        [1, 2], [10, 20], [0, 50], [0, 5], [9, 15], [1, 1], [0, 6], [0, 7], [1, 2], b"\1\2",
+        KEYS, VALUES,
+    )  # fmt: skip
+    found = entries(world)
+    assert [entry.row for entry in found.values()] == [1, 2]
+    assert [entry.held for entry in found.values()] == [3, 4]
+    assert found[B][8:] == (15, 50, 5, 1)
+    assert world.payloads([entry.pointer for entry in found.values()]) == [b"first", b"second!"]
+    assert world.tree(Tree.KV_MARKS) == {B: layout.encode_mark(2, 6, 50, 7)}
+    assert world.tree(Tree.KV_EXPIRY) == {layout.schedule_key(50, B): layout.ROW.pack(2)}
+    assert world.live == {1: 0, 3: 2 * ROW + 2 + 12}
+
+
+def test_a_move_says_tombstones_and_aliases_again(world: World) -> None:
+    none = [0, 0]
+    apply(
+        world, Opcode.KV_MOVE,
+        [100, 101], [10, 20], none, none, [9, 0], none, none, none, none,
+        bytes([ops.TOMBSTONE, ops.ALIAS]), KEYS, Strings.of([b"", b"target"]),
+    )  # fmt: skip
+    assert world.tree(Tree.KV) == {
+        A: layout.encode_tombstone(100, 10, 1, 9),
+        B: layout.encode_alias(101, 20, 2, b"target"),
+    }
+    assert world.live == {1: 2 * ROW + 2 + 6}
+
+
+def test_applying_twice_is_applying_once(world: World) -> None:
+    world.set({b"a": 1, b"b": 2}, expires=10)
+    world.touch(b"a", expires=50)
+    world.delete(b"b", at=1)
+    before = world.trees()
+    for op, place in world.placed()[1:]:
+        MEANING[op.opcode].apply(world, op, place)
+    assert world.trees() == before

@@ -8,12 +8,13 @@ import pytest
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Change, DropTable, Modify, Rename
-from fjord.ops import Opcode
-from fjord.tables.kv import layout
+from fjord.commands import DropTable, Get, Rename
+from fjord.ops import TOMBSTONE, Opcode
+from fjord.tables.catalog import Sweep
+from fjord.tables.kv import keep, layout
 from fjord.tables.kv.keep import Expire
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, NOW_US, World
+from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded
 
 A = b"\0\0\0\1a"
 
@@ -35,48 +36,6 @@ def packed(world: World) -> World:
 def wait(world: World, passed_us: int) -> None:
     world.now_us += passed_us
     world.lease_us += passed_us
-
-
-def said(world: World) -> list[Opcode]:
-    return [op.opcode for op in world.ops()]
-
-
-def test_values_are_moved_as_they_are(world: World) -> None:
-    world.set({b"a": "one", b"b": b"", b"c": None})
-    world.set({b"a": "two"}, at=1)
-    entries = [world.entry(key) for key in (b"a", b"b", b"c")]
-    packed(world)
-    assert [world.entry(key) for key in (b"a", b"b", b"c")] == entries
-    assert said(world) == [Opcode.CREATE_TABLE, Opcode.KV_MOVE]
-
-
-def test_only_what_holds_is_moved(world: World) -> None:
-    world.set({b"a": 1, b"b": 1})
-    world.set({b"a": 2}, at=1)
-    moved = world.pack(2)[-1]  # the creation, and the first set
-    assert moved.column("key") == Strings.of([b"b"])
-    assert list(moved.column("row")) == [3]
-    assert list(moved.column("previous")) == [3]
-    world.check()
-
-
-def test_a_row_keeps_its_identity_however_often_it_moves(world: World) -> None:
-    world.set({b"a": 1})
-    packed(world)
-    world.touch(b"a", worked=1000)
-    packed(world)
-    assert list(world.ops()[-1].column("row")) == [2]
-    assert world.touch(b"a", worked=10) == [MISSING]
-
-
-def test_tombstones_are_moved_for_a_week(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=5)
-    wait(world, limits.TOMBSTONE_US - 1)
-    packed(world)
-    assert list(world.ops()[-1].column("type")) == [ops.TOMBSTONE]
-    world.set({b"a": "late"}, at=4)
-    assert world.get(b"a") == [MISSING]
 
 
 @pytest.mark.req("FJ-48")
@@ -159,53 +118,6 @@ def test_a_clock_that_jumps_ahead_does_not_purge_tombstones(
     assert A not in world.tree(Tree.KV)
 
 
-def test_a_tombstone_that_is_buried_again_is_as_old_as_the_last_burial(world: World) -> None:
-    world.delete(b"a", at=0)
-    wait(world, limits.TOMBSTONE_US - 1)
-    world.delete(b"a", at=1)
-    wait(world, limits.TOMBSTONE_US - 1)
-    packed(world)
-    assert A in world.tree(Tree.KV)
-    wait(world, 1)
-    packed(world)
-    assert A not in world.tree(Tree.KV)
-
-
-def test_the_date_of_a_burial_is_not_the_creation_of_a_later_value(world: World) -> None:
-    world.set({b"a": 1}, at=0)
-    world.delete(b"a", at=1)
-    world.set({b"a": 2}, at=2)
-    assert world.entry(b"a").created_us == NOW_US + 2
-    world.delete(b"a", at=3)
-    packed(world)
-    world.set({b"a": 2}, at=4, expires=50)
-    world.set({b"b": 2}, at=4, persist=False)
-    assert world.entry(b"a").created_us == NOW_US + 4
-    world.delete(b"a", at=5)
-    world.set({b"a": 2}, at=6, persist=False)
-    assert world.entry(b"a").created_us == NOW_US + 6
-
-
-def test_what_expires_is_moved_with_the_expiry_that_holds(world: World) -> None:
-    world.set({b"a": 1, b"b": 1}, ttl=100)
-    world.touch(b"a", expires=500)
-    packed(world)
-    assert [world.entry(key).expires_at_us for key in (b"a", b"b")] == [NOW_US + 500, NOW_US + 100]
-    world.now_us += 100
-    world.run(Expire(limit=9))
-    assert world.get(b"a", b"b") == [1, MISSING]
-    world.check()
-
-
-def test_what_has_expired_and_is_not_swept_yet_is_moved_too(world: World) -> None:
-    """The clock may go back; only upkeep decides that a value is gone."""
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 10
-    packed(world)
-    world.now_us -= 5
-    assert world.get(b"a") == [1]
-
-
 def test_a_mark_that_a_write_has_voided_goes_from_the_index(world: World) -> None:
     world.set({b"a": 1, b"b": 1})
     world.touch(b"a", b"b", worked=10)
@@ -214,26 +126,6 @@ def test_a_mark_that_a_write_has_voided_goes_from_the_index(world: World) -> Non
     assert len(world.tree(Tree.KV_MARKS)) == 2
     packed(world)
     assert world.tree(Tree.KV_MARKS) == {}
-
-
-def test_a_mark_that_a_move_has_said_goes_the_same_way(world: World) -> None:
-    world.set({b"a": 1})
-    world.touch(b"a", worked=10)
-    world.pack(len(world.ops()))
-    world.set({b"a": 2}, at=1)
-    world.pack(2)  # what the packing said, and no more
-    assert world.tree(Tree.KV_MARKS) == {}
-    world.check()
-    assert world.replayed().trees() == world.trees()
-
-
-def test_a_mark_of_a_newer_row_stays(world: World) -> None:
-    world.set({b"a": 1})
-    world.touch(b"a", worked=10)
-    world.set({b"a": 2}, at=1)
-    world.touch(b"a", worked=20)
-    packed(world)
-    assert world.touch(b"a", worked=10) == [MISSING]
 
 
 def test_rows_of_a_dropped_table_are_purged_and_not_moved(world: World) -> None:
@@ -246,24 +138,108 @@ def test_rows_of_a_dropped_table_are_purged_and_not_moved(world: World) -> None:
     assert world.tree(Tree.KV_EXPIRY) == world.tree(Tree.KV_MARKS) == {}
 
 
-def test_changes_and_renames_hold_after_packing(world: World) -> None:
-    one = (1).to_bytes(8, "little")
-    world.set({b"a": 1}, ttl=100)
-    world.run(Modify(table="t", key=b"a", change=Change.ADD, operand=one, timestamp_us=NOW_US))
-    world.run(Rename(table="t", key=b"a", to=b"b", timestamp_us=NOW_US))
-    entry = world.entry(b"b")
-    packed(world)
-    assert world.get(b"a", b"b") == [MISSING, 2]
-    assert world.entry(b"b") == entry
+# -- upkeep ---------------------------------------------------------------------------------------
 
 
-def test_a_part_of_the_journal_may_be_packed_at_any_point(world: World) -> None:
-    for at in range(6):
-        world.set({b"%d" % (at % 4): at, b"all": at}, at=at, expires=50 + at)
-        world.touch(b"all", expires=200 + at)
-    for _ in range(20):
-        before = world.get(b"0", b"1", b"2", b"3", b"all")
-        world.pack(1)
-        assert world.get(b"0", b"1", b"2", b"3", b"all") == before
+def opcodes(world: World, since: int) -> list[Opcode]:
+    return [op.opcode for op in world.ops()[since:]]
+
+
+# -- expiry ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-33")
+def test_what_is_due_becomes_a_tombstone_right_behind_it(world: World) -> None:
+    world.set({b"a": 1, b"b": 2}, at=-3, expires=10)
+    world.set({b"c": 3}, expires=11)
+    world.set({b"d": 4})
+    world.now_us += 10
+    world.lease_us += 7
+    count = len(world.ops())
+    world.run(Expire(limit=100))
+    assert opcodes(world, count) == [Opcode.KV_EXPIRE]
+    assert world.ops()[-1].column("key") == Strings.of([b"a", b"b"])
+    assert list(world.ops()[-1].column("buried_us")) == [LEASE_US + 7] * 2
+    entry = layout.decode(world.tree(Tree.KV)[b"\0\0\0\1a"])
+    assert (entry.type, entry.timestamp_us) == (TOMBSTONE, NOW_US - 2)
+    assert len(world.tree(Tree.KV_EXPIRY)) == 1
+    assert world.get(b"a", b"b", b"c", b"d") == [MISSING, MISSING, 3, 4]
+    world.check()
+
+
+def test_a_step_has_a_bound_and_takes_the_oldest_first(world: World) -> None:
+    for number in range(5):
+        world.set({b"%d" % number: number}, expires=50 - number)
+    world.now_us += 100
+    world.run(Expire(limit=2))
+    assert world.ops()[-1].column("key") == Strings.of([b"4", b"3"])
+    world.run(Expire(limit=2))
+    world.run(Expire(limit=2))
+    assert world.ops()[-1].rows == 1
+    assert world.tree(Tree.KV_EXPIRY) == {}
+
+
+def test_an_expiry_that_no_row_has_is_dropped(world: World) -> None:
+    """There should be none; if one is there all the same, it does no harm."""
+    world.set({b"a": 1}, expires=100)
+    items = [(layout.schedule_key(NOW_US + 5, b"\0\0\0\1a"), layout.ROW.pack(2))]
+    world.put_many(Tree.KV_EXPIRY, items)
+    items = [(layout.schedule_key(NOW_US + 6, b"\0\0\0\7gone"), layout.ROW.pack(9))]
+    world.put_many(Tree.KV_EXPIRY, items)
+    world.now_us += 50
+    count = len(world.ops())
+    world.run(Expire(limit=100))
+    assert opcodes(world, count) == [Opcode.KV_UNSCHEDULE] * 2
+    assert world.get(b"a") == [1]
+    world.check()
+
+
+@pytest.mark.req("FJ-33")
+def test_the_next_moment_is_the_first_of_the_schedule(world: World) -> None:
+    assert keep.due_us(world) is None
+    world.set({b"a": 1}, expires=70)
+    world.set({b"b": 1}, expires=50)
+    assert keep.due_us(world) == NOW_US + 50
+    world.touch(b"b", expires=90)
+    assert keep.due_us(world) == NOW_US + 70
+
+
+# -- dropped tables -------------------------------------------------------------------------------
+
+
+def drop(world: World, name: str) -> None:
+    assert code_of(world.run(DropTable(name=name))) is None
+
+
+def test_the_rows_of_a_dropped_table_go_bit_by_bit(world: World) -> None:
+    world.set({b"%d" % number: number for number in range(5)}, expires=10)
+    world.touch(b"3", expires=100)
+    world.delete(b"gone")
+    world.set({b"x": 1}, also=[b"y"])
+    world.set({b"a": "stays"}, table="u")
+    drop(world, "t")
+    for left in (6, 4, 2, 0):
+        world.run(Sweep(limit=2))
+        assert len([key for key in world.tree(Tree.KV) if key[3] == 1]) == left
         world.check()
-        assert world.replayed().trees() == world.trees()
+    assert world.tree(Tree.KV_EXPIRY) == world.tree(Tree.KV_MARKS) == {}
+    world.run(Sweep(limit=2))
+    assert world.ops()[-1].opcode is Opcode.FORGET_TABLE
+    before = world.journal
+    world.run(Sweep(limit=2))
+    assert world.journal == before
+    assert decoded(world.run(Get(table="u", keys=Strings.of([b"a"])))) == ["stays"]
+    assert world.replayed().trees() == world.trees()
+
+
+def test_ids_are_not_given_out_again_after_packing_either(world: World) -> None:
+    for name in ("t", "u"):
+        world.set({b"a": 1}, table=name)
+    drop(world, "u")
+    world.run(Sweep(limit=100))
+    world.pack(len(world.ops()))
+    world.pack(len(world.ops()))
+    again = world.replayed()
+    for found in (world, again):
+        found.set({b"a": 1}, table="v")
+        assert found.tables["v"].id == 3

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Change, Get, Modify, Range, Rename
+from fjord.commands import Rename
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.state import Tree
-from tests.unit.tables.world import MISSING, NOW_US, World, code_of, items_of
+from tests.unit.tables.world import MISSING, NOW_US, World, code_of
 
 
 @pytest.fixture
@@ -45,42 +44,11 @@ def test_the_largest_timestamp_wins_over_all_keys_of_a_value(world: World) -> No
 
 
 @pytest.mark.req("FJ-31")
-def test_rows_of_a_batch_that_lead_to_one_value_are_one_write(world: World) -> None:
-    world.set({b"b": 2, b"a": 3, b"c": 4}, at=1)
-    assert world.ops()[-1].rows == 1
-    assert world.get(b"a", b"b", b"c") == [4, 4, 4]
-
-
-@pytest.mark.req("FJ-31")
 @pytest.mark.parametrize("purge", [False, True])
 def test_a_value_that_is_deleted_through_any_key_is_gone(world: World, purge: bool) -> None:
     world.delete(b"b", at=1, purge=purge)
     assert world.get(b"a", b"b", b"c") == [MISSING] * 3
     world.check()
-
-
-@pytest.mark.req("FJ-31")
-def test_the_keys_of_a_deleted_value_do_not_lead_to_the_next_one(world: World) -> None:
-    world.delete(b"a", at=1)
-    world.set({b"a": 2}, at=2)
-    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
-
-
-@pytest.mark.req("FJ-31", "FJ-48")
-def test_the_keys_of_a_purged_value_do_not_lead_to_the_next_one(world: World) -> None:
-    world.delete(b"a", at=1, purge=True)
-    world.set({b"a": 2}, at=2)
-    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
-
-
-@pytest.mark.req("FJ-31", "FJ-33")
-def test_the_keys_of_an_expired_value_do_not_lead_to_the_next_one() -> None:
-    world = World()
-    world.set({b"a": 1}, also=[b"b"], expires=10)
-    world.now_us += 10
-    assert world.get(b"a", b"b") == [MISSING, MISSING]
-    world.set({b"a": 2}, at=10)
-    assert world.get(b"a", b"b") == [2, MISSING]
 
 
 @pytest.mark.req("FJ-31")
@@ -93,22 +61,6 @@ def test_a_new_list_replaces_the_old_one(world: World) -> None:
 
 
 @pytest.mark.req("FJ-31")
-def test_without_a_list_the_keys_stay(world: World) -> None:
-    for at in range(1, 4):
-        world.set({b"a": at}, at=at)
-    assert world.get(b"b", b"c") == [3, 3]
-
-
-@pytest.mark.req("FJ-31")
-def test_a_key_that_is_free_again_can_have_a_value_of_its_own(world: World) -> None:
-    world.set({b"a": 2}, at=1, also=[])
-    world.set({b"b": "own"}, at=2)
-    world.set({b"a": 3}, at=3)
-    assert world.get(b"a", b"b") == [3, "own"]
-    world.check()
-
-
-@pytest.mark.req("FJ-31")
 def test_a_further_key_that_has_a_value_of_its_own_is_refused(world: World) -> None:
     world.set({b"d": "own"})
     before = world.journal
@@ -117,95 +69,12 @@ def test_a_further_key_that_has_a_value_of_its_own_is_refused(world: World) -> N
     assert world.journal == before
 
 
-@pytest.mark.req("FJ-31")
-def test_a_further_key_of_another_value_is_refused(world: World) -> None:
-    assert code_of(world.set({b"d": 2}, at=1, also=[b"b"])) is Code.EXISTS
-    assert world.get(b"b", b"d") == [1, MISSING]
-
-
-def test_a_further_key_with_a_value_in_memory_is_refused(world: World) -> None:
-    world.set({b"d": 2}, persist=False)
-    assert code_of(world.set({b"a": 2}, at=1, also=[b"d"])) is Code.EXISTS
-
-
-def test_an_expired_value_in_memory_gives_way_to_a_link(world: World) -> None:
-    world.set({b"d": 2}, persist=False, expires=10)
-    world.now_us += 10
-    world.set({b"a": 2}, at=10, also=[b"d"])
-    assert world.get(b"a", b"d") == [2, 2]
-    assert world.volatile == {}
-
-
-def test_an_expired_value_gives_way_to_a_link_with_its_expiry(world: World) -> None:
-    world.set({b"d": 2}, expires=10)
-    world.now_us += 10
-    world.set({b"a": 2}, at=10, also=[b"d"])
-    assert world.get(b"a", b"d") == [2, 2]
-    world.check()
-
-
 @pytest.mark.req("FJ-42")
 def test_a_key_that_was_deleted_later_is_not_linked_by_an_older_write() -> None:
     world = World()
     world.delete(b"b", at=5)
     world.set({b"a": 1}, at=4, also=[b"b", b"c"])
     assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
-
-
-@pytest.mark.req("FJ-42")
-def test_an_older_write_does_not_change_the_keys(world: World) -> None:
-    world.set({b"a": 2}, at=-1, also=[b"d"])
-    assert world.get(b"a", b"b", b"d") == [1, 1, MISSING]
-
-
-def test_its_own_key_among_the_further_ones_does_no_harm(world: World) -> None:
-    world.set({b"x": 1}, also=[b"x", b"y", b"y"])
-    assert world.get(b"x", b"y") == [1, 1]
-    assert world.ops()[-1].rows == 1
-    world.set({b"y": 2}, at=1, also=[b"x"])
-    assert world.get(b"x", b"y") == [2, MISSING]
-
-
-def test_an_alias_of_a_key_that_became_an_alias_leads_nowhere(world: World) -> None:
-    world.delete(b"a", at=1)
-    world.set({b"z": 9}, at=2, also=[b"a"])
-    assert world.get(b"a", b"b", b"z") == [9, MISSING, 9]
-
-
-def test_all_that_is_known_of_a_value_is_known_under_all_keys(world: World) -> None:
-    world.set({b"a": 2}, at=1, expires=100, ttl=50)
-    world.touch(b"c", expires=200, worked=10)
-    entries = [world.entry(key) for key in (b"a", b"b", b"c")]
-    assert entries[0] == entries[1] == entries[2]
-    assert entries[0].expires_at_us == NOW_US + 200
-    assert world.touch(b"a", worked=10) == [MISSING]
-
-
-def test_a_value_is_changed_through_any_key(world: World) -> None:
-    one = (1).to_bytes(8, "little")
-    world.run(Modify(table="t", key=b"b", change=Change.ADD, operand=one, timestamp_us=NOW_US))
-    assert world.get(b"a", b"b", b"c") == [2, 2, 2]
-    world.check()
-
-
-def test_without_overwrite_a_further_key_counts_as_there(world: World) -> None:
-    assert code_of(world.set({b"b": 2}, at=1, overwrite=False)) is Code.EXISTS
-
-
-def test_a_value_in_memory_has_one_key(world: World) -> None:
-    assert code_of(world.set({b"b": 2}, at=1, persist=False)) is Code.EXISTS
-    assert code_of(world.set({b"new": 2}, also=[b"other"], persist=False)) is Code.BAD_BATCH
-    world.set({b"a": 2}, at=1, persist=False)
-    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
-    assert world.replayed().get(b"a", b"b") == [MISSING, MISSING]
-    world.check()
-
-
-def test_a_range_lists_a_value_under_each_of_its_keys(world: World) -> None:
-    world.set({b"bb": 5})
-    assert items_of(world.run(Range(table="t"))) == {b"a": 1, b"b": 1, b"bb": 5, b"c": 1}
-    world.delete(b"a", at=1)
-    assert items_of(world.run(Range(table="t"))) == {b"bb": 5}
 
 
 def test_further_keys_have_the_bounds_of_keys(world: World) -> None:
@@ -235,28 +104,6 @@ def test_renaming_a_further_key_moves_that_key_only(world: World) -> None:
     world.check()
 
 
-def test_renaming_a_further_key_onto_its_value_drops_the_key(world: World) -> None:
-    assert rename(world, b"b", b"a") is Code.EXISTS
-    assert rename(world, b"b", b"a", overwrite=True) is None
-    assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
-    world.check()
-
-
-def test_renaming_a_further_key_onto_another_value_replaces_that(world: World) -> None:
-    world.set({b"d": 9}, expires=10)
-    assert rename(world, b"b", b"d") is Code.EXISTS
-    assert rename(world, b"b", b"d", overwrite=True) is None
-    assert world.get(b"a", b"b", b"d") == [1, MISSING, 1]
-    world.check()
-
-
-def test_renaming_a_value_onto_one_of_its_further_keys(world: World) -> None:
-    assert rename(world, b"a", b"b") is Code.EXISTS
-    assert rename(world, b"a", b"b", overwrite=True) is None
-    assert world.get(b"a", b"b", b"c") == [MISSING, 1, 1]
-    world.check()
-
-
 @pytest.mark.req("FJ-31", "FJ-35")
 def test_renaming_a_value_keeps_its_further_keys(world: World) -> None:
     """As a sort key changes while its URI stays."""
@@ -272,28 +119,31 @@ def test_renaming_a_value_keeps_its_further_keys(world: World) -> None:
     world.check()
 
 
-def test_renaming_a_value_takes_no_keys_of_others_along(world: World) -> None:
-    """Neither keys that it had once, nor those of what stood under its new key."""
-    world.set({b"a": 2}, at=1, also=[b"c"])
-    world.set({b"x": 8}, at=1, also=[b"b", b"w"])
-    assert rename(world, b"a", b"x", at=2, overwrite=True) is None
-    assert world.get(b"a", b"b", b"c", b"w", b"x") == [MISSING, MISSING, 2, MISSING, 2]
-    world.check()
-
-
 # -- packing --------------------------------------------------------------------------------------
 
 
-def test_links_survive_packing_as_they_are(world: World) -> None:
-    world.set({b"a": 2}, at=1, also=[b"c"])
-    for _ in range(2):
-        world.pack(len(world.ops()))
-        assert world.get(b"a", b"b", b"c") == [2, MISSING, 2]
-        world.check()
-        assert world.replayed().trees() == world.trees()
-    world.set({b"c": 3}, at=2)
-    assert world.get(b"a", b"c") == [3, 3]
+def test_a_value_in_memory_has_one_key(world: World) -> None:
+    assert code_of(world.set({b"b": 2}, at=1, persist=False)) is Code.EXISTS
+    assert code_of(world.set({b"new": 2}, also=[b"other"], persist=False)) is Code.BAD_BATCH
+    world.set({b"a": 2}, at=1, persist=False)
+    assert world.get(b"a", b"b", b"c") == [2, MISSING, MISSING]
+    assert world.replayed().get(b"a", b"b") == [MISSING, MISSING]
     world.check()
+
+
+def test_renaming_a_further_key_onto_its_value_drops_the_key(world: World) -> None:
+    assert rename(world, b"b", b"a") is Code.EXISTS
+    assert rename(world, b"b", b"a", overwrite=True) is None
+    assert world.get(b"a", b"b", b"c") == [1, MISSING, 1]
+    world.check()
+
+
+def test_its_own_key_among_the_further_ones_does_no_harm(world: World) -> None:
+    world.set({b"x": 1}, also=[b"x", b"y", b"y"])
+    assert world.get(b"x", b"y") == [1, 1]
+    assert world.ops()[-1].rows == 1
+    world.set({b"y": 2}, at=1, also=[b"x"])
+    assert world.get(b"x", b"y") == [2, MISSING]
 
 
 def test_links_that_lead_nowhere_are_packed_away_after_a_while(world: World) -> None:
@@ -306,6 +156,11 @@ def test_links_that_lead_nowhere_are_packed_away_after_a_while(world: World) -> 
     world.check()
 
 
-def test_get_asks_once_for_targets_and_answers_row_by_row(world: World) -> None:
-    reply = world.run(Get(table="t", keys=Strings.of([b"b", b"x", b"c", b"a"])))
-    assert reply.types == bytes([3, 255, 3, 3])  # type: ignore[attr-defined]
+@pytest.mark.req("FJ-31", "FJ-33")
+def test_the_keys_of_an_expired_value_do_not_lead_to_the_next_one() -> None:
+    world = World()
+    world.set({b"a": 1}, also=[b"b"], expires=10)
+    world.now_us += 10
+    assert world.get(b"a", b"b") == [MISSING, MISSING]
+    world.set({b"a": 2}, at=10)
+    assert world.get(b"a", b"b") == [2, MISSING]

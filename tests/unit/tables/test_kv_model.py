@@ -6,21 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    Change,
-    Done,
-    DropTable,
-    Entries,
-    Get,
-    Modify,
-    Nop,
-    Numbered,
-    Range,
-    Rename,
-    Touch,
-)
 from fjord.layouts import end_of
 from fjord.ops import TOMBSTONE, Op
 from fjord.tables import clients
@@ -113,7 +100,7 @@ class Lives(RuleBasedStateMachine):
         expected = self.model.touch(
             keys, self.world.lease_us, expires_at_us=expires_at_us, worked_us=worked
         )
-        command = Touch(
+        command = commands.Touch(
             table="t",
             keys=Strings.of(keys),
             extend=expires is not None,
@@ -124,10 +111,10 @@ class Lives(RuleBasedStateMachine):
 
     @rule(key=key_st, operand=st.integers(-5, 5), at=at_st)
     def add(self, key: bytes, operand: int, at: int) -> None:
-        command = Modify(
+        command = commands.Modify(
             table="t",
             key=key,
-            change=Change.ADD,
+            change=commands.Change.ADD,
             operand=operand.to_bytes(8, "little", signed=True),
             timestamp_us=self._at_us(at),
         )
@@ -141,7 +128,9 @@ class Lives(RuleBasedStateMachine):
     def rename(self, key: bytes, to: bytes, at: int, overwrite: bool) -> None:
         at_us = self._at_us(at)
         expected = self.model.rename(key, to, at_us, overwrite=overwrite)
-        command = Rename(table="t", key=key, to=to, timestamp_us=at_us, overwrite=overwrite)
+        command = commands.Rename(
+            table="t", key=key, to=to, timestamp_us=at_us, overwrite=overwrite
+        )
         assert code_of(self.world.run(command)) is expected
 
     @rule(passed=st.integers(1, 6))
@@ -177,7 +166,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["u", "v"]))
     def drop_elsewhere(self, name: str) -> None:
-        self.world.run(DropTable(name=name))
+        self.world.run(commands.DropTable(name=name))
 
     @rule(limit=st.integers(1, 3))
     def sweep(self, limit: int) -> None:
@@ -189,9 +178,9 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=st.integers(1, 600), client=st.sampled_from([b"c" * 16, b"d" * 16]))
     def answer(self, number: int, client: bytes) -> None:
-        asked = [Numbered(command=Nop(), client=client, number=number)]
+        asked = [commands.Numbered(command=commands.Nop(), client=client, number=number)]
         if clients.find_answers(self.world, asked) == [None]:
-            reply = Done(master=self.world.master, seq=number)
+            reply = commands.Done(master=self.world.master, seq=number)
             op = clients.answered_op(asked, [reply], self.world.now_us)
             assert isinstance(op, Op)
             self.world.apply(op)
@@ -231,8 +220,8 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def values_are_those_of_the_model(self) -> None:
         expected = [self.model.find(key) for key in KEYS]
-        self._compare(self.world.run(Get(table="t", keys=Strings.of(KEYS))), expected)
-        page = self.world.decide(Range(table="t", stop=b"e")).reply
+        self._compare(self.world.run(commands.Get(table="t", keys=Strings.of(KEYS))), expected)
+        page = self.world.decide(commands.Range(table="t", stop=b"e")).reply
         assert page.keys.rows() == [key for key in KEYS if self.model.find(key)]  # type: ignore[attr-defined]
         self._compare(page.entries, [value for value in expected if value])  # type: ignore[attr-defined]
 
@@ -245,12 +234,12 @@ class Lives(RuleBasedStateMachine):
         assert sum(again.live.values()) == sum(self.world.live.values())
 
     def _compare(self, reply: object, expected: list[Value | None]) -> None:
-        assert isinstance(reply, Entries)
+        assert isinstance(reply, commands.Entries)
         assert len(reply.types) == len(expected)
         for row, value in enumerate(expected):
             found = entry_of(reply, row)
             if value is None:
-                assert found.type == Entries.MISSING
+                assert found.type == commands.Entries.MISSING
                 continue
             worked = value.worked_until_us > self.world.lease_us
             assert found.type == Type.INTEGER
@@ -258,7 +247,7 @@ class Lives(RuleBasedStateMachine):
             assert found[2:] == (
                 value.timestamp_us,
                 value.expires_at_us,
-                Entries.WORKED_ON if worked else 0,
+                commands.Entries.WORKED_ON if worked else 0,
                 value.created_us,
                 value.accessed_us,
                 value.ttl_us,

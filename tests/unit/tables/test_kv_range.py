@@ -6,16 +6,18 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+import re2  # type: ignore[import-untyped]
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.columns import Strings
-from fjord.commands import Entries, Lock, Page, Range
+from fjord.commands import Page, Range, Refusal
 from fjord.errors import Code
 from fjord.layouts import PREFIX_BYTES
+from fjord.tables.kv import read
+from fjord.tables.kv.read import Matcher
 from fjord.values import Value
-from tests.unit.tables.world import MISSING, World, code_of, entry_of, items_of
+from tests.unit.tables.world import MISSING, World, code_of, items_of
 
 BOTH = pytest.mark.parametrize("persist", [True, False], ids=["stored", "in-memory"])
 
@@ -64,34 +66,9 @@ def test_a_range_has_its_first_key_and_not_its_last(persist: bool) -> None:
     assert found.next_key == b""
 
 
-def test_without_bounds_all_keys_of_the_table_are_in_order(world: World) -> None:
-    world.set({b"a": "other table"}, table="u")
-    world.set({b"\xff\xff": 1, b"\0": 0})
-    expected = [b"\0", *[b"%02d" % number for number in range(20)], b"\xff\xff"]
-    assert keys(world) == expected
-    assert keys(world, start=b"18") == [b"18", b"19", b"\xff\xff"]
-    assert keys(world, stop=b"01") == [b"\0", b"00"]
-
-
-def test_bounds_need_not_be_keys(world: World) -> None:
-    assert keys(world, start=b"0", stop=b"02x") == [b"00", b"01", b"02"]
-    assert keys(world, start=b"02\0", stop=b"04\0") == [b"03", b"04"]
-    assert keys(world, start=b"x") == []
-
-
-def test_a_range_of_nothing_is_empty(world: World) -> None:
-    found = page(world, start=b"05", stop=b"05")
-    assert (found.keys.rows(), found.next_key) == ([], b"")
-
-
 def test_a_range_that_ends_before_it_begins_is_refused(world: World) -> None:
     assert code_of(world.run(Range(table="t", start=b"2", stop=b"1"))) is Code.BAD_RANGE
     assert code_of(world.run(Range(table="none", start=b"2", stop=b"1"))) is Code.BAD_RANGE
-
-
-def test_a_table_that_is_not_there_has_no_entries() -> None:
-    found = page(World())
-    assert (found.keys.rows(), found.entries.types, found.next_key) == ([], b"", b"")
 
 
 def test_bounds_are_no_longer_than_keys(world: World) -> None:
@@ -101,27 +78,7 @@ def test_bounds_are_no_longer_than_keys(world: World) -> None:
     assert code_of(world.run(Range(table="t", stop=longest + b"k"))) is Code.KEY_TOO_LONG
 
 
-def test_names_are_checked(world: World) -> None:
-    assert code_of(world.run(Range(table="-"))) is Code.BAD_NAME
-
-
 # -- entries --------------------------------------------------------------------------------------
-
-
-def test_entries_come_with_all_that_is_known(world: World) -> None:
-    world.set({b"05": "x"}, at=1, expires=100, ttl=10)
-    world.touch(b"05", worked=5)
-    world.run(Lock(table="t", keys=Strings.of([b"05"])))
-    found = page(world, start=b"05", count=1).entries
-    assert entry_of(found) == world.entry(b"05")
-    assert entry_of(found).state == Entries.LOCKED | Entries.WORKED_ON
-
-
-def test_what_is_deleted_or_has_expired_is_not_listed(world: World) -> None:
-    world.delete(b"05", at=1)
-    world.set({b"06": 1}, at=1, expires=10)
-    world.now_us += 10
-    assert keys(world, start=b"04", stop=b"08") == [b"04", b"07"]
 
 
 @pytest.mark.req("FJ-46")
@@ -141,18 +98,6 @@ def test_a_probe_reads_no_data(world: World) -> None:
     assert found.entries.types == b"\3\3"
     assert found.entries.values.rows() == [b"", b""]
     assert world.payload_reads == 0
-
-
-def test_values_in_memory_are_among_the_others_in_order(world: World) -> None:
-    world.set({b"055": "m", b"07": "m", b"zz": "m"}, at=1, persist=False)
-    world.set({b"06x": "gone"}, persist=False, expires=10)
-    world.set({b"a": 1}, persist=False, table="u")
-    world.now_us += 10
-    found = items_of(page(world, start=b"05"))
-    assert list(found)[:4] == [b"05", b"055", b"06", b"07"]
-    assert (found[b"055"], found[b"07"], found[b"zz"]) == ("m", "m", "m")
-    assert list(found) == sorted(found)
-    assert b"06x" not in found
 
 
 # -- pages ----------------------------------------------------------------------------------------
@@ -238,17 +183,6 @@ def test_a_page_ends_when_enough_was_examined() -> None:
     assert all_pages(world, Range(table="t", count=3)) == ([many[-1]], 2)
 
 
-@BOTH
-def test_a_match_examines_no_more_than_a_range(persist: bool) -> None:
-    world = World()
-    many = [b"%05d" % number for number in range(limits.EXAMINED_ENTRIES_MAX + 5)]
-    world.set(dict.fromkeys(many), persist=persist)
-    regex = many[-1] + b"$"
-    first = page(world, regex=regex)
-    assert (first.keys.rows(), first.next_key) == ([], many[limits.EXAMINED_ENTRIES_MAX])
-    assert all_pages(world, Range(table="t", regex=regex)) == ([many[-1]], 2)
-
-
 def test_a_match_that_takes_much_work_takes_more_pages() -> None:
     world = World()
     many = [b"%03d" % number + b"ab" * 200 for number in range(200)]
@@ -273,28 +207,10 @@ def test_a_match_lists_the_keys_in_which_it_is_found(persist: bool) -> None:
     assert keys(world, regex=b"^none") == []
 
 
-def test_a_match_may_be_within_a_range(world: World) -> None:
-    assert keys(world, regex=b"5$", start=b"06") == [b"15"]
-    assert keys(world, regex=b"^0[5-7]", start=b"06", stop=b"07") == [b"06"]
-    assert keys(world, regex=b"^0[5-7]", count=1) == [b"05"]
-
-
-def test_an_anchored_match_looks_only_where_it_can_be_found() -> None:
-    world = World()
-    many = {b"a%05d" % number: None for number in range(limits.EXAMINED_ENTRIES_MAX)}
-    world.set({**many, b"user:1": None, b"z": None})
-    found = page(world, regex=b"^user:")
-    assert (found.keys.rows(), found.next_key) == ([b"user:1"], b"")
-
-
 @pytest.mark.parametrize("regex", [b"(", b"(?=a)", rb"(a)\1", b"a" * 257])
 def test_a_bad_expression_is_refused(world: World, regex: bytes) -> None:
     assert code_of(world.run(Range(table="t", regex=regex))) is Code.BAD_REGEX
     assert code_of(world.run(Range(table="none", regex=regex))) is Code.BAD_REGEX
-
-
-def test_an_expression_of_256_bytes_is_taken(world: World) -> None:
-    assert keys(world, regex=b"a" * 256) == []
 
 
 # -- all together ---------------------------------------------------------------------------------
@@ -346,3 +262,121 @@ def test_pages_together_are_the_whole_range(
         if key >= first and (not last or key < last) and re.search(regex, key, re.DOTALL)
     )
     assert world.get(*found or [b"-"]) == [model.get(key, MISSING) for key in found or [b"-"]]
+
+
+# -- regular expressions over keys ----------------------------------------------------------------
+
+
+def compiled(regex: bytes) -> Matcher:
+    found = read.compiled(regex)
+    assert isinstance(found, Matcher), found
+    return found
+
+
+def refusal(regex: bytes) -> Refusal:
+    found = read.compiled(regex)
+    assert isinstance(found, Refusal)
+    assert found.code is Code.BAD_REGEX
+    return found
+
+
+def test_one_byte_is_one_character() -> None:
+    assert compiled(b"^.$").finds(b"\xff")
+    assert compiled(b"^\xff\xfe$").finds(b"\xff\xfe")
+    assert compiled(rb"^\x00..$").finds(b"\0\xc3\xa9")
+    assert compiled("^é$".encode()).finds("é".encode())
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        *(b"(", b"[", b"*a", rb"(a)\1", b"(?=a)", b"(?<!a)b", b"a{1,100000}"),
+        *(b"(?:a{1,100}){1,100}", b"(?P<n>a", b"\\"),
+    ],
+)
+def test_what_re2_does_not_take_is_refused(regex: bytes) -> None:
+    text = refusal(regex).text
+    assert text.isascii()
+    assert text.isprintable()
+
+
+def test_an_expression_that_is_too_large_a_program_is_refused() -> None:
+    assert "too large" in refusal(b"(?:a|b|ab|ba|abc){900}x{1000}").text
+
+
+@pytest.mark.parametrize("regex", [b"^(a|a)*$", b"(a+)+b", b"(x+x+)+y", b"(.*)*$"])
+def test_no_expression_takes_more_than_its_keys_have_bytes(regex: bytes) -> None:
+    """Python's own would take for ever with these."""
+    matcher = compiled(regex)
+    for _ in range(1000):
+        matcher.finds(b"a" * limits.KV_KEY_BYTES_MAX)
+    assert matcher.steps < 100
+
+
+@pytest.mark.parametrize(
+    ("regex", "first", "last"),
+    [
+        (b"^abc", b"abc", b"abd"),
+        (rb"\Aabc", b"abc", b"abd"),
+        (rb"^user:\d+$", b"user:0", b"user:9:"),
+        (b"^(?:a|b)c", b"ac", b"bd"),
+        (b"^abc$", b"abc", b"abc"),
+    ],
+)
+def test_an_anchored_expression_says_where_to_look(regex: bytes, first: bytes, last: bytes) -> None:
+    matcher = compiled(regex)
+    assert (matcher.first, matcher.last) == (first, last)
+
+
+@pytest.mark.parametrize(
+    "regex",
+    [
+        *(b"abc", b"^abc|b", b"^*abc", b"^?abc", b"^{0,1}abc", b"(?m)^abc", b"(?:^abc)|x"),
+        *(b"^[|]a|b", rb"^\|a|b", rb"^\Q(\E|b", b"^\xff", b"^", b"", b"(?i)^abc"),
+    ],
+)
+def test_any_other_looks_everywhere(regex: bytes) -> None:
+    matcher = compiled(regex)
+    assert (matcher.first, matcher.last) == (b"", None)
+
+
+pieces = st.sampled_from(
+    [
+        b"a", b"b", b"z", b"\xff", b".", b"^", b"$", rb"\A", rb"\z", b"|", b"(", b")", b"(?:",
+        b"[ab]", b"[^a]", b"*", b"+", b"?", b"{2}", b"{0,1}", rb"\d", rb"\|", b"[|]", b"(?i)",
+        b"(?s)", b"(?m)", rb"\b", rb"\Q", rb"\E", rb"\x00", b"a|b",
+    ]
+)  # fmt: skip
+keys_st = st.lists(
+    st.text(alphabet="abzAB09|(\x00\xff\n", max_size=5).map(lambda text: text.encode("latin-1")),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.sampled_from([b"", b"^", b"^", rb"\A"]), st.lists(pieces, max_size=6).map(b"".join), keys_st
+)
+def test_no_key_that_matches_is_outside_of_the_bounds(
+    anchor: bytes, rest: bytes, keys: list[bytes]
+) -> None:
+    found = read.compiled(anchor + rest)
+    assume(isinstance(found, Matcher))
+    assert isinstance(found, Matcher)
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1
+    options.log_errors = False
+    plain = re2.compile(anchor + rest, options)
+    for key in keys:
+        assert found.finds(key) is (plain.search(key) is not None)
+        if found.finds(key):
+            assert key >= found.first
+            assert found.last is None or key <= found.last
+
+
+def test_compiled_expressions_are_kept_in_bounds() -> None:
+    for number in range(limits.REGEX_KEPT * 3):
+        compiled(b"^%d" % number)
+    assert read.compiled.cache_info().currsize <= limits.REGEX_KEPT
+    assert re2._Regexp._make.cache_info().currsize == 0

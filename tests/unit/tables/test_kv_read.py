@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Entries, Get, Touch
-from fjord.errors import Code
+from fjord.commands import Entries, Get, Refusal, Touch
+from fjord.errors import Code, RefusedError
 from fjord.ops import Opcode
+from fjord.tables.kv import read
+from fjord.tables.kv.lookup import Lookup
 from fjord.tables.state import Tree
 from tests.unit.tables.world import (
     LEASE_US,
@@ -20,7 +25,6 @@ from tests.unit.tables.world import (
     World,
     code_of,
     decoded,
-    done,
     entry_of,
 )
 
@@ -58,16 +62,6 @@ def test_an_answer_says_all_that_is_known(world: World, persist: bool) -> None:
     assert world.entry(b"a") == expected
 
 
-def test_a_missing_key_has_no_dates(world: World) -> None:
-    world.delete(b"gone", at=5)
-    nothing = Entry(Entries.MISSING, b"", 0, 0, 0, 0, 0, 0)
-    assert world.entry(b"never") == world.entry(b"gone") == nothing
-    world.touch(b"there")  # from here on answers are not plain any more
-    assert world.entry(b"never") == world.entry(b"gone") == nothing
-    world.pack(len(world.ops()))
-    assert world.entry(b"gone") == nothing
-
-
 @pytest.mark.req("FJ-45")
 @BOTH
 def test_a_probe_says_all_but_the_data(world: World, persist: bool) -> None:
@@ -89,19 +83,6 @@ def test_a_probe_is_never_too_large(world: World) -> None:
     assert code_of(world.run(Get(table="t", keys=keys))) is Code.TOO_LARGE
     assert code_of(world.run(Get(table="t", keys=keys, with_data=False))) is None
     assert code_of(world.run(Touch(table="t", keys=keys))) is Code.TOO_LARGE
-
-
-def test_get_writes_nothing(world: World) -> None:
-    decision = world.decide(Get(table="t", keys=Strings.of([b"there"])))
-    assert (decision.ops, decision.volatile, decision.locks) == ((), {}, {})
-
-
-def test_a_mark_anywhere_in_the_table_changes_no_other_answer(world: World) -> None:
-    world.set({b"%d" % row: row for row in range(10)})
-    keys = Strings.of([b"%d" % row for row in range(12)])
-    before = world.run(Get(table="t", keys=keys))
-    world.touch(b"there")
-    assert world.run(Get(table="t", keys=keys)) == before
 
 
 # -- TOUCH: expiry --------------------------------------------------------------------------------
@@ -126,35 +107,6 @@ def test_a_touch_never_shortens_a_life(world: World, persist: bool) -> None:
     assert world.entry(b"a").expires_at_us == NOW_US + 500
 
 
-@pytest.mark.req("FJ-47")
-@BOTH
-def test_a_touch_with_an_expiry_lets_a_value_live_until_then(world: World, persist: bool) -> None:
-    world.set({b"a": 1}, expires=100, persist=persist)
-    world.touch(b"a", expires=300)
-    assert world.entry(b"a").expires_at_us == NOW_US + 300
-    world.now_us += 299
-    assert world.get(b"a") == [1]
-    world.now_us += 1
-    assert world.get(b"a") == [MISSING]
-
-
-@pytest.mark.req("FJ-47")
-@BOTH
-def test_without_a_ttl_a_touch_alone_changes_no_expiry(world: World, persist: bool) -> None:
-    world.set({b"a": 1}, expires=100, persist=persist)
-    world.touch(b"a", expires=0)
-    assert world.entry(b"a").expires_at_us == NOW_US + 100
-
-
-@BOTH
-def test_what_never_expires_never_does_after_a_touch_either(world: World, persist: bool) -> None:
-    world.set({b"a": 1}, persist=persist)
-    world.touch(b"a", expires=100)
-    entry = world.entry(b"a")
-    assert (entry.expires_at_us, entry.accessed_us) == (0, NOW_US)
-    assert world.tree(Tree.KV_EXPIRY) == {}
-
-
 @pytest.mark.req("FJ-33", "FJ-47")
 def test_a_touch_moves_the_value_in_the_schedule(world: World) -> None:
     world.set({b"a": 1}, expires=100)
@@ -165,43 +117,6 @@ def test_a_touch_moves_the_value_in_the_schedule(world: World) -> None:
     assert world.ops()[-1].opcode is Opcode.KV_MARK
     assert world.ops()[-2].opcode is Opcode.KV_MARK
     world.check()
-
-
-def test_a_touch_without_more_notes_the_access(world: World) -> None:
-    world.set({b"a": 1}, ttl=100)
-    world.now_us += 7
-    world.touch(b"a")
-    entry = world.entry(b"a")
-    assert (entry.accessed_us, entry.expires_at_us) == (NOW_US + 7, NOW_US + 100)
-
-
-def test_a_touch_of_what_is_missing_writes_nothing(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 10
-    before = world.journal
-    assert world.touch(b"a", b"none", expires=100, worked=5) == [MISSING, MISSING]
-    assert world.journal == before
-
-
-def test_a_touch_in_a_table_that_is_not_there_makes_none() -> None:
-    world = World()
-    assert world.touch(b"a", worked=5) == [MISSING]
-    assert world.tables == {}
-
-
-def test_a_touch_answers_with_what_holds_from_then_on(world: World) -> None:
-    world.set({b"a": 1}, ttl=100)
-    world.now_us += 5
-    command = Touch(
-        table="t",
-        keys=Strings.of([b"a"]),
-        extend=True,
-        worked_until_us=world.now_us + 10,
-    )
-    found = entry_of(world.run(command))
-    assert found == world.entry(b"a")
-    assert (found.expires_at_us, found.accessed_us) == (NOW_US + 105, NOW_US + 5)
-    assert found.state == Entries.WORKED_ON
 
 
 def test_a_key_that_is_touched_twice_in_a_batch_is_marked_once(world: World) -> None:
@@ -279,46 +194,10 @@ def test_a_new_value_is_not_worked_on(world: World, persist: bool) -> None:
     assert world.touch(b"a", worked=10, client=2) == ["new"]
 
 
-@pytest.mark.req("FJ-32")
-def test_a_value_that_comes_back_after_a_deletion_is_not_worked_on(world: World) -> None:
-    world.set({b"a": "old"})
-    world.touch(b"a", worked=1000)
-    world.delete(b"a", at=1)
-    world.set({b"a": "new"}, at=2)
-    assert world.touch(b"a", worked=10) == ["new"]
-
-
-@pytest.mark.req("FJ-46", "FJ-47")
-def test_a_touch_may_do_both(world: World) -> None:
-    world.set({b"a": 1}, expires=50)
-    world.touch(b"a", expires=300, worked=300)
-    entry = world.entry(b"a")
-    assert (entry.expires_at_us, entry.state) == (NOW_US + 300, Entries.WORKED_ON)
-
-
-def test_a_later_touch_does_not_end_the_work(world: World) -> None:
-    world.set({b"a": 1}, ttl=100)
-    world.touch(b"a", worked=1000)
-    world.touch(b"a", expires=0)
-    assert world.entry(b"a").state == Entries.WORKED_ON
-
-
 def test_of_a_key_twice_in_a_batch_only_the_first_is_given_out(world: World) -> None:
     world.set({b"a": 1}, also=[b"alias"])
     assert world.touch(b"a", b"a", b"alias", worked=10) == [1, MISSING, MISSING]
     assert world.ops()[-1].rows == 1
-
-
-@pytest.mark.req("FJ-46")
-def test_marks_survive_replay_and_packing(world: World) -> None:
-    world.set({b"a": 1}, ttl=100)
-    world.touch(b"a", expires=500, worked=10)
-    before = world.entry(b"a")
-    world.pack(len(world.ops()))
-    again = world.replayed()
-    assert again.trees() == world.trees()
-    assert world.entry(b"a") == again.entry(b"a") == before
-    assert again.touch(b"a", worked=10) == [MISSING]
 
 
 # -- what can be wrong ----------------------------------------------------------------------------
@@ -334,18 +213,84 @@ def test_a_moment_is_from_now_to_30_days_ahead(world: World, moment: int) -> Non
         assert code_of(world.decide(replace(good, worked_until_us=last)).reply) is None
 
 
-@pytest.mark.parametrize(
-    ("keys", "code"),
-    [([], Code.BAD_BATCH), ([b""], Code.EMPTY_KEY), ([b"k" * 481], Code.KEY_TOO_LONG)],
+# -- answers --------------------------------------------------------------------------------------
+
+PREFIX = b"\0\0\0\1"
+
+
+@pytest.fixture
+def mixed() -> World:
+    made = World()
+    made.set({b"plain": 1, b"void": None, b"empty": b"", b"text": "text"})
+    made.set({b"twice": 1}, at=0)
+    made.set({b"twice": 2}, at=1)
+    made.set({b"moved": 1})
+    made.delete(b"deleted", at=3)
+    made.pack(len(made.ops()))
+    made.set({b"plain": 5, b"void": None, b"empty": b"", b"text": "text"}, at=4)
+    made.delete(b"deleted later", at=3)
+    return made
+
+
+def both(mixed: World, keys: list[bytes]) -> tuple[object, object]:
+    given_keys = [PREFIX + key for key in keys]
+    stored = mixed.get_many(Tree.KV, given_keys)
+    lookup = Lookup(mixed, given_keys, stored, mixed.now_us, all_marks=True)
+    rows = [row if lookup.is_live(row) else None for row in range(len(keys))]
+    return (
+        answer(lambda: read.plain_entries(stored, mixed)),
+        answer(lambda: read.entries(lookup, rows, mixed, with_data=True)),
+    )
+
+
+def answer(made: Callable[[], object]) -> object:
+    try:
+        return made()
+    except RefusedError as error:
+        return Refusal.of(error)
+
+
+known = st.sampled_from(
+    [b"plain", b"void", b"empty", b"text", b"twice", b"moved", b"deleted", b"deleted later", b"-"]
 )
-def test_a_touch_has_keys_like_any_command(world: World, keys: list[bytes], code: Code) -> None:
-    assert code_of(world.run(Touch(table="t", keys=Strings.of(keys)))) is code
 
 
-def test_a_touch_does_not_answer_with_a_token(world: World) -> None:
+@settings(max_examples=60, deadline=None)
+@given(st.lists(known, min_size=1, max_size=8))
+def test_plain_answers_say_the_same_as_others(keys: list[bytes]) -> None:
+    made = World()
+    made.set({b"moved": 1, b"deleted": 1})
+    made.delete(b"deleted", at=3)
+    made.pack(len(made.ops()))
+    made.set({b"plain": 1, b"void": None, b"empty": b"", b"text": "text", b"twice": 1})
+    made.set({b"twice": 2}, at=1)
+    made.delete(b"deleted later", at=3)
+    plain, other = both(made, keys)
+    assert isinstance(plain, Entries)
+    assert isinstance(other, Entries)
+    for row in range(len(keys)):
+        assert entry_of(plain, row) == entry_of(other, row)
+
+
+def test_what_is_special_is_not_answered_as_plain(mixed: World) -> None:
+    mixed.set({b"expires": 1}, expires=10)
+    mixed.set({b"target": 1}, also=[b"alias", b"a" * 32])
+    mixed.delete(b"target", at=1)
+    for key in (b"expires", b"alias", b"a" * 32):  # the last looks as long as a full entry
+        assert both(mixed, [key])[0] is None
+        assert both(mixed, [b"plain", key, b"twice"])[0] is None
+
+
+def test_a_later_touch_does_not_end_the_work(world: World) -> None:
+    world.set({b"a": 1}, ttl=100)
+    world.touch(b"a", worked=1000)
+    world.touch(b"a", expires=0)
+    assert world.entry(b"a").state == Entries.WORKED_ON
+
+
+def test_a_mark_anywhere_in_the_table_changes_no_other_answer(world: World) -> None:
+    world.set({b"%d" % row: row for row in range(10)})
+    keys = Strings.of([b"%d" % row for row in range(12)])
+    before = world.run(Get(table="t", keys=keys))
     world.touch(b"there")
-    assert world.set({b"x": 1}) == done(4)  # table, value, mark, value
-
-
-def test_a_touch_needs_a_good_name(world: World) -> None:
-    assert code_of(world.run(Touch(table="-", keys=Strings.of([b"k"])))) is Code.BAD_NAME
+    assert world.run(Get(table="t", keys=keys)) == before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from fjord import limits, ops
 from fjord.columns import Strings
-from fjord.commands import Entries, Get
+from fjord.commands import Delete
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables.kv import layout
@@ -48,63 +47,10 @@ def test_get_returns_what_set_gave_with_its_type(world: World) -> None:
     assert [type(value) for value in found] == [type(value) for value in ONE_OF_EACH.values()]
 
 
-def test_a_token_counts_every_row_and_the_new_table(world: World) -> None:
-    assert world.set({b"a": 1, b"b": 2, b"c": 3}) == done(4)
-    assert world.set({b"a": 1}, at=1) == done(5)
-    assert world.delete(b"a", b"b", at=2) == done(7)
-
-
-def test_an_answer_is_aligned_with_the_keys_asked_for(world: World) -> None:
-    world.set({b"a": 1, b"b": "two"})
-    assert world.get(b"b", b"x", b"a", b"b", b"y") == ["two", MISSING, 1, "two", MISSING]
-
-
-def test_an_entry_comes_with_its_dates(world: World) -> None:
-    world.set({b"a": 1}, at=-5, expires=1000)
-    world.set({b"b": 1}, at=-4)
-    reply = world.run(Get(table="t", keys=Strings.of([b"a", b"b", b"c"])))
-    assert isinstance(reply, Entries)
-    assert list(reply.timestamps_us) == [NOW_US - 5, NOW_US - 4, 0]
-    assert list(reply.expires_at_us) == [NOW_US + 1000, 0, 0]
-
-
 def test_nothing_is_read_from_the_journal_for_what_has_no_bytes(world: World) -> None:
     world.set({b"void": None, b"empty": b""})
     assert world.get(b"void", b"empty", b"none") == [None, b"", MISSING]
     assert world.payload_reads == 0
-
-
-def test_keys_of_any_bytes_are_told_apart(world: World) -> None:
-    keys = [b"\0", b"\0\0", b"\xff", b"a\0b", b"a", b"k" * limits.KV_KEY_BYTES_MAX]
-    world.set({key: key for key in keys})
-    assert world.get(*keys) == keys
-
-
-def test_a_deleted_key_is_missing(world: World) -> None:
-    world.set({b"a": 1, b"b": 2})
-    world.delete(b"a", at=1)
-    assert world.get(b"a", b"b") == [MISSING, 2]
-
-
-def test_deleting_a_missing_key_is_no_error(world: World) -> None:
-    assert code_of(world.delete(b"none", b"none either")) is None
-    assert world.get(b"none") == [MISSING]
-
-
-def test_a_deleted_key_can_be_set_again(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=1)
-    world.set({b"a": 2}, at=2)
-    assert world.get(b"a") == [2]
-
-
-def test_an_answer_that_is_too_large_is_refused(world: World) -> None:
-    world.set({b"a": bytes(limits.VALUE_BYTES_MAX)})
-    count = limits.ANSWER_BYTES_MAX // limits.VALUE_BYTES_MAX
-    within = world.run(Get(table="t", keys=Strings.of([b"a"] * count)))
-    assert code_of(within) is None
-    above = world.run(Get(table="t", keys=Strings.of([b"a"] * (count + 1))))
-    assert code_of(above) is Code.TOO_LARGE
 
 
 # -- the last write wins --------------------------------------------------------------------------
@@ -131,17 +77,6 @@ def test_an_older_write_succeeds_and_changes_nothing(world: World) -> None:
 
 
 @pytest.mark.req("FJ-42")
-def test_a_tie_goes_to_the_write_that_came_last(world: World) -> None:
-    world.set({b"a": 1})
-    world.set({b"a": 2})
-    assert world.get(b"a") == [2]
-    world.delete(b"a")
-    assert world.get(b"a") == [MISSING]
-    world.set({b"a": 3})
-    assert world.get(b"a") == [3]
-
-
-@pytest.mark.req("FJ-42")
 def test_a_deletion_beats_an_older_set_that_comes_late(world: World) -> None:
     world.set({b"a": 1}, at=0)
     world.delete(b"a", at=10)
@@ -151,52 +86,12 @@ def test_a_deletion_beats_an_older_set_that_comes_late(world: World) -> None:
     assert world.get(b"a") == ["newer"]
 
 
-@pytest.mark.req("FJ-42")
-def test_a_deletion_that_comes_late_does_not_touch_a_newer_value(world: World) -> None:
-    world.set({b"a": 1}, at=10)
-    world.delete(b"a", at=9)
-    assert world.get(b"a") == [1]
-
-
-def test_a_tombstone_is_kept_even_where_nothing_was(world: World) -> None:
-    world.delete(b"a", at=10)
-    world.set({b"a": "late"}, at=9)
-    assert world.get(b"a") == [MISSING]
-
-
-def test_only_the_newer_rows_of_a_batch_are_written(world: World) -> None:
-    world.set({b"b": "newer"}, at=10)
-    world.set({b"a": 1, b"b": 2, b"c": 3}, at=5)
-    assert world.get(b"a", b"b", b"c") == [1, "newer", 3]
-    op = world.ops()[-1]
-    assert op.column("key") == Strings.of([b"a", b"c"])
-    assert op.column("value") == Strings.of([(1).to_bytes(8, "little"), (3).to_bytes(8, "little")])
-    assert list(op.column("timestamp_us")) == [NOW_US + 5] * 2
-
-
-def test_each_row_of_a_batch_may_have_its_own_timestamp(world: World) -> None:
-    command = set_command([(b"a", 1), (b"b", 2), (b"c", 3)])
-    stamps = [NOW_US + 3, NOW_US + 1, NOW_US + 2]
-    world.set({b"b": "newer"}, at=2)
-    world.run(replace(command, timestamps_us=stamps))
-    assert world.get(b"a", b"b", b"c") == [1, "newer", 3]
-    assert list(world.ops()[-1].column("timestamp_us")) == [NOW_US + 3, NOW_US + 2]
-
-
 def test_of_a_key_that_is_twice_in_a_batch_the_last_row_counts(world: World) -> None:
     items: list[tuple[bytes, Value]] = [(b"a", 1), (b"b", 2), (b"a", 3), (b"a", 4)]
     world.run(set_command(items))
     assert world.get(b"a", b"b") == [4, 2]
     assert world.ops()[-1].rows == 2
     world.delete(b"a", b"a", b"a", at=1)
-    assert world.ops()[-1].rows == 1
-
-
-def test_of_a_key_that_is_twice_in_a_batch_the_largest_timestamp_counts(world: World) -> None:
-    command = set_command([(b"a", 1), (b"a", 2), (b"a", 3)])
-    stamps = [NOW_US, NOW_US + 2, NOW_US + 1]
-    world.run(replace(command, timestamps_us=stamps))
-    assert world.get(b"a") == [2]
     assert world.ops()[-1].rows == 1
 
 
@@ -223,84 +118,6 @@ def test_without_overwrite_any_live_key_refuses_all(world: World) -> None:
     assert world.get(b"a", b"b", b"c") == [MISSING, 1, MISSING]
 
 
-def test_without_overwrite_new_keys_are_written(world: World) -> None:
-    assert code_of(world.set({b"a": 1, b"b": 2}, overwrite=False)) is None
-    assert world.get(b"a", b"b") == [1, 2]
-
-
-def test_without_overwrite_deleted_keys_do_not_count(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"a", at=1)
-    assert code_of(world.set({b"a": 2}, at=2, overwrite=False)) is None
-    assert world.get(b"a") == [2]
-
-
-def test_without_overwrite_expired_keys_do_not_count(world: World) -> None:
-    world.set({b"a": 1}, expires=1000)
-    world.now_us += 999
-    assert code_of(world.set({b"a": 2}, at=1, overwrite=False)) is Code.EXISTS
-    world.now_us += 1
-    assert code_of(world.set({b"a": 2}, at=1, overwrite=False)) is None
-    assert world.get(b"a") == [2]
-
-
-def test_without_overwrite_an_older_write_is_refused_as_well(world: World) -> None:
-    world.set({b"a": 1}, at=10)
-    assert code_of(world.set({b"a": 2}, at=5, overwrite=False)) is Code.EXISTS
-
-
-# -- expiry ---------------------------------------------------------------------------------------
-
-
-def test_a_value_is_gone_from_its_expiry_on(world: World) -> None:
-    world.set({b"a": 1, b"b": b""}, expires=1000)
-    world.now_us = NOW_US + 999
-    assert world.get(b"a", b"b") == [1, b""]
-    world.now_us = NOW_US + 1000
-    assert world.get(b"a", b"b") == [MISSING, MISSING]
-
-
-def test_a_new_value_has_a_new_expiry(world: World) -> None:
-    world.set({b"a": 1}, expires=1000)
-    world.set({b"a": 2}, at=1)
-    world.now_us += 10_000
-    assert world.get(b"a") == [2]
-
-
-def test_an_expired_value_still_beats_older_writes(world: World) -> None:
-    world.set({b"a": 1}, at=10, expires=1000)
-    world.now_us += 2000
-    world.set({b"a": "late"}, at=9)
-    assert world.get(b"a") == [MISSING]
-    world.set({b"a": "newer"}, at=11)
-    assert world.get(b"a") == ["newer"]
-
-
-def test_replay_gives_values_deletions_and_tables_again(world: World) -> None:
-    world.set(ONE_OF_EACH)
-    world.set({b"x": "in another table"}, table="u", expires=5)
-    world.delete(b"void", b"none", at=1)
-    world.set({b"integer": 5}, at=1)
-    again = world.replayed()
-    assert again.trees() == world.trees()
-    assert again.get(*ONE_OF_EACH) == world.get(*ONE_OF_EACH)
-    assert {op.opcode for op in again.ops()} == {
-        Opcode.CREATE_TABLE,
-        Opcode.KV_INSERT,
-        Opcode.KV_SET,
-        Opcode.KV_DELETE,
-    }
-
-
-def test_the_rows_that_win_beside_one_that_loses_keep_their_expiry(world: World) -> None:
-    """A batch loses single rows, never what was said of all of them."""
-    world.set({b"a": "newer"}, at=5)
-    world.set({b"a": "late", b"b": 1}, at=1, expires=1000)
-    entries = world.run(Get(table="t", keys=Strings.of([b"a", b"b"])))
-    assert isinstance(entries, Entries)
-    assert list(entries.expires_at_us) == [0, NOW_US + 1000]
-
-
 # -- what is said of a row ------------------------------------------------------------------------
 
 
@@ -322,14 +139,6 @@ def test_anything_to_say_of_a_new_key_takes_the_full_op(world: World, more: dict
     assert Opcode.KV_INSERT not in {op.opcode for op in world.ops()}
 
 
-def test_one_key_with_an_entry_takes_the_full_op_for_all(world: World) -> None:
-    world.set({b"a": 1})
-    world.delete(b"b", at=0)
-    for key in (b"a", b"b"):
-        world.set({key: 2, key + b"-new": 3}, at=1)
-        assert (world.ops()[-1].opcode, world.ops()[-1].rows) == (Opcode.KV_SET, 2)
-
-
 @pytest.mark.req("FJ-30")
 def test_a_value_keeps_the_date_of_its_creation(world: World) -> None:
     world.set({b"a": 1}, at=0)
@@ -342,25 +151,11 @@ def test_a_value_keeps_the_date_of_its_creation(world: World) -> None:
 
 
 @pytest.mark.req("FJ-30")
-def test_what_has_expired_is_created_anew(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.now_us += 10
-    world.set({b"a": 2}, at=10)
-    assert world.entry(b"a").created_us == NOW_US + 10
-
-
-@pytest.mark.req("FJ-30")
 def test_a_ttl_without_an_expiry_counts_from_the_servers_now(world: World) -> None:
     world.now_us += 1000
     world.set({b"a": 1}, ttl=50, at=-7)
     entry = world.entry(b"a")
     assert (entry.expires_at_us, entry.ttl_us) == (NOW_US + 1050, 50)
-
-
-def test_a_ttl_beside_an_expiry_leaves_it_as_it_is(world: World) -> None:
-    world.set({b"a": 1}, ttl=50, expires=9)
-    entry = world.entry(b"a")
-    assert (entry.expires_at_us, entry.ttl_us) == (NOW_US + 9, 50)
 
 
 def test_every_row_tells_what_it_frees(world: World) -> None:
@@ -386,23 +181,6 @@ def test_a_replaced_expiry_is_taken_out_of_the_schedule_first(world: World) -> N
     world.delete(b"b", at=1)
     assert [op.opcode for op in world.ops()[-2:]] == [Opcode.KV_UNSCHEDULE, Opcode.KV_DELETE]
     world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_an_expiry_that_stays_is_not_taken_out(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.set({b"a": 2}, at=1, expires=10)
-    assert Opcode.KV_UNSCHEDULE not in {op.opcode for op in world.ops()}
-    world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_the_expiry_that_a_touch_gave_is_the_one_that_is_taken_out(world: World) -> None:
-    world.set({b"a": 1}, expires=10)
-    world.touch(b"a", expires=500)
-    world.set({b"a": 2}, at=1)
-    assert list(world.ops()[-2].column("expires_at_us")) == [NOW_US + 500]
-    assert world.tree(Tree.KV_EXPIRY) == {}
 
 
 def test_a_batch_of_plain_and_special_rows_is_written_whole(world: World) -> None:
@@ -467,3 +245,120 @@ def _prepare(world: World, key: bytes, kind: str, at: int) -> None:
         world.delete(key, at=at)
     if kind == "moved":
         world.pack(len(world.ops()))
+
+
+# -- DELETE with a purge --------------------------------------------------------------------------
+
+
+@pytest.mark.req("FJ-48")
+def test_a_delete_leaves_a_tombstone_and_a_purge_leaves_nothing(world: World) -> None:
+    world.set({b"a": 1, b"b": 1})
+    world.delete(b"a", at=1)
+    world.delete(b"b", at=1, purge=True)
+    assert list(world.tree(Tree.KV)) == [b"\0\0\0\1a"]
+    assert world.ops()[-1].opcode is Opcode.KV_PURGE
+    world.check()
+    world.set({b"a": "late", b"b": "late"}, at=0)
+    assert world.get(b"a", b"b") == [MISSING, "late"]
+
+
+@pytest.mark.req("FJ-42", "FJ-48")
+def test_a_purge_that_is_older_than_the_value_changes_nothing(world: World) -> None:
+    world.set({b"a": 1}, at=5)
+    assert code_of(world.delete(b"a", at=4, purge=True)) is None
+    assert world.get(b"a") == [1]
+
+
+@pytest.mark.req("FJ-42")
+@pytest.mark.parametrize("is_purge", [False, True])
+def test_each_key_is_deleted_as_of_its_own_date(world: World, *, is_purge: bool) -> None:
+    world.set({b"a": 1, b"b": 2, b"c": 3}, at=5)
+    dates = [NOW_US + 4, NOW_US + 5, NOW_US + 6]
+    keys = Strings.of([b"a", b"b", b"c"])
+    # The date of the whole command counts for nothing: it would take all of them, or none.
+    for at in (0, 9):
+        world.run(
+            Delete(
+                table="t", keys=keys, timestamp_us=NOW_US + at, timestamps_us=dates, purge=is_purge
+            )
+        )
+    assert world.get(b"a", b"b", b"c") == [1, MISSING, MISSING]
+    world.set({b"b": "late", b"c": "late"}, at=5)
+    assert world.get(b"b", b"c") == (["late", "late"] if is_purge else ["late", MISSING])
+
+
+# -- values with persist=0 ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def filled() -> World:
+    """A world with the table `t`, so that nothing durable is left to be done for it."""
+    made = World()
+    made.set({b"durable": "value"})
+    return made
+
+
+@pytest.mark.req("FJ-44")
+def test_a_volatile_value_is_gone_with_its_process(filled: World) -> None:
+    filled.set({b"a": 1}, persist=False)
+    assert filled.replayed().get(b"a", b"durable") == [MISSING, "value"]
+
+
+def test_a_stored_value_is_first_deleted_durably(filled: World) -> None:
+    filled.set({b"b": 2}, at=0)
+    assert filled.set({b"durable": "in memory", b"c": 3}, at=1, persist=False) == done(4)
+    op = filled.ops()[-1]
+    assert op.opcode is Opcode.KV_DELETE
+    assert op.column("key") == Strings.of([b"durable"])
+    assert list(op.column("timestamp_us")) == [NOW_US + 1]
+    assert filled.get(b"durable", b"b", b"c") == ["in memory", 2, 3]
+    # After a restart the old value does not come back.
+    assert filled.replayed().get(b"durable", b"b", b"c") == [MISSING, 2, MISSING]
+
+
+@pytest.mark.req("FJ-42")
+def test_the_largest_timestamp_wins_between_memory_and_disk(filled: World) -> None:
+    filled.set({b"a": "memory"}, at=10, persist=False)
+    for persist in (True, False):
+        before = filled.journal
+        assert filled.set({b"a": "late"}, at=9, persist=persist) == done(2)
+        assert filled.journal == before
+        assert filled.get(b"a") == ["memory"]
+    filled.delete(b"a", at=9)
+    assert filled.get(b"a") == ["memory"]
+    filled.set({b"durable": "late"}, at=-1, persist=False)
+    assert filled.get(b"durable") == ["value"]
+    assert b"\0\0\0\1durable" not in filled.volatile
+
+
+def test_values_in_memory_have_a_quota(filled: World) -> None:
+    filled.volatile_bytes = limits.VOLATILE_BYTES_MAX - 10
+    assert code_of(filled.set({b"a": b"x" * 11}, persist=False)) is Code.QUOTA
+    assert filled.get(b"a") == [MISSING]
+    assert code_of(filled.set({b"a": b"x" * 11})) is None  # the disk has room
+
+
+def test_what_has_expired_makes_room_when_the_quota_is_reached(filled: World) -> None:
+    filled.set({b"old": b"x" * 1000, b"kept": b"y"}, persist=False, expires=1000)
+    filled.set({b"kept": b"z"}, at=1, persist=False)
+    filled.now_us += 1000
+    filled.volatile_bytes = limits.VOLATILE_BYTES_MAX - 500
+    assert code_of(filled.set({b"new": b"x" * 900}, at=1, persist=False)) is None
+    assert filled.get(b"old", b"kept", b"new") == [MISSING, b"z", b"x" * 900]
+    assert b"\0\0\0\1old" not in filled.volatile
+
+
+def test_values_in_memory_count_with_what_python_needs_for_them(filled: World) -> None:
+    filled.set({b"key": b"value"}, persist=False)
+    assert filled.volatile_bytes == limits.VOLATILE_ENTRY_BYTES + 4 + 3 + 5
+    filled.delete(b"key")
+    assert filled.volatile_bytes == 0
+
+
+def test_a_purge_of_nothing_writes_nothing_and_makes_no_table(world: World) -> None:
+    assert world.delete(b"a", purge=True) == done(0)
+    assert world.tables == {}
+    world.set({b"b": 1})
+    before = world.journal
+    assert code_of(world.delete(b"a", purge=True)) is None
+    assert world.journal == before

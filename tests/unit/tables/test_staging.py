@@ -9,41 +9,39 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import Append, AskWriter, CommitStages, Committed, Done, Push, Refusal, Stage
+from fjord.commands import (
+    Advance,
+    Append,
+    AskWriter,
+    CommitStages,
+    Committed,
+    Done,
+    Push,
+    Refusal,
+    Stage,
+)
 from fjord.errors import Code
-from fjord.kinds import Kind
 from fjord.ops import Opcode
-from fjord.tables import staging
+from fjord.tables import catalog, staging
 from fjord.tables.state import Tree
+from tests.unit.engine.shore import append_command
+from tests.unit.tables.job_world import New, push_command
 from tests.unit.tables.stream_world import Said, StreamWorld, said
-from tests.unit.tables.world import NOW_US, set_command
+from tests.unit.tables.world import NOW_US, World, set_command
 
 HOUR_US = 3600 * 1_000_000
 
 
 def append(table: str, *values: bytes, keys: Sequence[bytes] = ()) -> Append:
-    return Append(
-        table=table,
-        types=b"\1" * len(values),
-        keys=Strings.of(list(keys) or [b""] * len(values)),
-        values=Strings.of(list(values)),
-    )
+    return append_command(table, list(zip(keys or [b""] * len(values), values, strict=True)))
 
 
 def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> Push:
-    count = len(keys)
-    return Push(
-        table="jobs",
-        keys=Strings.of(list(keys)),
-        domains=Strings.of([b""] * count),
-        types=bytes(count),
-        values=Strings.of([b""] * count),
-        priorities=b"\x80" * count,
-        process_at_us=[delay_us] * count,
-        expires_at_us=[expires_at_us] * count,
-        timestamps_us=[NOW_US] * count,
-        relative=True,
-    )
+    rows = [
+        New(key, b"", 128, process_at_us=delay_us, expires_at_us=expires_at_us, type=0)
+        for key in keys
+    ]
+    return push_command(rows, NOW_US, relative=True)
 
 
 class Writer(StreamWorld):
@@ -95,43 +93,6 @@ def world() -> Writer:
 # -- logs -----------------------------------------------------------------------------------------
 
 
-def test_what_is_staged_is_not_seen(world: Writer) -> None:
-    world.stage(append("log", b"a", b"b"))
-    assert world.values() == []
-    world.verify()
-
-
-def test_messages_are_seen_in_the_order_in_which_their_stages_are_committed(world: Writer) -> None:
-    first = world.stage(append("log", b"a", b"b"))
-    world.append("log", b"between")
-    second = world.stage(append("log", b"c"))
-    found = world.commit(0, second, first)
-    assert (found.is_new, found.rows, found.left) == (True, 3, 0)
-    assert world.values() == [b"between", b"c", b"a", b"b"]
-    seqs = [seq for seq, _, _ in world.messages("log")]
-    assert seqs[1:] == [seqs[1], seqs[1] + 1, seqs[1] + 2]
-    assert found.seq == seqs[-1]
-    world.verify()
-
-
-def test_a_commit_is_one_small_op_for_each_stage(world: Writer) -> None:
-    stage = world.stage(append("log", *[b"x" * 100] * 500))
-    size = len(world.journal)
-    world.commit(0, stage)
-    assert len(world.journal) - size < 200
-    assert [op.opcode for op in world.ops()[-2:]] == [Opcode.STREAM_COMMIT, Opcode.WRITER]
-    assert world.ops()[-2].rows == 500
-
-
-def test_a_part_of_a_commit_can_be_read(world: Writer) -> None:
-    stage = world.stage(append("log", b"a", b"b", b"c", b"d"))
-    world.commit(0, stage)
-    seqs = [seq for seq, _, _ in world.messages("log")]
-    found = world.read("log", after=seqs[1], count=1)
-    assert list(found.first_seqs) == [seqs[2]]
-    assert found.rows == 1
-
-
 def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
     world.commit(4, world.stage(append("log", b"a")))
     again = world.stage(append("log", b"a"))
@@ -146,36 +107,11 @@ def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
     world.verify()
 
 
-def test_writers_do_not_know_of_each_other(world: Writer) -> None:
-    world.commit(7, world.stage(append("log", b"a")), writer="one")
-    world.commit(0, world.stage(append("log", b"b")), writer="two")
-    stage = world.stage(append("latest", b"c", keys=[b"k"]))
-    world.commit(0, stage, table="latest", writer="one")
-    assert world.values() == [b"a", b"b"]
-    assert (world.last_batch(writer="one"), world.last_batch(writer="two")) == (7, 0)
-    assert world.last_batch(writer="three") == -1
-    assert world.last_batch("latest", "one") == 0
-    assert world.last_batch("missing", "one") == -1
-
-
-def test_a_batch_without_rows_counts(world: Writer) -> None:
-    assert world.commit(0).is_new
-    assert not world.commit(0, world.stage(append("log", b"too late"))).is_new
-    assert world.values() == []
-
-
 def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Writer) -> None:
     assert world.commit(0, table="new").is_new
     assert "new" not in world.tables
     missing = CommitStages(table="new", writer="w", batch=0, stages=[5])
     assert world.refused(missing) is Code.NOT_FOUND
-
-
-def test_a_stage_makes_its_table(world: Writer) -> None:
-    stage = world.stage(append("fresh", b"a"))
-    assert world.tables["fresh"].kind is Kind.STREAM
-    world.commit(0, stage, table="fresh")
-    assert world.values("fresh") == [b"a"]
 
 
 # -- jobs, values and the latest ------------------------------------------------------------------
@@ -189,32 +125,6 @@ def run_to_the_end(world: Writer, table: str, batch: int, *stages: int) -> int:
     raise AssertionError("there is always more")
 
 
-def test_jobs_come_a_stage_at_a_time(world: Writer) -> None:
-    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"c"))]
-    assert world.waiting() == 0
-    found = world.commit(0, *stages, table="jobs")
-    assert (found.left, world.waiting()) == (2, 0)
-    found = world.commit(0, *stages, table="jobs")
-    assert (found.left, found.rows, world.waiting()) == (1, 2, 2)
-    assert world.commit(0, *stages, table="jobs").left == 0
-    assert world.waiting() == 3
-    assert not world.commit(0, *stages, table="jobs").is_new
-    world.verify()
-
-
-def test_a_batch_that_was_begun_goes_on_with_its_first_stages(world: Writer) -> None:
-    first = [world.stage(push(b"a")), world.stage(push(b"b"))]
-    world.commit(0, *first, table="jobs")
-    world.commit(0, *first, table="jobs")
-    # The writer was killed, and staged the same rows again, cut otherwise.
-    again = [world.stage(push(b"a", b"b"))]
-    assert run_to_the_end(world, "jobs", 0, *again) == 1
-    assert not world.commit(0, *again, table="jobs").is_new
-    assert world.waiting() == 2
-    assert not world.tree(Tree.STAGES)
-    world.verify()
-
-
 def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -> None:
     first = [world.stage(push(b"a")), world.stage(push(b"b"))]
     world.commit(0, *first, table="jobs")
@@ -223,18 +133,6 @@ def test_a_later_batch_waits_until_the_one_before_it_is_written(world: Writer) -
     assert world.waiting() == 3
     assert world.last_batch("jobs") == 1
     world.verify()
-
-
-def test_an_empty_batch_after_one_that_waits_is_remembered(world: Writer) -> None:
-    world.commit(0, world.stage(push(b"a")), table="jobs")
-    run_to_the_end(world, "jobs", 1)
-    assert (world.waiting(), world.last_batch("jobs")) == (1, 1)
-
-
-def test_staged_jobs_are_merged_when_they_are_committed(world: Writer) -> None:
-    stages = [world.stage(push(b"a", b"b")), world.stage(push(b"b", b"c"))]
-    run_to_the_end(world, "jobs", 0, *stages)
-    assert world.waiting() == 3
 
 
 def test_a_delay_counts_from_the_moment_of_staging(world: Writer) -> None:
@@ -270,13 +168,6 @@ def test_values_and_messages_of_a_key_are_replaced(world: Writer) -> None:
     run_to_the_end(world, "latest", 0, *latest)
     assert world.values("latest") == [b"2", b"3"]
     world.verify()
-
-
-def test_a_value_that_is_newer_than_what_was_staged_stays(world: Writer) -> None:
-    stage = world.stage(set_command([(b"a", 1)]))
-    world.set({b"a": 2}, at=5)
-    run_to_the_end(world, "t", 0, stage)
-    assert world.get(b"a") == [2]
 
 
 # -- refusals -------------------------------------------------------------------------------------
@@ -373,14 +264,6 @@ def test_a_writer_that_is_forgotten_begins_anew(world: Writer) -> None:
     world.verify()
 
 
-def test_a_writer_whose_batch_waits_is_not_forgotten(world: Writer) -> None:
-    world.commit(0, world.stage(push(b"a")), table="jobs")
-    table = world.tables["jobs"].id
-    world.run(staging.ForgetWriter(table=table, name=b"w", before_us=NOW_US + 1))
-    run_to_the_end(world, "jobs", 0)
-    assert world.waiting() == 1
-
-
 def test_rows_without_a_timestamp_get_that_of_their_commit(world: Writer) -> None:
     """However late a stage came: what is committed later wins."""
     second = world.stage(replace(set_command([(b"a", 2)]), timestamps_us=[0]))
@@ -420,11 +303,123 @@ def test_a_dropped_table_leaves_neither_stages_nor_writers(world: Writer) -> Non
     world.verify()
 
 
-def test_a_message_that_is_in_a_block_lets_its_stage_go(world: Writer) -> None:
-    world.commit(0, world.stage(append("log", b"a", b"b")))
-    later = world.stage(append("log", b"c"))
-    world.seal("log", world.next_seq - 1)
-    world.commit(1, later)
-    world.sweep()
-    assert len(world.tree(Tree.STAGES)) == 1
-    world.verify()
+# -- writers of no table --------------------------------------------------------------------------
+
+
+class Spool(World):
+    """A world in which somebody advances."""
+
+    def advance(self, expected: int, batch: int, writer: str = "w") -> Done:
+        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, Done), reply
+        return reply
+
+    def refused(self, expected: int, batch: int, writer: str = "w") -> Refusal:
+        before = self.next_seq
+        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, Refusal), reply
+        assert self.next_seq == before
+        return reply
+
+    def at(self, writer: str = "w", table: str = "") -> int:
+        reply = self.run(AskWriter(table=table, writer=writer))
+        assert isinstance(reply, Committed), reply
+        assert (reply.is_new, reply.left, reply.rows) == (False, 0, 0)
+        return reply.batch
+
+    def verify(self) -> None:
+        """Asserts that all holds, and that the journal tells the same again."""
+        self.check()
+        assert self.replayed().trees() == self.trees()
+
+
+@pytest.fixture
+def spool() -> Spool:
+    return Spool()
+
+
+def test_a_writer_advances_from_number_to_number(spool: Spool) -> None:
+    assert spool.at() == -1
+    assert spool.advance(-1, 100).seq == 1
+    assert spool.advance(100, 512).seq == 2
+    assert spool.at() == 512
+    (op, _) = spool.ops()
+    assert (op.opcode, op.table, op.rows) == (Opcode.WRITER, catalog.NO_TABLE, 1)
+    spool.verify()
+
+
+@pytest.mark.parametrize(
+    ("expected", "batch", "text"),
+    [
+        (-1, 600, "writer w is at 512, not new here"),
+        (100, 600, "writer w is at 512, not at 100"),
+        (100, 512, "writer w is at 512, not at 100"),  # the same once more
+        (600, 700, "writer w is at 512, not at 600"),
+        (0, 600, "writer w is at 512, not at 0"),
+        (-1, 0, "writer w is at 512, not new here"),
+        (600, 0, "writer w is at 512, not at 600"),
+    ],
+)
+def test_a_writer_that_is_elsewhere_is_refused(
+    spool: Spool, expected: int, batch: int, text: str
+) -> None:
+    spool.advance(-1, 512)
+    refusal = spool.refused(expected, batch)
+    assert (refusal.code, refusal.text) == (Code.STALE_NUMBER, text)
+    assert spool.at() == 512
+
+
+def test_a_writer_that_is_over_takes_no_batch_that_comes_late(spool: Spool) -> None:
+    """Its first batch was given up for lost, and expects that nobody knows the writer."""
+    spool.advance(-1, 512)
+    spool.advance(512, 0)
+    assert spool.at() == staging.OVER
+    late = spool.refused(-1, 512)
+    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
+    assert spool.refused(512, 600).code is Code.STALE_NUMBER
+    assert spool.refused(512, 0).code is Code.STALE_NUMBER
+    spool.verify()
+
+
+@pytest.mark.parametrize(
+    ("expected", "batch"),
+    [
+        (5, 5),
+        (5, 4),
+        (-1, -1),
+        (0, -1),
+        (5, -5),
+        (-2, 5),
+        (2**63, 2**63 + 1),
+        (5, 2**63 - 1),
+        (-2, 0),
+    ],
+)
+def test_a_writer_only_goes_forward(spool: Spool, expected: int, batch: int) -> None:
+    assert spool.refused(expected, batch).code is Code.BAD_RANGE
+
+
+def test_there_are_not_too_many_writers(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRITERS_MAX", 2)
+    for name in ("one", "two"):
+        spool.advance(-1, 5, name)
+    assert spool.refused(-1, 5, "three").code is Code.QUOTA
+    spool.advance(5, 6, "two")  # who is known goes on
+    spool.advance(5, 0, "one")
+    spool.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"one", before_us=NOW_US + 1))
+    spool.advance(-1, 5, "three")
+
+
+def test_packing_says_again_where_writers_are(spool: Spool) -> None:
+    spool.advance(-1, 5)
+    spool.advance(5, 6)
+    spool.advance(-1, 9, "other")
+    spool.advance(-1, 1, "gone")
+    spool.run(staging.ForgetWriter(table=catalog.NO_TABLE, name=b"gone", before_us=NOW_US + 1))
+    said = spool.pack(len(spool.ops()))
+    assert sorted(op.column("name")[0] for op in said) == [b"other", b"w"]
+    assert {(op.opcode, op.table) for op in said} == {(Opcode.WRITER, catalog.NO_TABLE)}
+    assert (spool.at(), spool.at("other"), spool.at("gone")) == (6, 9, -1)
+    assert {op.column("at_us")[0] for op in said} == {NOW_US}  # they are as old as before
+    spool.verify()
+    spool.advance(6, 7)

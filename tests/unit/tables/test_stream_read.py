@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import InBlock, Messages
+from fjord.commands import Done, Entries, InBlock, Messages, Stage
 from fjord.errors import Code
+from fjord.ops import Opcode
+from fjord.streams import Start
 from fjord.tables.state import Tree
+from tests.unit.engine.shore import append_command
 from tests.unit.tables.stream_world import StreamWorld, said
-from tests.unit.tables.world import code_of
+from tests.unit.tables.world import NOW_US, code_of
 
 
 @pytest.fixture
@@ -29,13 +37,6 @@ def test_a_log_keeps_every_message_in_one_order(world: StreamWorld) -> None:
     assert said(found) == [(last - 2, b"k", b"1"), (last - 1, b"k", b"2"), (last, b"", b"3")]
     assert (found.after, found.until, found.ended) == (last, last, True)
     world.check()
-
-
-def test_an_append_is_one_entry_of_the_index_however_many_messages_it_has(
-    world: StreamWorld,
-) -> None:
-    world.append("log", *[b"x"] * 500)
-    assert world.size_of(Tree.STREAM_OPS) == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 100])
@@ -73,31 +74,6 @@ def test_a_small_append_does_not_overtake_one_that_was_cut(
     assert found == [b"1", b"2", b"3", b"4", b"5"]
 
 
-@pytest.mark.req("KY-11")
-def test_the_end_of_a_snapshot_is_told_with_its_last_message(world: StreamWorld) -> None:
-    world.append("log", b"1", b"2")
-    assert not world.read("log", count=1).ended
-    assert world.read("log", count=2).ended
-
-
-@pytest.mark.req("KY-10")
-def test_what_comes_after_the_snapshot_began_is_not_part_of_it(world: StreamWorld) -> None:
-    world.append("log", b"1", b"2")
-    first = world.read("log", count=1)
-    world.append("log", b"3")
-    rest = world.read("log", first.after, first.until)
-    assert [value for _, _, value in said(rest)] == [b"2"]
-    assert rest.ended
-    assert [value for _, _, value in said(world.read("log", rest.after))] == [b"3"]
-
-
-def test_nothing_new_moves_the_reader_to_the_end(world: StreamWorld) -> None:
-    last = world.append("log", b"1")
-    world.set({b"other": 1})
-    found = world.read("log", last)
-    assert (found.rows, found.after, found.ended) == (0, world.next_seq - 1, True)
-
-
 def test_what_is_in_a_block_is_looked_up_there_once_it_is_forgotten(world: StreamWorld) -> None:
     last = world.append("log", b"1", b"2")
     world.append("log", b"3")
@@ -122,14 +98,6 @@ def test_a_new_message_takes_the_place_of_the_old_one(world: StreamWorld) -> Non
     assert said(world.read("latest")) == [(last - 1, b"b", b"1"), (last, b"a", b"2")]
     assert world.size_of(Tree.STREAM_SEQS) == 2
     world.check()
-
-
-def test_of_a_key_that_comes_twice_in_a_batch_the_last_message_counts(world: StreamWorld) -> None:
-    world.put("latest", (b"a", b"0"))
-    last = world.put("latest", (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"a", b"3"))
-    assert said(world.read("latest")) == [(last - 2, b"b", b"1"), (last, b"a", b"3")]
-    world.check()
-    assert world.replayed().trees() == world.trees()
 
 
 def test_what_is_erased_leaves_a_tombstone_for_readers(world: StreamWorld) -> None:
@@ -209,6 +177,8 @@ def _append(table: str, **changes: object) -> commands.Append:
         (commands.Read(table="missing", after=0), Code.NOT_FOUND),
         (commands.Read(table="jobs", after=0), Code.WRONG_KIND),
         (commands.Read(table="log", after=1000), Code.BAD_RANGE),
+        (commands.Get(table="log", keys=Strings.of([b"a"])), Code.WRONG_KIND),
+        (commands.Lock(table="latest", keys=Strings.of([b"a"])), Code.WRONG_KIND),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -220,19 +190,190 @@ def test_what_cannot_be_meant_is_refused(
     assert world.trees() == before
 
 
+# -- APPEND with dates ----------------------------------------------------------------------------
+
+SECOND = 1_000_000
+Row = tuple[bytes, bytes, int]  # key, value, seconds after the beginning
+
+
+def dated(*rows: Row, table: str = "latest") -> commands.Append:
+    command = append_command(table, [(key, value) for key, value, _ in rows])
+    return replace(command, timestamps_us=[NOW_US + seconds * SECOND for *_, seconds in rows])
+
+
+def put(world: StreamWorld, *rows: Row) -> int:
+    reply = world.run(dated(*rows))
+    assert isinstance(reply, Done), reply
+    return reply.seq
+
+
+def found(world: StreamWorld) -> dict[bytes, bytes | None]:
+    return {key: value for _, key, value in said(world.read("latest"))}
+
+
+def dates(world: StreamWorld, *keys: bytes) -> list[int]:
+    """Returns the dates of keys, in seconds after the beginning."""
+    reply = world.run(commands.Get(table="latest", keys=Strings.of(list(keys))))
+    assert isinstance(reply, Entries)
+    return [(stamp - NOW_US) // SECOND for stamp in reply.timestamps_us]
+
+
+def verify(world: StreamWorld) -> None:
+    """Asserts that all holds, and that the journal tells the same again."""
+    world.check()
+    again = StreamWorld(world.journal[: world.begin], world.first_seq)
+    again.now_us = world.now_us
+    for op, _ in world.placed():
+        again.apply(op)
+    assert again.trees() == world.trees()
+
+
+# -- which one wins -------------------------------------------------------------------------------
+
+
+def test_a_late_message_does_not_replace_a_newer_one(world: StreamWorld) -> None:
+    put(world, (b"a", b"new", -10))
+    before = world.trees()
+    seq = put(world, (b"a", b"late", -20))
+    assert seq == world.next_seq - 1
+    assert world.trees() == before
+    assert found(world) == {b"a": b"new"}
+    put(world, (b"a", b"newer", -5))
+    assert (found(world), dates(world, b"a")) == ({b"a": b"newer"}, [-5])
+    verify(world)
+
+
+def test_those_that_lose_are_in_no_op_and_get_no_seq(world: StreamWorld) -> None:
+    put(world, (b"b", b"new", -1))
+    seq = put(world, (b"a", b"1", -9), (b"b", b"late", -9), (b"c", b"1", -9))
+    (*_, op) = world.ops()
+    assert (op.opcode, op.rows) == (Opcode.STREAM_PUT_AT, 2)
+    assert op.column("key") == Strings.of([b"a", b"c"])
+    assert seq == world.next_seq - 1
+    assert said(world.read("latest"))[1:] == [(seq - 1, b"a", b"1"), (seq, b"c", b"1")]
+    verify(world)
+
+
+def test_in_one_command_the_same_rule_holds_from_row_to_row(world: StreamWorld) -> None:
+    put(world, (b"a", b"1", -8), (b"a", b"late", -9), (b"b", b"1", -7), (b"a", b"2", -8))
+    assert found(world) == {b"b": b"1", b"a": b"2"}
+    assert world.ops()[-1].column("value") == Strings.of([b"1", b"1", b"2"])
+    put(world, (b"a", b"late", -9), (b"a", b"3", -5), (b"a", b"4", -6))
+    assert found(world) == {b"b": b"1", b"a": b"3"}
+    assert world.size_of(Tree.STREAM_SEQS) == world.size_of(Tree.KV) == 2
+    verify(world)
+
+
+# -- what is not about the date -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "skipped"), [(-2000, 0), (-500, 0), (50, 1), (100, 1)])
+def test_a_reader_that_begins_at_a_moment_misses_nothing_for_a_late_date(
+    world: StreamWorld, seconds: int, skipped: int
+) -> None:
+    for key, date in ((b"a", -1000), (b"b", -2000), (b"c", -1500)):
+        put(world, (key, b"1", date))
+        world.now_us += 100 * SECOND
+    mark = world.subscribe("latest", "s", Start.TIME, NOW_US + seconds * SECOND)
+    assert [key for _, key, _ in said(world.read("latest", mark.seq))] == [b"a", b"b", b"c"][
+        skipped:
+    ]
+
+
+def test_packing_keeps_the_date(world: StreamWorld) -> None:
+    put(world, (b"a", b"1", -10), (b"b", b"2", -20))
+    world.put("latest", (b"c", b"3"))
+    world.pack(len(world.ops()))
+    (*_, op) = world.ops()
+    assert op.opcode is Opcode.STREAM_MOVE
+    assert list(op.column("buried_us")) == [NOW_US - 10 * SECOND, NOW_US - 20 * SECOND, 0]
+    put(world, (b"a", b"late", -11), (b"b", b"newer", -19), (b"c", b"late", -1))
+    assert found(world) == {b"a": b"1", b"c": b"3", b"b": b"newer"}
+    world.pack(len(world.ops()))
+    put(world, (b"a", b"late", -11), (b"b", b"late", -20))
+    assert found(world) == {b"a": b"1", b"c": b"3", b"b": b"newer"}
+    verify(world)
+
+
+# -- what cannot be -------------------------------------------------------------------------------
+
+
+AHEAD_US = limits.TIMESTAMP_AHEAD_US_MAX
+
+
+@pytest.mark.parametrize("table", ["log", "latest", "unknown"])
 @pytest.mark.parametrize(
-    ("types", "values"),
+    ("stamps", "code"),
     [
-        (b"\2\2", [b"plain", b"text"]),
-        (b"\2\2", ["grün".encode(), b""]),
-        (b"\1\2", [b"\xff", "grün".encode()]),
-        (b"\3\5", [bytes(8), b"\1"]),
+        ([NOW_US, NOW_US + AHEAD_US], None),
+        ([limits.TIMESTAMP_US_MIN, NOW_US], None),
+        ([NOW_US, NOW_US + AHEAD_US + 1], Code.BAD_TIMESTAMP),
+        ([limits.TIMESTAMP_US_MIN - 1, NOW_US], Code.BAD_TIMESTAMP),
+        ([0, 0], Code.BAD_TIMESTAMP),
+        ([NOW_US], Code.BAD_BATCH),
+        ([], Code.BAD_BATCH),
+        ([NOW_US] * 3, Code.BAD_BATCH),
     ],
 )
-def test_values_of_every_type_are_kept(
-    world: StreamWorld, types: bytes, values: list[bytes]
+def test_dates_that_cannot_be_meant_are_refused_in_every_mode(
+    world: StreamWorld, table: str, stamps: Sequence[int], code: Code | None
 ) -> None:
-    keys = Strings.of([b"", b""])
-    command = commands.Append(table="log", types=types, keys=keys, values=Strings.of(values))
-    assert code_of(world.run(command)) is None
-    assert [value for _, _, value in said(world.read("log"))] == values
+    command = dated((b"a", b"1", 0), (b"b", b"1", 0), table=table)
+    command.timestamps_us = stamps
+    before = world.trees()
+    assert code_of(world.run(command)) is code
+    assert (world.trees() == before) is (code is not None)
+
+
+# -- all of it ------------------------------------------------------------------------------------
+
+
+rows_of = st.lists(
+    st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-4, 4)), min_size=1, max_size=5
+)
+steps_of = st.lists(
+    st.one_of(
+        st.tuples(st.just("dated"), rows_of),
+        st.tuples(st.sampled_from(["plain", "erase", "pack"]), rows_of),
+    ),
+    max_size=12,
+)
+
+
+@given(steps_of)
+def test_whatever_comes_in_whatever_order_the_newest_date_holds(
+    steps: list[tuple[str, list[tuple[bytes, int]]]],
+) -> None:
+    world = StreamWorld.with_tables()
+    model: dict[bytes, tuple[int, bytes | None]] = {}
+    for number, (verb, rows) in enumerate(steps):
+        value = b"%d" % number
+        if verb == "dated":
+            put(world, *((key, value, date) for key, date in rows))
+            for key, date in rows:
+                if date >= model.get(key, (date,))[0]:
+                    model[key] = (date, value)
+        elif verb == "plain":
+            world.put("latest", *((key, value) for key, _ in rows))
+            model |= {key: (0, value) for key, _ in rows}
+        elif verb == "erase":
+            there = {key for key, _ in rows if model.get(key, (0, None))[1] is not None}
+            world.erase("latest", *(key for key, _ in rows))
+            model |= dict.fromkeys(there, (0, None))
+        else:
+            world.pack(len(world.ops()) // 2)
+        assert found(world) == {key: value for key, (_, value) in model.items()}
+        verify(world)
+
+
+@pytest.mark.parametrize("table", ["log", "latest"])
+def test_what_is_staged_has_no_dates(world: StreamWorld, table: str) -> None:
+    command = dated((b"a", b"1", -1), table=table)
+    assert code_of(world.run(Stage(rows=command))) is Code.BAD_BATCH
+
+
+@pytest.mark.req("KY-11")
+def test_the_end_of_a_snapshot_is_told_with_its_last_message(world: StreamWorld) -> None:
+    world.append("log", b"1", b"2")
+    assert not world.read("log", count=1).ended
+    assert world.read("log", count=2).ended

@@ -338,12 +338,7 @@ class World:
         return self.run(replace(command, ttl_us=ttl, also=further), client)
 
     def delete(
-        self,
-        *keys: bytes,
-        at: int = 0,
-        purge: bool = False,
-        table: str = "t",
-        client: int = 1,
+        self, *keys: bytes, at: int = 0, purge: bool = False, table: str = "t", client: int = 1
     ) -> Reply:
         stamp = NOW_US + at
         command = Delete(table=table, keys=Strings.of(keys), timestamp_us=stamp, purge=purge)
@@ -407,13 +402,8 @@ def decoded(reply: Reply) -> list[Value | Refusal]:
     assert isinstance(reply, Entries), reply
     count = len(reply.types)
     for column in (
-        reply.values,
-        reply.timestamps_us,
-        reply.expires_at_us,
-        reply.states,
-        reply.created_us,
-        reply.accessed_us,
-        reply.ttls_us,
+        *(reply.values, reply.timestamps_us, reply.expires_at_us, reply.states, reply.created_us),
+        *(reply.accessed_us, reply.ttls_us),
     ):
         assert len(column) == count
     return [

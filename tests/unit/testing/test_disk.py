@@ -41,37 +41,6 @@ def test_what_was_written_is_read(world: tuple[Disk, str]) -> None:
     file.close()
 
 
-def test_allocation_and_truncation_set_the_size(world: tuple[Disk, str]) -> None:
-    disk, root = world
-    file = disk.open(f"{root}/file", writable=True, create=True)
-    file.write(0, b"abc")
-    file.allocate(1000)
-    assert file.size() == 1000
-    file.allocate(10)
-    assert file.size() == 1000
-    assert file.read(0, 4) == b"abc\0"
-    file.truncate(2)
-    assert file.read(0, 10) == b"ab"
-    file.close()
-
-
-def test_names_come_and_go(world: tuple[Disk, str]) -> None:
-    disk, root = world
-    disk.make_directory(f"{root}/a/b")
-    disk.open(f"{root}/a/one", writable=True, create=True).close()
-    disk.open(f"{root}/a/two", writable=True, create=True).close()
-    assert disk.names(f"{root}/a") == ["b", "one", "two"]
-    before = disk.identity(f"{root}/a/one")
-    disk.rename(f"{root}/a/one", f"{root}/a/two")
-    assert disk.names(f"{root}/a") == ["b", "two"]
-    assert disk.identity(f"{root}/a/two") == before
-    disk.remove(f"{root}/a/two")
-    disk.sync_directory(f"{root}/a")
-    assert not disk.exists(f"{root}/a/two")
-    assert disk.identity(f"{root}/a/two") is None
-    assert disk.names(f"{root}/nothing") == []
-
-
 def test_a_missing_file_is_an_error(world: tuple[Disk, str]) -> None:
     disk, root = world
     actions: list[Callable[[], object]] = [
@@ -237,24 +206,6 @@ def test_after_the_crash_nothing_works_until_the_restart() -> None:
     assert disk.exists("/data")
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
-    def play() -> tuple[bytes | None, bytes]:
-        disk = durable_directory(7)
-        disks.replace_whole(disk, "/data/file", b"old" * 1000)
-        disk.open("/data/file", writable=True).write(0, b"new" * 1000)
-        disk.power_cut()
-        return disks.read_whole(disk, "/data/file"), disk.new_uuid()
-
-    assert play() == play()
-
-
-def test_a_flipped_bit_is_read_back() -> None:
-    disk = durable_directory(1)
-    disks.replace_whole(disk, "/data/file", b"a")
-    disk.flip_bit("/data/file", 0, bit=1)
-    assert disks.read_whole(disk, "/data/file") == b"c"
-
-
 # -- a disk that is full --------------------------------------------------------------------------
 
 
@@ -289,29 +240,6 @@ def test_space_comes_back_with_the_last_name_of_a_file() -> None:
     other.allocate(5000)
 
 
-def test_a_disk_that_shrank_below_what_it_holds_keeps_it() -> None:
-    disk = SimDisk()
-    file = disk.open("/file", writable=True, create=True)
-    file.write(0, b"x" * 100)
-    disk.capacity = 50
-    file.write(0, b"y" * 100)
-    file.truncate(60)
-    with pytest.raises(OSError, match="No space"):
-        file.allocate(61)
-
-
-def test_a_second_name_that_was_not_synced_may_be_lost() -> None:
-    found = set()
-    for seed in SEEDS:
-        disk = durable_directory(seed)
-        disks.replace_whole(disk, "/data/one", b"kept")
-        disk.link("/data/one", "/data/two")
-        disk.power_cut()
-        assert disks.read_whole(disk, "/data/one") == b"kept"
-        found.add(disk.exists("/data/two"))
-    assert found == {True, False}
-
-
 def test_a_file_says_when_it_was_written_to_last() -> None:
     disk = SimDisk()
     assert disk.modified_s("/file") == 0
@@ -324,12 +252,3 @@ def test_a_file_says_when_it_was_written_to_last() -> None:
     assert disk.modified_s("/moved") == 5
     file.truncate(0)
     assert disk.modified_s("/moved") == 6
-
-
-def test_free_bytes_are_what_the_capacity_leaves() -> None:
-    assert SimDisk().free_bytes("/") > 2**60
-    disk = SimDisk(capacity=1000)
-    disk.open("/file", create=True).write(0, bytes(400))
-    assert disk.free_bytes("/") == 600
-    disk.capacity = 300
-    assert disk.free_bytes("/") == 0

@@ -53,12 +53,6 @@ def test_a_step_without_a_rule_is_an_error() -> None:
         list(scenario.parse("say hello\n\nsay more\n"))
 
 
-def test_rewriting_a_right_story_changes_nothing(tmp_path: Path) -> None:
-    path = written(tmp_path, TEXT)
-    scenario.run(path, answer, rewrite=True)
-    assert path.read_text() == TEXT
-
-
 def test_rewriting_writes_the_answers_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path, TEXT.replace("----\nhello", "----\nbye"))
     scenario.run(path, answer, rewrite=True)
