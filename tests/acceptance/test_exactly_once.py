@@ -154,9 +154,7 @@ def test_kills_of_driver_and_daemon_lose_and_double_nothing(
 ) -> None:
     with Daemon(tmp_path / "data", program=PROGRAM) as daemon:
         campaign = Campaign(tmp_path, daemon, format_="parquet", max_rows=250)
-        campaign.append(batches=5, rows=100)
-        campaign.kill("manifest committed")
-        campaign.append(batches=2, rows=100)
+        campaign.append(batches=7, rows=100)
         campaign.kill("after the sink's commit")
         campaign.append(batches=5, rows=100)
         campaign.check(campaign.finish_here(spark))

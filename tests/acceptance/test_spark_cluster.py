@@ -83,6 +83,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
+@pytest.mark.soak
 def test_a_cluster_reads_and_writes_and_tries_again_and_runs_jobs(
     master: str, daemon: Daemon, tmp_path: Path
 ) -> None:

@@ -57,19 +57,10 @@ def test_neighbours_are_put_together_while_there_is_room(
     assert sizes_of(sizes) == expected
 
 
-def test_few_blocks_may_not_be_worth_it() -> None:
-    assert sizes_of([1, 1, 50, 1, 1, 1], min_blocks=3) == [[1, 1, 1]]
-
-
 def test_a_group_has_no_more_than_the_node_replaces_at_once() -> None:
     most = limits.BLOCKS_REPLACED_MAX
     found = sizes_of([1] * (2 * most + 1), target_bytes=10**9)
     assert list(map(len, found)) == [most, most]
-
-
-def test_what_is_put_together_is_planned_no_more() -> None:
-    assert sizes_of([6, 6, 6, 6], target_bytes=12) == [[6, 6], [6, 6]]
-    assert sizes_of([12, 12], target_bytes=12) == []
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
@@ -245,31 +236,4 @@ def test_what_a_killed_run_has_published_goes_after_a_day(
     monkeypatch.setattr(compacting, "GRACE", timedelta(days=-1))
     compact(SPARK, here, "events", min_blocks=4)
     assert files(here) == files_of(old)
-    check(here)
-
-
-def test_a_run_sees_what_the_one_before_has_done(
-    here: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is there is looked at under the lock: here somebody is done just before."""
-    lock = Store.rewriting_lock
-    done: list[int] = []
-
-    def after_another(self: Store) -> Any:
-        if not done:
-            done.append(1)
-            compact_inside(databases[0], monkeypatch)
-        return lock(self)
-
-    databases: list[fjord.Database] = []
-    opened = compacting._opened
-
-    def remembered(location: Location, *, read_only: bool) -> fjord.Database:
-        databases.append(opened(location, read_only=read_only))
-        return databases[-1]
-
-    monkeypatch.setattr(compacting, "_opened", remembered)
-    monkeypatch.setattr(Store, "rewriting_lock", after_another)
-    report = compact(SPARK, here, "events")
-    assert (report.figures["blocks_before"], report.figures["new_blocks"]) == (1, 0)
     check(here)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from fjord.errors import FjordError
 from fjord.spark.pipelines import replay
 from fjord.spark.pipelines.replay import Cut, ReplayBatch, Selection
 
@@ -45,11 +44,6 @@ def test_rows_are_selected_by_op_date_and_key(spark: SparkSession) -> None:
     assert seqs(ops=("REPLACE",), key_prefix=b"a") == [15]
     assert seqs(since=T + MINUTE, until=T + HOUR) == [15]
     assert seqs(key_prefix=b"b") == [12]
-
-
-def test_rows_without_all_that_is_needed_are_refused() -> None:
-    with pytest.raises(FjordError, match="rows of TAKE, DELETE do not have"):
-        Selection(ops=("ADD", "TAKE", "DELETE"))
 
 
 @pytest.mark.spark
@@ -108,18 +102,6 @@ def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -
     assertDataFrameEqual(as_they_are, frame(spark).select("key", "process_at"), checkRowOrder=True)
 
 
-def test_small_pieces_are_joined_up_to_a_bound() -> None:
-    pieces = [(30, 40, 3), (10, 50, 1), (20, 40, 2), (50, 200, 5), (60, 1, 6)]
-    cut = Cut(100, 0, is_paced=False)
-    found = replay.batches(pieces, 7, cut)
-    assert found == [
-        ReplayBatch(7, 20, 90, 1),
-        ReplayBatch(20, 30, 40, 3),
-        ReplayBatch(30, 50, 200, 5),
-        ReplayBatch(50, 60, 1, 6),
-    ]
-
-
 @given(
     sizes=st.lists(st.integers(1, 60), max_size=40), rows=st.integers(1, 100), place=st.integers(0)
 )
@@ -158,9 +140,3 @@ def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float])
     ]
     assert replay.due_seconds(batches, pace) == expected
     assert replay.due_seconds([], pace) == []
-
-
-def test_jobs_keep_what_only_jobs_have() -> None:
-    assert "priority" in replay.columns_for("jobs", "jobs")
-    assert replay.columns_for("jobs", "stream") == ("key", "type", "value")
-    assert replay.columns_for("stream", "jobs") == ("key", "type", "value")

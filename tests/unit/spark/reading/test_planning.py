@@ -46,12 +46,6 @@ def test_small_blocks_share_a_task_and_large_ones_are_split() -> None:
     ]
 
 
-def test_only_blocks_of_the_range_are_read() -> None:
-    cold, tail = plan(1001, 1501, BLOCKS, 0)
-    assert [one.shares for one in cold] == [(Share(BLOCKS[1], 0, 300),)]
-    assert (cold[0].start_seq, cold[0].end_seq, tail) == (1001, 1501, [])
-
-
 def test_what_is_behind_the_last_block_is_the_tail() -> None:
     cold, tail = plan(3900, 9001, BLOCKS, 2100, partition_rows=700)
     assert [rows_of(one) for one in cold] == [700, 700, 700]

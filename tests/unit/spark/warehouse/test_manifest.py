@@ -12,7 +12,7 @@ import pytest
 
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import warehouse
-from fjord.spark.warehouse import BackwardsError, Commit, DataFile, Query, QueryBatch, TableState
+from fjord.spark.warehouse import Commit, DataFile, Query, QueryBatch, TableState
 
 FILE = DataFile(path="batch-0-a/1", rows=10, bytes=500, min_seq=3, max_seq=12, value_crc=77)
 BATCH = QueryBatch(query="q", number=0, table="events", start=1, end=12, epoch="ab")
@@ -72,19 +72,6 @@ def test_files_take_the_place_of_others() -> None:
     other = replace(FILE, path="batch-9-c/1")
     commit = Commit(number=2, at_us=6, batch=None, added=(other,), removed=(FILE.path,))
     assert folded(FIRST, commit) == replace(folded(FIRST), number=2, files={other.path: other})
-
-
-@pytest.mark.parametrize("start", [1, 12])
-def test_a_table_does_not_go_back(start: int) -> None:
-    commit = Commit(number=2, at_us=6, batch=batch(0, start, 30, query="another"))
-    with pytest.raises(BackwardsError, match="up to seq 12, and batch 0 of query another begins"):
-        warehouse.after(folded(FIRST), commit, "here")
-
-
-def test_a_folder_is_of_one_table() -> None:
-    commit = Commit(number=2, at_us=6, batch=replace(batch(1, 13, 20), table="other"))
-    with pytest.raises(FjordError, match="here holds the table 'events', not 'other'"):
-        warehouse.after(folded(FIRST), commit, "here")
 
 
 @pytest.mark.parametrize(
