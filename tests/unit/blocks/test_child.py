@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -136,33 +137,17 @@ def test_the_last_complaint_of_a_child_is_told(
 def test_a_stop_ends_the_child(
     plan: SealPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    become(
-        monkeypatch,
-        "import sys; sys.stdin.readline(); print('{}', flush=True); sys.stdin.readline()",
-    )
-    begun = threading.Event()
-    begin = NodeBlocks._begin
-
-    def note(blocks: NodeBlocks, process: subprocess.Popen[bytes]) -> None:
-        begin(blocks, process)
-        begun.set()
-
-    monkeypatch.setattr(NodeBlocks, "_begin", note)
-    one = NodeBlocks(str(tmp_path))
-    found: list[list[Block] | FjordError] = []
-
-    def write() -> None:
-        try:
-            found.append(one.write("journal", plan))
-        except FjordError as error:
-            found.append(error)
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    assert begun.wait(SECONDS_MAX)
-    one.stop()
-    thread.join(SECONDS_MAX)
-    assert isinstance(found[0], ClosedError)
+    begun, one = tmp_path / "begun", NodeBlocks(str(tmp_path))
+    os.mkfifo(begun)
+    read = "sys.stdin.readline()"
+    become(monkeypatch, f"import sys; {read}; open({str(begun)!r}, 'w').close(); {read}")
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(one.write, "journal", plan)
+        assert begun.read_text() == ""  # the child has its request, and waits
+        one.stop()
+        with pytest.raises(ClosedError):
+            writing.result(SECONDS_MAX)
+    become(monkeypatch, "pass")
     with pytest.raises(ClosedError):
         one.write("journal", plan)
 
