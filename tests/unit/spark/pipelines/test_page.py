@@ -113,9 +113,9 @@ def test_a_quiet_day_says_so() -> None:
 
 
 def test_what_is_wrong_comes_first_and_is_escaped() -> None:
-    breach = {"table": "<b>", "row": 1, "key": EVIL, "domain": None, "priority": 1, "at": NOW}
-    breach |= {"kind": "wait", "seconds": 70.0, "limit_seconds": 60.0}
-    failure = {"table": "pages", "key": b"x" * 500, "domain": None, "last_at": NOW}
+    breach: dict[str, Any] = {"table": "<b>", "row": 1, "key": EVIL, "domain": None}
+    breach |= {"priority": 1, "at": NOW, "kind": "wait", "seconds": 70.0, "limit_seconds": 60.0}
+    failure: dict[str, Any] = {"table": "pages", "key": b"x" * 500, "domain": None, "last_at": NOW}
     failure |= {"jobs": 1, "failures": 2, "timeouts": 1, "dead": 1, "done": 0}
     counts = {**NONE, "dead": 2, "late": 3, "expired_unread": 1, "failed_twice": 1, "due": 1}
     text = page.render(
