@@ -175,23 +175,6 @@ def test_a_checkpoint_that_is_not_that_of_the_target_is_refused(
     assert numbers(target) == list(range(70))
 
 
-def test_only_some_columns_and_ops(spark: SparkSession, tmp_path: Path) -> None:
-    with fjord.open(tmp_path / "data") as database:
-        pages = database.jobs("pages")
-        pages.push_many(keys=[f"http://example.com/{number}" for number in range(5)])
-        pages.done_many(pages.next(count=3))
-    location, target = Location.of_path(str(tmp_path / "data")), str(tmp_path / "target")
-    given: dict[str, Any] = {"columns": ["op", "row"], "ops": ["DONE"]}
-    found = job.ingest(spark, location, "pages", target, **given)
-    assert found.figures["rows"] == 3
-    rows = warehouse.read(spark, target).collect()
-    assert {row.op for row in rows} == {"DONE"}
-    assert all(row.seq and row.row and row.ts is None for row in rows)
-    state = warehouse.warehouse_at(target).state()
-    assert state.end >= max(row.seq for row in rows)
-    assert job.ingest(spark, location, "pages", target, **given).figures["rows"] == 0
-
-
 def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> None:
     data, target = tmp_path / "data", tmp_path / "target"
     append(data, 10)

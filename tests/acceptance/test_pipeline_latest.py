@@ -48,19 +48,6 @@ def values(spark: SparkSession, *rows: tuple[bytes, int, bytes]) -> DataFrame:
     return spark.createDataFrame(found, latest.DDL)
 
 
-def test_the_row_with_the_largest_seq_counts(spark: SparkSession) -> None:
-    frame = ops(
-        spark,
-        put(5, b"a", b"new"),
-        put(2, b"a", b"old"),
-        put(3, b"b", b"message", "APPEND"),
-        put(4, b"", b"without a key", "APPEND"),
-        put(6, b"c", b"again", "MOVE", row=1),
-    )
-    expected = values(spark, (b"a", 5, b"new"), (b"b", 3, b"message"), (b"c", 6, b"again"))
-    assertDataFrameEqual(latest_of(frame), expected)
-
-
 def test_what_has_expired_by_a_moment_has_no_row(spark: SparkSession) -> None:
     frame = ops(
         spark,

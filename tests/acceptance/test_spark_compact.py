@@ -11,7 +11,6 @@ import pytest
 
 import fjord
 from fjord.blocks.store import Catalog, Store
-from fjord.errors import FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.compact import compact
 from tests.acceptance.conftest import Typed
@@ -98,23 +97,3 @@ def test_nobody_who_reads_sees_a_difference(spark: Any, daemon: Daemon, typed: T
     with fjord.connect(daemon.url) as db:
         assert messages(db)[: len(read)] == read
         assert [one.name for one in db.blocks("events")] == [new.name, later]
-
-
-def test_a_group_with_a_damaged_block_stays_as_it_is(spark: Any, tmp_path: Path) -> None:
-    where = Location.of_path(str(tmp_path / "data"))
-    with fjord.open(where.path) as db:
-        fill(db)
-        old, listed = db.blocks("events"), files(db)
-    path = Path(old[3].location) / f"{old[3].name}.parquet"
-    data = bytearray(path.read_bytes())
-    data[50] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
-        compact(spark, where, "events")
-    with fjord.open(where.path) as db:
-        assert (db.blocks("events"), files(db)) == (old, listed)
-    target = old[0].bytes + old[1].bytes
-    with pytest.raises(FjordError, match=r"2 of 3 groups .* checksum"):
-        compact(spark, where, "events", target_bytes=target)
-    with fjord.open(where.path) as db:
-        assert len(db.blocks("events")) == len(old) - 2

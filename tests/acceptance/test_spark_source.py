@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 import fjord
-from fjord.blocks import schema
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark
@@ -46,28 +45,6 @@ HISTORY = [
     ("SET", b"b", b"third"),
     ("SET", b"c", b"fourth"),
 ]
-
-
-def test_rows_are_whole(spark: SparkSession, tmp_path: Path) -> None:
-    expires_at = datetime.now(tz=UTC).replace(microsecond=0) + timedelta(hours=1)
-    with fjord.open(tmp_path) as database:
-        database.kv().set_many({"a": 1, "b": 2}, expires_at=expires_at)
-        database.kv().delete("a")
-    # Seq 1 is the writer's own, seq 2 the table's, seq 5 takes an expiry back.
-    nothing = dict.fromkeys(schema.COLUMNS)
-    numbers = [number.to_bytes(8, "little") for number in (1, 2)]
-    integer = {"op": "SET", "txn": 4, "type": 3, "expires_at": expires_at}
-    expected = [
-        Row(**{**nothing, **integer, "seq": 3, "row": 3, "key": b"a", "value": numbers[0]}),
-        Row(**{**nothing, **integer, "seq": 4, "row": 4, "key": b"b", "value": numbers[1]}),
-        Row(**{**nothing, "op": "DELETE", "txn": 6, "seq": 6, "row": 6, "key": b"a"}),
-    ]
-    frame = ops_of(spark, tmp_path).drop("ts")
-    assertDataFrameEqual(
-        frame,
-        spark.createDataFrame(expected, ops_of(spark, tmp_path).schema).drop("ts"),
-        checkRowOrder=True,
-    )
 
 
 def test_a_daemon_gives_the_same_rows_as_its_directory(spark: SparkSession, tmp_path: Path) -> None:

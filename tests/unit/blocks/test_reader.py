@@ -12,7 +12,6 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
-from fjord.blocks import reader
 from fjord.blocks.reader import BlockReader
 from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError
@@ -108,13 +107,6 @@ def test_a_moment_is_found_inside_of_a_block(store: Store, cold: BlockReader) ->
     (block,) = journal.seal(store)
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1) == 7
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1_000_001) == 14
-
-
-@pytest.mark.parametrize(("after", "expected"), [(0, 30), (1, 29), (10, 20), (15, 15), (30, 0)])
-def test_messages_ahead_are_counted(
-    cold: BlockReader, blocks: list[Block], after: int, expected: int
-) -> None:
-    assert cold.count_after(sealed.where(blocks[0]), after) == expected
 
 
 # -- several readers ------------------------------------------------------------------------------
@@ -434,19 +426,6 @@ def test_those_who_do_not_read_keep_nobody_from_loading_ahead(idle: Idle) -> Non
     assert idle.held() == {("events", "reader")}
 
 
-def test_who_reads_now_and_then_is_not_idle(idle: Idle) -> None:
-    idle.read(30, "first")
-    idle.read(40, "second")
-    idle.read(0, "reader")
-    for number in range(5):
-        idle.clock.advance(50)
-        idle.read(31 + number, "first")
-        idle.read(41 + number, "second")
-        idle.read(1 + number, "reader")
-    idle.read(8, "reader")
-    assert stats(idle.cold) == (3, 3, 0)
-
-
 def test_a_part_that_is_needed_takes_the_room_of_who_does_not_read(idle: Idle) -> None:
     idle.read(30, "first")
     idle.clock.advance(61)
@@ -454,16 +433,6 @@ def test_a_part_that_is_needed_takes_the_room_of_who_does_not_read(idle: Idle) -
         idle.read(after, subscriber)
     assert idle.held() == {("events", "a"), ("events", "b"), ("events", "c")}
     assert stats(idle.cold) == (3, 4, 0)
-
-
-def test_the_places_of_a_bounded_number_of_subscribers_are_known(
-    cold: BlockReader, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader, "_PLACES_MAX", 2)
-    for after, subscriber in [(0, "a"), (10, "b"), (0, "a"), (20, "c")]:
-        read_from(cold, blocks, after, count=1, subscriber=subscriber)
-    assert [who[1] for who in cold._places] == ["a", "c"]
-    assert stats(cold) == (2, 3, 0)  # with its place a subscriber lost its part
 
 
 def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list[Block]) -> None:

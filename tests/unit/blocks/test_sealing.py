@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fjord import limits, ops
 from fjord.blocks import writer
 from fjord.blocks.store import Catalog, Store
-from fjord.columns import Strings
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, SealPlan
-from fjord.ops import Op, Opcode
+from fjord.ops import Opcode
 from fjord.testing import SimDisk
 from fjord.testing.disk import SimCrash
 from tests.unit.blocks import scans, sealed
@@ -122,16 +121,6 @@ def test_ranges_have_every_row_of_theirs_once(sizes: list[int], data: st.DataObj
     assert [row["value"] for row in rows] == sealed.messages(journal.last)
     assert [block.first for block in blocks] == [1] + [block.last + 1 for block in blocks[:-1]]
     assert blocks[-1].last == journal.last
-
-
-def test_a_range_without_rows_makes_no_block(store: Store) -> None:
-    journal = sealed.Journal()
-    journal.commit(sealed.append([b"x"], table=8))
-    marks = Op(Opcode.UNSUBSCRIBE, sealed.TABLE, 1, (Strings.of([b"name"]),))
-    journal.commit(marks)
-    assert journal.seal(store) == []
-    assert store.names() == []
-    assert journal.seal(store, journal.range(table=99, name="none")) == []
 
 
 def test_a_part_has_a_bounded_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

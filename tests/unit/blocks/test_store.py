@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fjord import history
 from fjord.blocks.store import Store
 from fjord.errors import DirectoryInUseError
 from fjord.testing import SimDisk
@@ -125,16 +124,6 @@ def test_only_names_of_blocks_are_names_of_files(store: Store, name: str) -> Non
     for call in (store.open, store.draft, store.remove, store.exists, store.read_metadata):
         with pytest.raises(ValueError, match="is not the name of a block"):
             call(name)
-
-
-def test_what_a_dead_writer_left_is_removed(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    put(store, NAME, b"kept")
-    store.draft(OTHER).write(b"half")
-    (tmp_path / f"{history.metadata_path(OTHER)}.new").write_text("{")
-    assert len(list(tmp_path.glob("*/_*.unfinished"))) == 1
-    store.drop_unfinished(FOLDER)
-    assert sorted(path.suffix for path in tmp_path.glob("*/*")) == [".json", ".parquet"]
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:

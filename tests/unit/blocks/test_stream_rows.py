@@ -147,12 +147,6 @@ def test_messages_out_of_blocks_have_their_own_seqs_and_moments() -> None:
     ]
 
 
-def test_messages_of_both_kinds_are_in_order() -> None:
-    found = messages_of(move((1, 1, b"", b"a"), (3, 1, b"", b"b")), sealed.append([b"c"]))
-    found.first_seqs = [1, 4]
-    assert rows.messages_to_arrow(found)["value"].to_pylist() == [b"a", b"b", b"c"]
-
-
 @given(st.lists(st.lists(st.binary(max_size=9), min_size=1, max_size=9), max_size=9))
 def test_any_messages_come_as_they_are(found: list[list[bytes]]) -> None:
     table = rows.messages_to_arrow(messages_of(*map(sealed.append, found)))

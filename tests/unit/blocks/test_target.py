@@ -55,13 +55,6 @@ class FullDisk(LocalDisk):
         raise OSError(28, "No space left on device")
 
 
-def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    place = LocalTarget(str(tmp_path), disk=FullDisk())
-    with pytest.raises(OSError, match="No space"):
-        place.make("inside/one", b"first")
-    assert place.names("inside") == []
-
-
 def test_a_power_cut_leaves_a_file_whole_or_not_there() -> None:
     kept = 0
     for calls in range(1, 14):

@@ -237,3 +237,14 @@ def test_what_a_killed_run_has_published_goes_after_a_day(
     compact(SPARK, here, "events", min_blocks=4)
     assert files(here) == files_of(old)
     check(here)
+
+
+def test_a_group_with_a_damaged_block_stays_as_it_is(here: Location) -> None:
+    old, listed = live(here), files(here)
+    path = Path(old[1].location) / f"{old[1].name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
+        compact(SPARK, here, "events")
+    assert (live(here), files(here)) == (old, listed)

@@ -102,15 +102,6 @@ def test_a_directory_with_files_is_left_alone(tmp_path: Path) -> None:
         init(str(tmp_path / "notes"), DAEMON, table="events")
 
 
-def test_force_writes_its_own_files_again_and_no_others(tmp_path: Path) -> None:
-    init(str(tmp_path), DAEMON, table="events")
-    fresh = files(tmp_path)
-    (tmp_path / "transformations" / "mine.sql").write_text("SELECT 1")
-    (tmp_path / "spark-pipeline.yml").write_text("broken")
-    init(str(tmp_path), DAEMON, table="events", force=True)
-    assert files(tmp_path) == fresh | {"transformations/mine.sql": "SELECT 1"}
-
-
 def test_transformations_change_no_session(tmp_path: Path) -> None:
     init(str(tmp_path), DAEMON, table="events")
     for path in (tmp_path / "transformations").iterdir():

@@ -101,17 +101,6 @@ def found_of(**more: Any) -> JobFigures:
     return JobFigures(**{**given, **more})
 
 
-def test_a_quiet_day_says_so() -> None:
-    seen = check(page.render(found_of()))
-    assert "Jobs: pages" in seen.text
-    assert "All well." in seen.text
-    assert "1\u202f234 changes" in seen.text
-    assert "12.3 ms" in seen.text
-    assert "1.02 min" not in seen.text
-    assert "61 s" in seen.text
-    assert seen.tags.count("svg") == 3
-
-
 def test_what_is_wrong_comes_first_and_is_escaped() -> None:
     breach: dict[str, Any] = {"table": "<b>", "row": 1, "key": EVIL, "domain": None}
     breach |= {"priority": 1, "at": NOW, "kind": "wait", "seconds": 70.0, "limit_seconds": 60.0}

@@ -59,13 +59,6 @@ def test_batches_end_with_commits_and_miss_nothing(
     assert all(rows == least for _, rows in found[:-1])
 
 
-def test_bytes_bound_batches_too(extent: Extent) -> None:
-    found = walked(extent, Bounds(bytes_max=1500))
-    assert sum(rows for _, rows in found) == 350
-    assert 5 < len(found) < 35
-    assert len(walked(extent, Bounds(bytes_max=1))) == 35
-
-
 def test_where_there_are_no_rows_the_place_does_not_move(
     extent: Extent, commits: list[int]
 ) -> None:

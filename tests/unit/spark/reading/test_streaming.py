@@ -155,19 +155,6 @@ def test_available_now_ends_at_what_there_was(
     assert len(batches(found)) == 2
 
 
-def test_starts(mixed: Path, readers: list[FjordStreamReader]) -> None:
-    latest = stream(readers, mixed, startingOffsets="latest")
-    assert batches(latest) == []
-    begin = latest.initialOffset()
-    assert progress.decode(begin).epoch != ""
-    assert list(latest.partitions(begin, begin)) == []  # Spark runs a first batch all the same
-    first = progress.decode(begin).seq - 5
-    some = stream(readers, mixed, startingOffsets=str(first))
-    ((start, end),) = batches(some)
-    assert end == begin
-    assert min(row["seq"] for row in rows(some, start, end)) == first
-
-
 def test_offsets_of_another_history_are_refused(
     mixed: Path, readers: list[FjordStreamReader], caplog: Any
 ) -> None:
