@@ -15,7 +15,6 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import fjord
 from fjord import limits
-from fjord.errors import RefusedError
 from fjord.spark import sink
 from fjord.spark.sink import FjordStreamWriter
 from tests.acceptance.daemon import Daemon
@@ -140,13 +139,3 @@ def test_a_daemon_is_killed_while_a_task_writes(daemon: Daemon) -> None:
     writer.commit([message], 0)
     with fjord.connect(daemon.url) as database:
         assert database.jobs("t").count().waiting == message.rows
-
-
-def test_a_row_that_the_server_refuses_leaves_the_table_as_it_was(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as database:
-        for kind in KINDS:
-            writer = stream_writer(daemon, kind, kind)
-            writer.commit([writer.write(rows_of("a"))], 0)
-            with pytest.raises(RefusedError, match="TOO_LARGE"):
-                writer.write(rows_of("b", value=bytes(2_000_000)))
-            assert keys_of(database, kind, kind) == ["a"]

@@ -20,10 +20,7 @@ from tests.acceptance.standalone import SHORT_LIVED, cluster
 pytestmark = pytest.mark.spark
 
 ROWS, COLD = 3000, 2000
-EXECUTORS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": SHORT_LIVED,
-}
+EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": SHORT_LIVED}
 
 PROGRAM = """
 import json

@@ -77,11 +77,7 @@ def test_nobody_who_reads_sees_a_difference(spark: Any, daemon: Daemon, typed: T
             *(Path(new.name + end).name for end in (".parquet",)),
             "_" + Path(new.name + ".json").name,
         }
-        assert report.figures == {
-            **dry.figures,
-            "dry_run": False,
-            "bytes_after": new.bytes,
-        }
+        assert report.figures == {**dry.figures, "dry_run": False, "bytes_after": new.bytes}
         assert (dry.figures["blocks_before"], dry.figures["blocks_after"]) == (6, 1)
         assert told[-1] == ("rewriting blocks", 1, 1)
         words = ("--target-mib", 1, "--to", daemon.url, "--json")

@@ -55,15 +55,6 @@ def test_columns_are_those_of_each_op_in_turn(found: list[Op]) -> None:
     assert read(scans.piece(found), opcode) == expected
 
 
-def test_one_op_is_not_copied() -> None:
-    piece = scans.piece([scans.kv_set((b"a", 1, b"x" * 100), (b"b", 1, b"y" * 100))])
-    found = decoding.Ops.of(piece)
-    _, columns = decoding.read_columns(found, Opcode.KV_SET)
-    memory = found.memory.buffer
-    inside = range(memory.address, memory.address + memory.size)
-    assert all(column.buffers()[-1].address in inside for column in columns.values())
-
-
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_flipped_byte_is_an_error_or_other_data(place: int, bits: int) -> None:
     piece = scans.piece([scans.kv_set((b"a", 1, b"x"), (b"b", 1, b"yy")), scans.kv_delete(b"c")])

@@ -50,12 +50,6 @@ def test_an_op_has_seqs_moments_types_keys_and_values() -> None:
     assert encoded(part, 1, 3)[0] == (7, 1007, 0, 0, 1, b"", b"")
 
 
-def test_what_is_said_again_is_no_message() -> None:
-    part = part_of((5, "MOVE", b"k", b"v"), (6, "SET", b"l", b"w"), (7, "EXPIRE", b"k", None))
-    assert part.rows == 1
-    assert encoded(part, 0, 1) == [(6, 1006, 0, 0, 1, b"l", b"w")]
-
-
 def test_a_part_without_messages_is_empty() -> None:
     for part in (part_of((5, "MOVE", b"k", b"v")), MessagePart(None)):
         assert part.rows == part.bytes == 0

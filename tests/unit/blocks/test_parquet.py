@@ -69,31 +69,9 @@ def test_statistics_and_page_indexes_let_readers_skip(store: Store) -> None:
     assert columns["seq"].has_column_index
 
 
-def test_keys_that_are_there_have_a_filter(store: Store) -> None:
-    found = sealed.messages(10_000)
-    op = sealed.append(found, keys=found)
-    batches = list(rows.record_batches([scans.piece([op])], 1, 1_000_000))
-    sizes = []
-    for has_keys in (True, False):
-        draft = store.draft(NAME)
-        writer = parquet.BlockWriter(draft, has_keys=has_keys)
-        writer.write_part(batches)
-        writer.close()
-        sizes.append(draft.size)
-        draft.drop()
-    assert sizes[0] > sizes[1] + 10_000  # some bits for each key
-
-
 def test_empty_keys_are_no_keys() -> None:
     assert parquet.has_keys([batch_of([b"x"], key=b""), batch_of([b"x"])])
     assert not parquet.has_keys([batch_of([b"x"], key=b"")])
-
-
-def test_a_summary_is_of_all_parts(store: Store) -> None:
-    first, second = batch_of([b"a", b"b"], first_seq=5), batch_of([b"c"], first_seq=9)
-    summary = write(store, [first], [second])
-    assert (summary.rows, summary.min_seq, summary.max_seq) == (3, 5, 9)
-    assert (summary.min_ts, summary.max_ts) == (scans.WALL_US, scans.WALL_US)
 
 
 def test_the_footer_says_what_parts_hold(store: Store) -> None:

@@ -426,15 +426,6 @@ def test_those_who_do_not_read_keep_nobody_from_loading_ahead(idle: Idle) -> Non
     assert idle.held() == {("events", "reader")}
 
 
-def test_a_part_that_is_needed_takes_the_room_of_who_does_not_read(idle: Idle) -> None:
-    idle.read(30, "first")
-    idle.clock.advance(61)
-    for after, subscriber in [(40, "a"), (50, "b"), (60, "c")]:
-        idle.read(after, subscriber)
-    assert idle.held() == {("events", "a"), ("events", "b"), ("events", "c")}
-    assert stats(idle.cold) == (3, 4, 0)
-
-
 def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list[Block]) -> None:
     read_from(cold, blocks, 0, count=1, subscriber="a")
     read_from(cold, blocks, 10, count=1, subscriber="")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructField, StructType
 
 import fjord
@@ -16,7 +15,6 @@ from fjord.blocks import schema
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES
 from fjord.spark.source import ColdPartition, FjordSource
-from fjord.spark.streaming import FjordStreamReader
 from tests.unit.spark import structs
 
 OLD: dict[str, str | tuple[str, bool]] = {
@@ -126,27 +124,3 @@ def test_the_latest_messages_have_declared_columns(tmp_path: Path) -> None:
         people.append({"who": "7", "city": "Rome"})
     found = frame(tmp_path, "people", view="latest")
     assert sorted((row["who"], row["city"]) for row in found) == [("7", "Rome"), ("8", None)]
-
-
-@pytest.mark.req("SJ-04", "SJ-30")
-def test_a_stream_goes_on_when_columns_are_changed(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as database:
-        make(database)
-        database.jobs("pages").push({"uri": "a", "depth": 1, "size": 5})
-    source = FjordSource({"path": str(tmp_path), "table": "pages"})
-    reader = source.streamReader(struct(source.schema()))
-    assert isinstance(reader, FjordStreamReader)
-    begin = reader.initialOffset()
-    middle = reader.latestOffset(begin, ReadAllAvailable())
-    first = list(reader.partitions(begin, middle))
-    reader.stop()  # a process has a directory open once
-    with fjord.open(tmp_path) as database:
-        change(database)
-        database.jobs("pages").push({"uri": "b", "depth": 300})
-    reader = pickle.loads(pickle.dumps(reader))
-    end = reader.latestOffset(middle, ReadAllAvailable())
-    second = list(reader.partitions(middle, end))
-    reader.stop()
-    rows = [typed(row) for row in read(reader, [*first, *second])]
-    # The frame has the columns with which it was made, and 300 is no uint8.
-    assert rows == [{"uri": "a", "depth": 1, "size": 5}, {"uri": "b", "depth": None, "size": None}]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
@@ -89,15 +88,6 @@ def test_places_to_start(given: dict[str, str], place: Position) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("15m", 900.0), ("30s", 30.0), ("2h", 7200.0), ("1d", 86400.0)]
-)
-def test_delays(text: str, seconds: float) -> None:
-    found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
-    assert found.delay_seconds == seconds
-    assert SourceOptions(location=Location(path="/")).delay_seconds == 900.0
-
-
-@pytest.mark.parametrize(
     ("given", "problem"),
     [
         ({"path": ""}, "either the option path"),
@@ -160,24 +150,6 @@ def test_ops_are_those_that_rows_are_called() -> None:
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FjordError, match=f"no directory {tmp_path}/data; check the option path"):
         Location(path=str(tmp_path / "data")).open()
-
-
-def test_a_directory_is_opened_for_reading(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as database:
-        database.kv().set("k", 1)
-    location = Location(path=str(tmp_path))
-    with location.open() as database:
-        assert database.kv().get("k") == 1
-        with pytest.raises(fjord.RefusedError, match="READ_ONLY"):
-            database.kv().set("k", 2)
-    assert str(location) == str(tmp_path)
-
-
-def test_a_missing_daemon_is_named() -> None:
-    location = Location(server="fjord://127.0.0.1:1")
-    with pytest.raises(fjord.UnavailableError, match=r"127\.0\.0\.1:1"):
-        location.open()
-    assert str(location) == "fjord://127.0.0.1:1"
 
 
 def test_page_names_every_option_and_column() -> None:

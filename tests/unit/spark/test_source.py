@@ -140,14 +140,6 @@ def test_blocks_are_read_from_storage_and_only_the_rest_from_the_journal(mixed: 
     assert read(found, [cold, tail]) == whole
 
 
-@pytest.mark.parametrize(("name", "number"), [("partitions", "7"), ("maxRowsPerPartition", "40")])
-def test_many_tasks_have_the_same_rows(mixed: Path, name: str, number: str) -> None:
-    wanted = {"path": str(mixed), "table": "events", name: number}
-    found = FjordSource(wanted).reader(structs.ALL)
-    assert len(found.partitions()) >= 7
-    assert sorted(seqs(found)) == seqs(reader(mixed))
-
-
 def test_ranges_by_seq_and_by_time_over_the_edge_of_blocks(mixed: Path) -> None:
     every = seqs(reader(mixed))
     for start, end in ((0, 349), (95, 105), (295, 305), (299, 301), (10, 11)):

@@ -56,20 +56,6 @@ def test_a_listed_job_is_what_it_was_last(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_rows_are_counted_by_hour_and_op(spark: SparkSession) -> None:
-    expected = [
-        ("2026-11-16 09:00:00", "ADD", 2),
-        ("2026-11-16 09:00:00", "REPLACE", 1),
-        ("2026-11-16 10:00:00", "ADD", 1),
-        ("2026-11-16 10:00:00", "TAKE", 1),
-    ]
-    found = replay.counted(frame(spark))
-    assertDataFrameEqual(
-        found, spark.createDataFrame(expected, "hour string, op string, rows bigint")
-    )
-
-
-@pytest.mark.spark
 def test_pieces_end_where_commits_end(spark: SparkSession) -> None:
     ddl = "last bigint, rows bigint, at_us bigint"
     minute_us, hour_us = US + 60_000_000, US + 3_600_000_000

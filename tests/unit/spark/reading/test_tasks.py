@@ -14,8 +14,6 @@ import fjord
 from fjord import limits
 from fjord.client.history import BlockInfo
 from fjord.errors import Code, FjordError, RefusedError, UnavailableError
-from fjord.history import HISTORIC
-from fjord.ops import Opcode
 from fjord.spark import tasks
 from fjord.spark.options import Location, SourceOptions
 from fjord.spark.source import ColdPartition, Share, TailPartition
@@ -177,13 +175,3 @@ def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(
     assert len(found) == len(set(found)) == 350
     assert len(asked) > 3
     assert asked == sorted(asked)
-
-
-def test_kinds_of_ops_that_may_have_rows() -> None:
-    opcodes = tasks.wanted_opcodes
-    assert opcodes(parts.wanted(has_history=False)) is None
-    assert set(opcodes(parts.wanted()) or ()) == HISTORIC
-    moves = opcodes(parts.wanted(has_history=False, ops=frozenset({"SET"}))) or []
-    assert {Opcode.KV_SET, Opcode.STREAM_PUT, Opcode.JOB_WAIT} <= set(moves)
-    assert Opcode.KV_DELETE not in moves
-    assert Opcode.JOB_MOVE not in (opcodes(parts.wanted(ops=frozenset({"ADD"}))) or ())

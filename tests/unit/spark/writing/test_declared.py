@@ -54,9 +54,7 @@ def encoded(made: Schema, columns: dict[str, pa.Array], count: int) -> tuple[lis
 
 @pytest.mark.req("SJ-17", "SJ-30")
 @given(samples.filled())
-def test_any_rows_are_those_that_python_makes(
-    sample: tuple[Schema, list[dict[str, Any]]],
-) -> None:
+def test_any_rows_are_those_that_python_makes(sample: tuple[Schema, list[dict[str, Any]]]) -> None:
     made, listed = sample
     if not listed:
         return
