@@ -86,6 +86,14 @@ def test_the_footer_says_what_parts_hold(store: Store) -> None:
     assert two.max_us == scans.WALL_US + 1
 
 
+def test_some_columns_of_one_part_are_read(store: Store) -> None:
+    write(store, [batch_of([b"a", b"b"])], [batch_of([b"c"], first_seq=3)])
+    with store.open(NAME) as file:
+        footer, _ = parquet.read_footer(file)
+        found = parquet.read_part(file, footer, 1, ["seq", "value"], "there")
+    assert found.to_pylist() == [{"seq": 3, "value": b"c"}]
+
+
 def test_a_page_that_is_damaged_is_met(store: Store) -> None:
     write(store, [batch_of(sealed.messages(10))])
     value = columns_of(store)["value"]
