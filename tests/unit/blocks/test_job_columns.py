@@ -231,3 +231,9 @@ def test_domains_are_those_that_the_server_finds(found: list[tuple[bytes, bytes]
     assert job_columns.domains(given_, of).to_pylist() == [
         domain.decode(errors="replace") or None for domain in wanted
     ]
+
+
+def test_a_long_domain_is_cut_as_the_server_cuts_it() -> None:
+    key = b"http://" + b"a" * 400
+    (found,) = job_columns.domains(pa.array([b""], pa.binary()), pa.array([key], pa.binary()))
+    assert found.as_py().encode() == jobs.domain_of(key)

@@ -103,3 +103,18 @@ def test_a_page_that_is_damaged_is_met(store: Store) -> None:
     data[value.data_page_offset + value.total_compressed_size - 1] ^= 1
     with pytest.raises(CorruptionError, match="a part of it cannot be read"):
         parquet.read_part(pa.BufferReader(bytes(data)), footer, 0, ["value"], "there")
+
+
+def test_keys_that_are_there_have_a_filter(store: Store) -> None:
+    found = sealed.messages(10_000)
+    op = sealed.append(found, keys=found)
+    batches = list(rows.record_batches([scans.piece([op])], 1, 1_000_000))
+    sizes = []
+    for has_keys in (True, False):
+        draft = store.draft(NAME)
+        writer = parquet.BlockWriter(draft, has_keys=has_keys)
+        writer.write_part(batches)
+        writer.close()
+        sizes.append(draft.size)
+        draft.drop()
+    assert sizes[0] > sizes[1] + 10_000  # some bits for each key

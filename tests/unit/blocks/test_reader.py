@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
+from fjord.blocks import reader
 from fjord.blocks.reader import BlockReader
 from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError
@@ -434,3 +435,13 @@ def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list
     cold.forget("events")
     assert cold.stats()["cold_parts"] == cold.stats()["cold_bytes"] == 0
     assert (len(cold._opened), cold._holds) == (0, {})
+
+
+def test_the_places_of_a_bounded_number_of_subscribers_are_known(
+    cold: BlockReader, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PLACES_MAX", 2)
+    for after, subscriber in [(0, "a"), (10, "b"), (0, "a"), (20, "c")]:
+        read_from(cold, blocks, after, count=1, subscriber=subscriber)
+    assert [who[1] for who in cold._places] == ["a", "c"]
+    assert stats(cold) == (2, 3, 0)  # with its place a subscriber lost its part

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import fjord
 from fjord.blocks import rows, schema
 from fjord.errors import FjordError
 from fjord.spark import options
@@ -156,3 +157,23 @@ def test_page_names_every_option_and_column() -> None:
     page = PAGE.read_text()
     named = [*options.NAMES, *schema.COLUMNS]
     assert [name for name in named if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900.0), ("30s", 30.0), ("2h", 7200.0), ("1d", 86400.0)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
+    assert found.delay_seconds == seconds
+    assert SourceOptions(location=Location(path="/")).delay_seconds == 900.0
+
+
+def test_a_directory_is_opened_for_reading(tmp_path: Path) -> None:
+    with fjord.open(tmp_path) as database:
+        database.kv().set("k", 1)
+    location = Location(path=str(tmp_path))
+    with location.open() as database:
+        assert database.kv().get("k") == 1
+        with pytest.raises(fjord.RefusedError, match="READ_ONLY"):
+            database.kv().set("k", 2)
+    assert str(location) == str(tmp_path)

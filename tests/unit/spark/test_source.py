@@ -170,3 +170,7 @@ def test_the_latest_value_of_each_key(mixed: Path) -> None:
         FjordError, match=r"view=latest is for key/value tables.*events is a stream"
     ):
         FjordSource({**given, "table": "events"}).reader(structs.ALL).partitions()
+
+
+def test_an_end_that_is_not_durable_yet_is_the_durable_end(directory: Path) -> None:
+    assert seqs(reader(directory, endingSeq=str(10**9))) == seqs(reader(directory))

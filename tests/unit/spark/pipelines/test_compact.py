@@ -248,3 +248,30 @@ def test_a_group_with_a_damaged_block_stays_as_it_is(here: Location) -> None:
     with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
         compact(SPARK, here, "events")
     assert (live(here), files(here)) == (old, listed)
+
+
+def test_a_run_sees_what_the_one_before_has_done(
+    here: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is there is looked at under the lock: here somebody is done just before."""
+    lock = Store.rewriting_lock
+    done: list[int] = []
+
+    def after_another(self: Store) -> Any:
+        if not done:
+            done.append(1)
+            compact_inside(databases[0], monkeypatch)
+        return lock(self)
+
+    databases: list[fjord.Database] = []
+    opened = compacting._opened
+
+    def remembered(location: Location, *, read_only: bool) -> fjord.Database:
+        databases.append(opened(location, read_only=read_only))
+        return databases[-1]
+
+    monkeypatch.setattr(compacting, "_opened", remembered)
+    monkeypatch.setattr(Store, "rewriting_lock", after_another)
+    report = compact(SPARK, here, "events")
+    assert (report.figures["blocks_before"], report.figures["new_blocks"]) == (1, 0)
+    check(here)

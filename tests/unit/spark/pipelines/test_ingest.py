@@ -14,6 +14,7 @@ from fjord.blocks.files import target_at
 from fjord.errors import FjordError
 from fjord.spark import progress
 from fjord.spark.options import Location
+from fjord.spark.pipelines import sides
 from fjord.spark.pipelines.ingest import Checkpoint, Sink, Taken, ingest
 from fjord.spark.pipelines.latest import check_stock
 from fjord.spark.warehouse import DataFile, ParquetWarehouse, QueryBatch, TableState
@@ -118,3 +119,16 @@ def test_current_values_need_all_that_gives_and_takes_them(
     with pytest.raises(FjordError, match=problem):
         check_stock("/lake", TableState(number=1, columns=columns, ops=ops))
     check_stock("/lake", TableState(number=1))
+
+
+def test_a_checkpoint_in_another_form_tells_no_end(tmp_path: Path) -> None:
+    found = remembered(tmp_path)
+    target_at(str(tmp_path)).replace("offsets/0", b'v2\n{}\n{"0":{}}')
+    assert found.end(0) is None
+
+
+def test_rows_without_their_ops_are_not_compared(tmp_path: Path) -> None:
+    stored = ParquetWarehouse(target_at(str(tmp_path)))
+    assert stored.add(replace(batch(0, 1, 9), columns="seq,key,value"), [file(1, 9)])
+    with pytest.raises(FjordError, match="has not the column ts, op, so its rows cannot be comp"):
+        sides.stock(str(tmp_path), "events")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -46,3 +47,13 @@ def test_what_nothing_forgets_counts_from_the_start(
     # Who asks for a later start does not care for what was before.
     later = sides.scope(where, "events", blocks[1].first, 0)
     assert (later.start, sides.described(later)[1]) == (blocks[1].first, {})
+
+
+def test_what_retention_has_removed_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = filled(tmp_path, retention=timedelta(days=9))
+    without_first(monkeypatch)
+    found = sides.scope(Location.of_path(str(tmp_path)), "events", 1, 0)
+    assert (found.start, found.is_kept) == (blocks[1].first, False)
+    assert sides.described(found)[1] == {}

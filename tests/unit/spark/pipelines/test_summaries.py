@@ -146,3 +146,10 @@ def test_differences_name_what_is_missing_and_what_has_changed(spark: SparkSessi
         "right_missing_from bigint, changed bigint",
     )
     assertDataFrameEqual(found, expected)
+
+
+def test_duplicates_differ_even_if_all_sides_have_them(spark: SparkSession) -> None:
+    both = lines(spark, ("a", 5, 1, 9, 2, 77, 88))
+    found = sides.compare({"left": both, "right": both})
+    assert sorted(row["side"] for row in found.collect()) == ["left", "right"]
+    assert sides.compare({"server": both}).count() == 1

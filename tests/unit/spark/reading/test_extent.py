@@ -165,3 +165,10 @@ def test_who_stands_at_the_beginning_misses_what_is_gone(forgetful: Extent) -> N
     with pytest.raises(FjordError, match=f"what events had from seq 1 to {start} is gone"):
         forgetful.advance(0)
     assert forgetful.advance(0, seen=start).rows == rows_of(forgetful)
+
+
+def test_bytes_bound_batches_too(extent: Extent) -> None:
+    found = walked(extent, Bounds(bytes_max=1500))
+    assert sum(rows for _, rows in found) == 350
+    assert 5 < len(found) < 35
+    assert len(walked(extent, Bounds(bytes_max=1))) == 35

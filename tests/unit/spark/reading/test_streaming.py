@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
 import fjord
 from fjord.clock import SystemClock
@@ -269,3 +275,11 @@ def test_after_a_journal_was_put_back_all_that_is_there_is_read(
     strict = stream(readers, path)
     with pytest.raises(FjordError, match="is not the history of"):
         strict.partitions(*made[0])
+
+
+def test_limits_that_spark_gives_go_first(mixed: Path, readers: list[FjordStreamReader]) -> None:
+    found = stream(readers, mixed, maxBytesPerTrigger="2000")
+    assert found.getDefaultReadLimit() == ReadMaxBytes(2000)
+    assert len(batches(found)) > 3
+    assert len(batches(found, limit=ALL)) == 1
+    assert len(batches(found, limit=ReadMaxRows(100))) >= 4

@@ -13,7 +13,7 @@ import pytest
 import fjord
 from fjord import limits
 from fjord.client.history import BlockInfo
-from fjord.errors import Code, FjordError, RefusedError, UnavailableError
+from fjord.errors import Code, CorruptionError, FjordError, RefusedError, UnavailableError
 from fjord.spark import tasks
 from fjord.spark.options import Location, SourceOptions
 from fjord.spark.source import ColdPartition, Share, TailPartition
@@ -175,3 +175,25 @@ def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(
     assert len(found) == len(set(found)) == 350
     assert len(asked) > 3
     assert asked == sorted(asked)
+
+
+def test_another_file_than_the_node_means_is_refused(block: BlockInfo) -> None:
+    for other in (block._replace(bytes=block.bytes + 1), block._replace(rows=19)):
+        with pytest.raises(CorruptionError, match="it has "):
+            list(tasks.read_cold(cold(parts.wanted(), [Share(other, 0, 20)])))
+
+
+def test_damage_is_found(block: BlockInfo) -> None:
+    path = Path(block.location) / f"{block.name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[200] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=block.name):
+        list(tasks.read_cold(cold(parts.wanted(), [Share(block, 0, 20)])))
+
+
+def test_a_block_that_is_not_seen_here_is_named(place: Location, tmp_path: Path) -> None:
+    wanted = parts.wanted(location=place, blocks=str(tmp_path))
+    (first, *_) = blocks_of(place)
+    with pytest.raises(FjordError, match=f"does not see the block {tmp_path}.*option blocks"):
+        list(tasks.read_cold(cold(wanted, [Share(first, 0, first.rows)])))

@@ -252,3 +252,10 @@ def test_a_table_keeps_its_form(target: Target) -> None:
     assert warehouse.warehouse_at(target.location, "parquet").has("q", 0)
     with pytest.raises(FjordError, match="is a table of parquet, not of delta"):
         warehouse.warehouse_at(target.location, "delta")
+
+
+def test_a_store_without_folders_works_too() -> None:
+    target = target_at("memory://warehouse-test/target")
+    one, two = ParquetWarehouse(target), ParquetWarehouse(target)
+    assert [add(one, batch(0)), add(two, batch(0)), add(two, batch(1))] == [True, False, True]
+    assert seqs(target) == [(1, 10), (11, 20)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyspark.sql import types
 from fjord import jobs, streams
 from fjord.declared import schema
 from fjord.declared.rows import Rows
-from fjord.declared.schema import Schema
+from fjord.declared.schema import TYPES, Schema
 from fjord.errors import FjordError
 from fjord.spark import declared_rows as fitting
 from fjord.spark import mapping
@@ -182,3 +183,26 @@ def test_keys_of_several_columns_tell_them_apart(first: str, second: str) -> Non
     _, keys = Rows(made).encode([{"a": first, "b": second}])
     columns = {"a": pa.array([first]), "b": pa.array([second])}
     assert encoded(made, columns, 1)[1] == keys
+
+
+@pytest.mark.parametrize("type_", [name for name in TYPES if "int" in name or name == "oid"])
+@pytest.mark.parametrize(
+    "given_type", [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(38, 0)]
+)
+def test_whole_numbers_may_be_of_any_size(type_: str, given_type: Any) -> None:
+    made = schema.read({"n": type_})
+    numbers = [1, None, 127]
+    values = [one if one is None or pa.types.is_integer(given_type) else Decimal(one)
+              for one in numbers]  # fmt: skip
+    rows, _ = Rows(made).encode([{"n": one} for one in numbers])
+    assert encoded(made, {"n": pa.array(values, given_type)}, 3) == (rows, None)
+
+
+def test_moments_lose_what_their_unit_does_not_have() -> None:
+    moments = [datetime(1969, 12, 31, 23, 59, 58, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)]
+    made = schema.read({"at": ("time_seconds", True)}, "at")
+    rows, keys = Rows(made).encode([{"at": one} for one in moments])
+    assert encoded(made, {"at": pa.array(moments, fitting.ARROW["time_microseconds"])}, 2) == (
+        rows,
+        keys,
+    )

@@ -271,3 +271,10 @@ def test_a_delay_is_seconds(type_: str, given: object, found_us: int) -> None:
 def test_what_no_job_can_have_is_refused(column: str, type_: str, given: object, told: str) -> None:
     with pytest.raises(FjordError, match=told):
         encoded(JOBS, f"key string, {column} {type_}", key=["a", "b"], **{column: [None, given]})
+
+
+def test_large_columns_of_arrow_are_taken_too() -> None:
+    large = pa.record_batch({"key": pa.array(["a"], pa.large_string()), "value": pa.array([b"b"])})
+    found = planned(KV, "key string, value binary").encode(large)
+    assert found.to_pydict() == {"key": [b"a"], "type": [1], "value": [b"b"]}
+    assert found.schema.field("key").type == pa.binary()
