@@ -126,3 +126,15 @@ def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float])
     ]
     assert replay.due_seconds(batches, pace) == expected
     assert replay.due_seconds([], pace) == []
+
+
+def test_small_pieces_are_joined_up_to_a_bound() -> None:
+    pieces = [(30, 40, 3), (10, 50, 1), (20, 50, 2), (50, 200, 5), (60, 1, 6)]
+    cut = Cut(100, 0, is_paced=False)
+    found = replay.batches(pieces, 7, cut)
+    assert found == [
+        ReplayBatch(7, 20, 100, 1),
+        ReplayBatch(20, 30, 40, 3),
+        ReplayBatch(30, 50, 200, 5),
+        ReplayBatch(50, 60, 1, 6),
+    ]

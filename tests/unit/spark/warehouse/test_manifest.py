@@ -12,7 +12,7 @@ import pytest
 
 from fjord.errors import CorruptionError, FjordError
 from fjord.spark import warehouse
-from fjord.spark.warehouse import Commit, DataFile, Query, QueryBatch, TableState
+from fjord.spark.warehouse import BackwardsError, Commit, DataFile, Query, QueryBatch, TableState
 
 FILE = DataFile(path="batch-0-a/1", rows=10, bytes=500, min_seq=3, max_seq=12, value_crc=77)
 BATCH = QueryBatch(query="q", number=0, table="events", start=1, end=12, epoch="ab")
@@ -159,3 +159,10 @@ def test_what_was_taken_is_known_and_older_files_took_all() -> None:
     older = json.loads(warehouse.encode_state(folded(FIRST)))
     del older["columns"], older["ops"]
     assert warehouse.decode_state(json.dumps(older).encode(), "here") == folded(FIRST)
+
+
+@pytest.mark.parametrize("start", [1, 12])
+def test_a_table_does_not_go_back(start: int) -> None:
+    commit = Commit(number=2, at_us=6, batch=batch(0, start, 30, query="another"))
+    with pytest.raises(BackwardsError, match="up to seq 12, and batch 0 of query another begins"):
+        warehouse.after(folded(FIRST), commit, "here")

@@ -231,3 +231,10 @@ def test_a_stage_that_is_gone_says_why(database: FakeDatabase) -> None:
     database.refusal = RefusedError(Code.QUOTA, "full")
     with pytest.raises(RefusedError, match="full"):
         writer.commit([staged(5)])
+
+
+def test_nothing_is_overwritten() -> None:
+    with pytest.raises(FjordError, match=r"only added to: leave mode\('overwrite'\) out"):
+        sink.writer({"server": SERVER}, SCHEMA, overwrite=True)
+    with pytest.raises(FjordError, match="output mode complete"):
+        sink.stream_writer({"server": SERVER}, SCHEMA, overwrite=True)
