@@ -51,6 +51,9 @@ hypothesis.settings.load_profile("fjord")
 # A run in the background is told to ignore it, and so would be all that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# What tests start need not compile the package each time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Spark starts its Python workers by name; it must be the Python that runs the tests.
 os.environ["PYSPARK_PYTHON"] = sys.executable
 # Sessions are short: what the second compiler gains, it costs in compiling; a third less in all.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import compute as pc
 from pyarrow import dataset
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import SparkSession
 
 import fjord
 from fjord.blocks.files import target_at
@@ -27,7 +24,6 @@ from fjord.spark.pipelines import ingest as job
 from fjord.spark.pipelines import latest
 from fjord.spark.pipelines.report import Figure
 from fjord.spark.warehouse import DataFile, ParquetWarehouse, QueryBatch
-from tests.acceptance.daemon import FJORD, Daemon
 
 pytestmark = pytest.mark.spark
 
@@ -60,11 +56,11 @@ def numbers(target: Path) -> list[int]:
     return [int(value) for value in stored(target).column("value").to_pylist()]
 
 
-@pytest.mark.parametrize("ops", [100_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("ops", [10_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
 def test_all_ops_are_there_once_and_their_values_are_the_latest(
     spark: SparkSession, tmp_path: Path, ops: int
 ) -> None:
-    rows_max, different = ops * 3 // 10, ops // 20
+    rows_max, different = ops * 6 // 10, ops // 20
     keys = [f"key-{number * 7 % different}" for number in range(ops)]
     values = [b"value %d" % number for number in range(ops)]
     with fjord.open(tmp_path / "data") as database:
@@ -76,7 +72,7 @@ def test_all_ops_are_there_once_and_their_values_are_the_latest(
             events.append_many(values[piece], keys=keys[piece])
     target = tmp_path / "warehouse"
     found = run(spark, tmp_path / "data", target, max_rows=rows_max)
-    assert (found["rows"], found["batches"], found["lag_seqs"]) == (ops, 4, 0)
+    assert (found["rows"], found["batches"], found["lag_seqs"]) == (ops, 2, 0)
     rows = stored(target)
     assert rows.column("value").to_pylist() == values
     assert rows.column("key").to_pylist() == [key.encode() for key in keys]
@@ -102,8 +98,8 @@ def test_all_ops_are_there_once_and_their_values_are_the_latest(
 def test_what_is_added_is_what_is_new(spark: SparkSession, tmp_path: Path, form: str) -> None:
     data, target = tmp_path / "data", tmp_path / "target"
     append(data, 250, commits=5)
-    first = run(spark, data, target, format=form)
-    assert (first["rows"], first["batches"], first["files"]) == (250, 3, 3)
+    first = run(spark, data, target, format=form, max_rows=150)
+    assert (first["rows"], first["batches"], first["files"]) == (250, 2, 2)
     again = run(spark, data, target, format=form)
     assert (again["rows"], again["batches"]) == (0, 0)
     append(data, 10, first=250)
@@ -142,7 +138,7 @@ def test_a_batch_that_is_run_again_is_there_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     data, target = tmp_path / "data", tmp_path / "target"
-    append(data, 250, commits=5)
+    append(data, 200, commits=4)
     with monkeypatch.context() as patch:
         dying = Dying(ParquetWarehouse(target_at(str(target))), batch=1, after=after)
         patch.setattr(warehouse, "warehouse_at", lambda *_: dying)
@@ -150,8 +146,8 @@ def test_a_batch_that_is_run_again_is_there_once(
             run(spark, data, target)
     assert numbers(target) == list(range(200 if after else 100))
     found = run(spark, data, target)
-    assert (found["rows"], found["batches_passed_over"]) == ((50, 1) if after else (150, 0))
-    assert numbers(target) == list(range(250))
+    assert (found["rows"], found["batches_passed_over"]) == ((0, 1) if after else (100, 0))
+    assert numbers(target) == list(range(200))
     left = warehouse.orphans(str(target), grace=warehouse.GRACE * 0)
     assert len(left) == (0 if after else 1)
 
@@ -160,49 +156,23 @@ def test_a_checkpoint_that_is_not_that_of_the_target_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     data, target, other = tmp_path / "data", tmp_path / "target", tmp_path / "other"
-    append(data, 250, commits=5)
-    assert run(spark, data, target)["batches"] == 3
-    run(spark, data, other, max_rows=1000)
-    append(data, 10, first=250)
+    append(data, 50)
+    run(spark, data, other)
+    assert run(spark, data, target)["batches"] == 1
+    append(data, 10, first=50)
     assert run(spark, data, target)["rows"] == 10
     with pytest.raises(FjordError, match="another query writes to it too"):
         run(spark, data, target, checkpoint=str(other / "_checkpoint"))
     # So is an old one, as of a backup: Spark would give numbers that are there to new rows.
-    append(data, 10, first=260)
+    append(data, 10, first=60)
     for kind in ("offsets", "commits"):
-        for path in (target / "_checkpoint" / kind).glob("*3*"):
+        for path in (target / "_checkpoint" / kind).glob("*1*"):
             path.unlink()
     with pytest.raises(FjordError, match="is older than the target"):
         run(spark, data, target)
     shutil.rmtree(target / "_checkpoint")
     assert run(spark, data, target)["rows"] == 10
-    assert numbers(target) == list(range(270))
-
-
-def test_only_some_columns_and_ops(spark: SparkSession, tmp_path: Path) -> None:
-    with fjord.open(tmp_path / "data") as database:
-        pages = database.jobs("pages")
-        pages.push_many(keys=[f"http://example.com/{number}" for number in range(5)])
-        pages.done_many(pages.next(count=3))
-    location, target = Location.of_path(str(tmp_path / "data")), str(tmp_path / "target")
-    given: dict[str, Any] = {"columns": ["op", "row"], "ops": ["DONE"]}
-    found = job.ingest(spark, location, "pages", target, **given)
-    assert found.figures["rows"] == 3
-    rows = warehouse.read(spark, target).collect()
-    assert {row.op for row in rows} == {"DONE"}
-    assert all(row.seq and row.row and row.ts is None for row in rows)
-    state = warehouse.warehouse_at(target).state()
-    assert state.end >= max(row.seq for row in rows)
-    assert job.ingest(spark, location, "pages", target, **given).figures["rows"] == 0
-
-
-def test_nothing_makes_no_files(spark: SparkSession, tmp_path: Path) -> None:
-    place = target_at(str(tmp_path))
-    empty: DataFrame = spark.range(5).select(F.col("id").alias("seq")).where("seq > 7")
-    assert warehouse.write(empty, place, 0, files_max=2) == []
-    assert warehouse.write(spark.createDataFrame([], "seq bigint"), place, 0, files_max=2) == []
-    ParquetWarehouse(place).add(QueryBatch(query="q", number=0, table="t", start=1, end=5), [])
-    assert warehouse.read(spark, str(tmp_path)).collect() == []
+    assert numbers(target) == list(range(70))
 
 
 def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> None:
@@ -225,42 +195,3 @@ def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> No
     with pytest.raises(FjordError, match="of another history"):
         run(spark, tmp_path / "twin", target)
     assert numbers(target) == list(range(10))
-
-
-@pytest.mark.soak
-def test_the_verbs_work_against_a_daemon(tmp_path: Path) -> None:
-    """In processes of their own, as a person would type it."""
-
-    def process(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*FJORD, "pipeline", *words, "--master", "local[2]"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-        )
-
-    target = str(tmp_path / "target")
-    with Daemon(tmp_path / "data") as daemon:
-        with fjord.connect(daemon.url) as database:
-            database.stream("events").append_many([b"1", b"2", b"3"], keys=["a", "b", "a"])
-        words = ("events", target, "--to", daemon.url, "--subscriber", "warehouse")
-        done = process("ingest", *words, "--json")
-        assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert (found["job"], found["ok"], found["rows"], found["lag_seqs"]) == (
-            "ingest",
-            True,
-            3,
-            0,
-        )
-        with fjord.connect(daemon.url) as database:
-            (subscriber,) = database.stream("events").subscribers()
-            assert (subscriber.name, subscriber.position >= found["last_seq"]) == (
-                "warehouse",
-                True,
-            )
-    values = str(tmp_path / "values")
-    done = process("latest", "events", values, "--from-warehouse", target)
-    assert (done.returncode, "keys\t2\n" in done.stdout) == (0, True), done.stderr
-    assert latest.snapshot(values) is not None

@@ -48,33 +48,6 @@ def values(spark: SparkSession, *rows: tuple[bytes, int, bytes]) -> DataFrame:
     return spark.createDataFrame(found, latest.DDL)
 
 
-def test_the_row_with_the_largest_seq_counts(spark: SparkSession) -> None:
-    frame = ops(
-        spark,
-        put(5, b"a", b"new"),
-        put(2, b"a", b"old"),
-        put(3, b"b", b"message", "APPEND"),
-        put(4, b"", b"without a key", "APPEND"),
-        put(6, b"c", b"again", "MOVE", row=1),
-    )
-    expected = values(spark, (b"a", 5, b"new"), (b"b", 3, b"message"), (b"c", 6, b"again"))
-    assertDataFrameEqual(latest_of(frame), expected)
-
-
-def test_what_is_gone_has_no_row(spark: SparkSession) -> None:
-    frame = ops(
-        spark,
-        *(put(number, key, b"old") for number, key in enumerate([b"a", b"b", b"c", b"d", b"e"], 1)),
-        gone(11, b"a", "DELETE"),
-        gone(12, b"b", "PURGE"),
-        gone(13, b"c", "EXPIRE"),
-        gone(14, b"d", "MOVE"),  # a tombstone that was said again
-        gone(15, b"e", "DELETE"),
-        put(16, b"e", b"back"),
-    )
-    assertDataFrameEqual(latest_of(frame), values(spark, (b"e", 16, b"back")))
-
-
 def test_what_has_expired_by_a_moment_has_no_row(spark: SparkSession) -> None:
     frame = ops(
         spark,
@@ -187,7 +160,7 @@ def test_a_stream_directly_and_through_a_warehouse(spark: SparkSession, tmp_path
                     expected.pop(key.encode(), None)
             if not turn:
                 database.seal("pages")
-        ingest.ingest(spark, location, "pages", middle, max_rows=100)
+        ingest.ingest(spark, location, "pages", middle)
         run(spark, data, "pages", tmp_path / "direct")
         through = latest.latest(
             spark, None, "pages", str(tmp_path / "through"), from_warehouse=middle
@@ -207,10 +180,6 @@ def test_what_cannot_be_meant_is_told(spark: SparkSession, tmp_path: Path) -> No
         database.kv("two").set("a", b"1")
     with pytest.raises(FjordError, match="work is a jobs table"):
         run(spark, data, "work", target)
-    middle = str(tmp_path / "work")
-    ingest.ingest(spark, Location.of_path(str(data)), "work", middle)
-    with pytest.raises(FjordError, match="work is a jobs table"):
-        latest.latest(spark, None, "work", str(target), from_warehouse=middle)
     with pytest.raises(FjordError, match="there is no table 'none'"):
         run(spark, data, "none", target)
     with pytest.raises(FjordError, match="there are no values in"):

@@ -76,7 +76,7 @@ def some(start: int, count: int) -> list[Message]:
 
 
 @pytest.mark.soak
-def test_a_project_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_a_project_runs_as_it_is_written_and_each_run_takes_what_is_new(tmp_path: Path) -> None:
     project = tmp_path / "project"
     with Daemon(tmp_path / "data") as daemon:
         make_project(project, daemon)
@@ -86,22 +86,9 @@ def test_a_project_runs_as_it_is_written(tmp_path: Path) -> None:
         append(daemon, some(600, 400))
         run(project)
         check(project, some(0, 1000))
-
-
-@pytest.mark.soak
-def test_each_run_takes_what_is_new(tmp_path: Path, soak_seconds: float) -> None:
-    assert soak_seconds
-    project = tmp_path / "project"
-    with Daemon(tmp_path / "data") as daemon:
-        make_project(project, daemon)
-        append(daemon, some(0, 100))
-        run(project)
-        check(project, some(0, 100))
         files = set((project / "tables" / "visits").glob("*.parquet"))
-        append(daemon, some(100, 50))
+        append(daemon, some(1000, 50))
         run(project)
-        check(project, some(0, 150))
+        check(project, some(0, 1050))
         # What was there before is still there as it was: nothing was read or written again.
         assert files < set((project / "tables" / "visits").glob("*.parquet"))
-        run(project)
-        check(project, some(0, 150))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import fjord
 from fjord.errors import FjordError
 from fjord.spark.options import Location
-from fjord.spark.pipelines.replay import REPLAYS, read_list, replay
+from fjord.spark.pipelines.replay import REPLAYS, replay
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark
@@ -172,37 +172,3 @@ def test_jobs_of_a_list_are_pushed_again_as_they_were_last(
             redrive=str(listed),
             replay_id="redrive",
         )
-
-
-def test_what_is_no_list_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    listed = tmp_path / "list"
-    listed.write_text("--row=7\n--row=8\n")
-    assert [row["row"] for row in read_list(spark, str(listed)).collect()] == [7, 8]
-    listed.write_text("--row=7\n8\n")
-    with pytest.raises(FjordError, match="a line of it is not as --row=123"):
-        read_list(spark, str(listed))
-    listed = tmp_path / "list.json"
-    listed.write_text('{"key": 7}\n')
-    with pytest.raises(FjordError, match="it has no column row"):
-        read_list(spark, str(listed))
-
-
-def test_what_cannot_be_meant_is_refused(
-    spark: SparkSession, daemon: Daemon, events: list[tuple[str, bytes]], tmp_path: Path
-) -> None:
-    where = Location(server=daemon.url)
-    assert events
-    with pytest.raises(FjordError, match="there is no table 'nothing'"):
-        replay(spark, where, "nothing", "again")
-    with pytest.raises(FjordError, match="a pace is fast, original, or a number"):
-        replay(spark, where, "events", "again", pace="slow")
-    with pytest.raises(FjordError, match="keys is same or fresh"):
-        replay(spark, where, "events", "again", keys="new")
-    with pytest.raises(FjordError, match="since has no time zone"):
-        replay(spark, where, "events", "again", since=datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(FjordError, match="the id of a replay is"):
-        replay(spark, where, "events", "again", replay_id="no spaces")
-    with fjord.open(tmp_path) as database:
-        database.stream("events").append(b"one")
-    with pytest.raises(FjordError, match="say with to which one has the target"):
-        replay(spark, Location.of_path(str(tmp_path)), "events", "again")

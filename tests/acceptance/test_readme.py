@@ -68,6 +68,9 @@ def test_stories_of_examples_run(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.spark
-def test_reading_with_spark(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("spark")  # the session that it takes
+def test_reading_with_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(block_with("fjord.open("), tmp_path)
-    run(block_with("spark.session()"), tmp_path)
+    code = block_with("spark.session()").replace('"data"', repr(str(tmp_path / "data")))
+    exec(compile(code, README.name, "exec"), {})  # noqa: S102 - our own page
+    assert "SET" in capsys.readouterr().out

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +15,6 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import fjord
 from fjord import limits
-from fjord.errors import RefusedError
 from fjord.spark import sink
 from fjord.spark.sink import FjordStreamWriter
 from tests.acceptance.daemon import Daemon
@@ -141,33 +139,3 @@ def test_a_daemon_is_killed_while_a_task_writes(daemon: Daemon) -> None:
     writer.commit([message], 0)
     with fjord.connect(daemon.url) as database:
         assert database.jobs("t").count().waiting == message.rows
-
-
-def test_two_tables_of_one_query_count_for_themselves(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as database:
-        for table in ("one", "two"):
-            writer = stream_writer(daemon, table, "stream")
-            writer.commit([writer.write(rows_of(table))], 0)
-        assert keys_of(database, "one", "stream") == ["one"]
-        assert keys_of(database, "two", "stream") == ["two"]
-
-
-def test_messages_of_a_log_are_one_commit(daemon: Daemon) -> None:
-    writer = stream_writer(daemon, "t", "stream")
-    parts: list[Any] = [writer.write(rows_of(*[f"{part}-{n}" for n in range(5)])) for part in "abc"]
-    writer.commit(parts, 0)
-    with fjord.connect(daemon.url) as database:
-        found = pa.concat_tables(database.scan_arrow("t", columns=["seq", "txn", "key"]))
-    assert len(set(found["txn"].to_pylist())) == 1
-    keys = [key.decode() for key in found["key"].to_pylist()]
-    assert keys == [f"{part}-{n}" for part in "abc" for n in range(5)]
-
-
-def test_a_row_that_the_server_refuses_leaves_the_table_as_it_was(daemon: Daemon) -> None:
-    with fjord.connect(daemon.url) as database:
-        for kind in KINDS:
-            writer = stream_writer(daemon, kind, kind)
-            writer.commit([writer.write(rows_of("a"))], 0)
-            with pytest.raises(RefusedError, match="TOO_LARGE"):
-                writer.write(rows_of("b", value=bytes(2_000_000)))
-            assert keys_of(database, kind, kind) == ["a"]

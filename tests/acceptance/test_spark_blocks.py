@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from fjord.blocks import schema
-from fjord.blocks.store import Catalog, Store
+from fjord.blocks.store import Store
 from fjord.ops import Opcode
 from tests.unit.blocks import scans, sealed
 
@@ -40,24 +40,3 @@ def test_blocks_are_rows_of_a_table(spark: SparkSession, tmp_path: Path) -> None
     assert (last.op, last.domain, last.priority, bytes(last.key)) == ("ADD", "here", 7, b"k")
     assert found.where("ts = process_at").count() == 0
     assert found.where(F.col("ts") >= F.lit(rows[10].ts)).count() == 11
-
-
-def test_the_folder_of_a_table_is_a_parquet_table(spark: SparkSession, tmp_path: Path) -> None:
-    journal = sealed.journal_of([10, 10, 10])
-    store = Store(str(tmp_path / "cold"))
-    blocks = journal.seal(store, journal.range(block_rows=10))
-    store.draft(blocks[0].name).write(b"a writer is still at it")
-    folder = tmp_path / "cold" / blocks[0].name.partition("/")[0]
-    assert len(list(folder.iterdir())) == 7  # data and metadata of each, and what is unfinished
-    found = spark.read.parquet(str(folder))
-    assert found.schema == spark.read.schema(schema.DDL).parquet(str(folder)).schema
-    assert [row.seq for row in found.orderBy("seq").collect()] == list(range(1, 31))
-
-
-def test_values_are_reconciled_by_one_sum(spark: SparkSession, tmp_path: Path) -> None:
-    journal = sealed.journal_of([50])
-    store = Store(str(tmp_path / "cold"))
-    (block,) = journal.seal(store)
-    found = spark.read.schema(schema.DDL).parquet(store.path(block.name))
-    (total,) = found.select(F.sum(F.crc32("value"))).collect()[0]
-    assert total == Catalog(store).read(block.name).value_crc

@@ -20,10 +20,7 @@ from tests.acceptance.standalone import SHORT_LIVED, cluster
 pytestmark = pytest.mark.spark
 
 ROWS, COLD = 3000, 2000
-EXECUTORS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": SHORT_LIVED,
-}
+EXECUTORS = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": SHORT_LIVED}
 
 PROGRAM = """
 import json
@@ -83,6 +80,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon
 
 
+@pytest.mark.soak
 def test_a_cluster_reads_and_writes_and_tries_again_and_runs_jobs(
     master: str, daemon: Daemon, tmp_path: Path
 ) -> None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import fjord
-from fjord import limits
 from fjord.blocks.store import Catalog, Store
-from fjord.cli.pipelines import app, running
-from fjord.errors import DirectoryInUseError, FjordError
 from fjord.spark.options import Location
 from fjord.spark.pipelines.compact import compact
+from tests.acceptance.conftest import Typed
 from tests.acceptance.daemon import Daemon
 
 pytestmark = pytest.mark.spark
@@ -49,20 +45,6 @@ def messages(db: fjord.Database) -> list[tuple[int, Any]]:
     return found
 
 
-def told_by(spark: Any, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, Any]:
-    """Runs `fjord pipeline compact` with the session of the suite."""
-
-    @contextlib.contextmanager
-    def same(master: str, conf: list[str] | None) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(running, "spark_of", same)
-    done = CliRunner().invoke(app, ["compact", *arguments, "--json"])
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
-
-
 def rows(spark: Any, db: fjord.Database) -> list[Any]:
     """All rows of all blocks, as Spark reads the files that the node lists."""
     paths = [f"{one.location}/{one.name}.parquet" for one in db.blocks("events")]
@@ -74,9 +56,7 @@ def files(db: fjord.Database) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_nobody_who_reads_sees_a_difference(
-    spark: Any, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_who_reads_sees_a_difference(spark: Any, daemon: Daemon, typed: Typed) -> None:
     where = Location(server=daemon.url)
     told: list[tuple[str, int, int | None]] = []
     with fjord.connect(daemon.url) as db:
@@ -97,14 +77,11 @@ def test_nobody_who_reads_sees_a_difference(
             *(Path(new.name + end).name for end in (".parquet",)),
             "_" + Path(new.name + ".json").name,
         }
-        assert report.figures == {
-            **dry.figures,
-            "dry_run": False,
-            "bytes_after": new.bytes,
-        }
+        assert report.figures == {**dry.figures, "dry_run": False, "bytes_after": new.bytes}
         assert (dry.figures["blocks_before"], dry.figures["blocks_after"]) == (6, 1)
         assert told[-1] == ("rewriting blocks", 1, 1)
-        again = told_by(spark, monkeypatch, "events", "--target-mib", "1", "--to", daemon.url)
+        words = ("--target-mib", 1, "--to", daemon.url, "--json")
+        again = json.loads(typed("pipeline", "compact", "events", *words).stdout)
         assert (again["job"], again["ok"], again["new_blocks"]) == ("compact", True, 0)
         db.stream("events").append_many(["later"] * 3)
         db.seal("events")
@@ -116,49 +93,3 @@ def test_nobody_who_reads_sees_a_difference(
     with fjord.connect(daemon.url) as db:
         assert messages(db)[: len(read)] == read
         assert [one.name for one in db.blocks("events")] == [new.name, later]
-
-
-def test_groups_of_a_directory_without_a_daemon(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = Location.of_path(str(tmp_path / "data"))
-    with fjord.open(where.path) as db:
-        fill(db)
-        old = db.blocks("events")
-        before, read = rows(spark, db), messages(db)
-        with pytest.raises(DirectoryInUseError):
-            compact(spark, where, "events")
-    target = old[0].bytes + old[1].bytes + old[2].bytes
-    left = Path(old[0].location) / old[0].name.split("/")[0] / "_dead.rewritten"
-    left.write_bytes(b"of a run that died")
-    compact(spark, where, "events", target_bytes=target)
-    assert not left.exists()
-    monkeypatch.setattr(limits, "REPLACED_KEPT_US", 0)
-    with fjord.open(where.path) as db:
-        found = db.blocks("events")
-        assert 1 < len(found) < len(old)
-        assert rows(spark, db) == before
-        db.seal()  # and what is to go goes
-        kept = {name.lstrip("_").split(".")[0] for name in files(db)}
-        assert kept == {one.name.split("/")[1] for one in db.blocks("events")}
-        assert messages(db) == read
-
-
-def test_a_group_with_a_damaged_block_stays_as_it_is(spark: Any, tmp_path: Path) -> None:
-    where = Location.of_path(str(tmp_path / "data"))
-    with fjord.open(where.path) as db:
-        fill(db)
-        old, listed = db.blocks("events"), files(db)
-    path = Path(old[3].location) / f"{old[3].name}.parquet"
-    data = bytearray(path.read_bytes())
-    data[50] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
-        compact(spark, where, "events")
-    with fjord.open(where.path) as db:
-        assert (db.blocks("events"), files(db)) == (old, listed)
-    target = old[0].bytes + old[1].bytes
-    with pytest.raises(FjordError, match=r"2 of 3 groups .* checksum"):
-        compact(spark, where, "events", target_bytes=target)
-    with fjord.open(where.path) as db:
-        assert len(db.blocks("events")) == len(old) - 2

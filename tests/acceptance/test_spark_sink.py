@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -43,31 +42,15 @@ def write(frame: DataFrame, daemon: Daemon, table: str, **options: str | int) ->
 def test_a_stream_gets_rows_in_order(
     spark: SparkSession, daemon: Daemon, database: fjord.Database
 ) -> None:
-    frame = spark.range(250_000, numPartitions=2).selectExpr(
+    frame = spark.range(140_000, numPartitions=2).selectExpr(
         "cast(id % 10 AS string) AS key", "id AS value"
     )
     write(frame, daemon, "numbers", kind="stream")
     write(frame.limit(0), daemon, "numbers")
     found = pa.concat_tables(database.scan_arrow("numbers", columns=["txn", "key", "value"]))
-    assert found["value"].to_pylist() == [n.to_bytes(8, "little") for n in range(250_000)]
-    assert found["key"].to_pylist() == [b"%d" % (n % 10) for n in range(250_000)]
+    assert found["value"].to_pylist() == [n.to_bytes(8, "little") for n in range(140_000)]
+    assert found["key"].to_pylist() == [b"%d" % (n % 10) for n in range(140_000)]
     assert len(found["txn"].unique()) == 1
-
-
-def test_every_type_comes_back_as_it_was(
-    spark: SparkSession, daemon: Daemon, database: fjord.Database
-) -> None:
-    for text in ("X'00FF'", "'é'", "3Y", "0.25F", "true"):
-        write(spark.sql(f"SELECT {text} AS value"), daemon, "types", kind="stream")
-    write(spark.sql("SELECT cast(null AS int) AS value"), daemon, "types")
-    values = [message.value for message in database.stream("types").read()]
-    assert values == [b"\0\xff", "é", 3, 0.25, True, None]
-    # What Fjord's own history has is written as it is, to a table of another kind.
-    history = spark.read.format("fjord").options(server=daemon.url, table="types").load()
-    copy = history.selectExpr("cast(seq AS string) AS key", "type", "value")
-    write(copy, daemon, "copies", kind="kv")
-    copied = database.kv("copies").get_many(list(database.kv("copies").keys()))
-    assert [copied[key] for key in sorted(copied, key=int)] == values
 
 
 def test_jobs_get_all_that_they_have(
@@ -102,11 +85,11 @@ def test_jobs_get_all_that_they_have(
 def test_values_are_set_and_live_as_long_as_is_said(
     spark: SparkSession, daemon: Daemon, database: fjord.Database
 ) -> None:
-    frame = spark.range(25_000).selectExpr("concat('k', id) AS key", "id AS value")
+    frame = spark.range(2_500).selectExpr("concat('k', id) AS key", "id AS value")
     write(frame, daemon, "settings", kind="kv", ttl=3600)
     write(frame.filter("id < 2").selectExpr("key", "value + 100 AS value"), daemon, "settings")
     settings = database.kv("settings")
-    assert len(list(settings.keys())) == 25_000
+    assert len(list(settings.keys())) == 2_500
     assert (settings["k0"], settings["k1"], settings["k2"]) == (100, 101, 2)
     entry, replaced = settings.entry("k2"), settings.entry("k0")
     assert entry is not None
@@ -120,7 +103,7 @@ def test_a_write_with_a_number_is_done_once(
     spark: SparkSession, daemon: Daemon, database: fjord.Database
 ) -> None:
     frame = spark.range(3).selectExpr("id AS value")
-    for version in (0, 0, 1, 0, 1):
+    for version in (0, 0, 1):
         write(frame, daemon, "once", kind="stream", txnId="nightly", txnVersion=version)
     assert [message.value for message in database.stream("once").read()] == [0, 1, 2] * 2
 
@@ -197,42 +180,6 @@ def test_a_batch_that_runs_again_changes_nothing(
     assert run(frame, daemon, checkpoint, **options) == name
     assert (checkpoint / "commits" / "2").exists()
     assert (last(name), values_of(database, "lines")) == (2, ["a", "b", "c"])
-
-
-def test_a_name_outlives_the_checkpoint(
-    spark: SparkSession, daemon: Daemon, database: fjord.Database, tmp_path: Path
-) -> None:
-    files, checkpoint = Files(spark, tmp_path / "files"), tmp_path / "checkpoint"
-    files.add("1", "a", "b")
-    options = {"table": "named", "kind": "jobs", "txnId": "lines to jobs"}
-    frame = files.frame.selectExpr("value AS key")
-    first = run(frame, daemon, checkpoint, **options)
-    jobs = database.jobs("named")
-    assert sorted(job.key for job in jobs.next(count=10, done=True)) == ["a", "b"]
-    shutil.rmtree(checkpoint)
-    assert run(frame, daemon, checkpoint, **options) != first
-    assert list(jobs.next(count=10)) == []
-    assert database.staging("named").last_batch("lines to jobs") == 0
-
-
-def test_a_stream_with_wrong_columns_leaves_the_table_as_it_was(
-    spark: SparkSession, daemon: Daemon, database: fjord.Database, tmp_path: Path
-) -> None:
-    files = Files(spark, tmp_path / "files")
-    files.add("1", "a")
-    database.kv("untouched").set("a", 1)
-    with pytest.raises(PySparkException, match="the column key is missing"):
-        run(files.frame, daemon, tmp_path / "one", table="untouched")
-    counts = files.frame.groupBy("value").count().selectExpr("value AS key", "count AS value")
-    options = {
-        "server": daemon.url,
-        "table": "untouched",
-        "checkpointLocation": str(tmp_path / "2"),
-    }
-    writer = counts.writeStream.format("fjord").options(**options).outputMode("complete")
-    with pytest.raises(PySparkException, match="output mode complete"):
-        writer.trigger(availableNow=True).start().awaitTermination()
-    assert list(database.kv("untouched").keys()) == ["a"]
 
 
 def values_of(database: fjord.Database, table: str) -> list[object]:

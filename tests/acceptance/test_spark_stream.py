@@ -10,7 +10,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.testing import assertDataFrameEqual
 
 import fjord
 import fjord.spark
@@ -127,25 +126,6 @@ def test_a_running_query_waits_goes_on_after_a_restart_and_ends_when_another_has
     with pytest.raises(StreamingQueryException, match="another query with the same subscriber"):
         query.awaitTermination(SECONDS_MAX)
     assert not query.isActive
-
-
-def test_a_batch_has_blocks_and_tail_whichever_way_it_is_read(
-    spark: SparkSession, daemon: Daemon, db: fjord.Database
-) -> None:
-    fill(db)
-    options = {"server": daemon.url, "table": "events"}
-    found = spark.read.format("fjord").options(**options, maxRowsPerPartition=600).load()
-    whole = fjord.spark.history(spark, daemon.url, "events")
-    assert found.rdd.getNumPartitions() >= 4
-    assertDataFrameEqual(found, whole)
-    assert found.schema == whole.schema
-    seqs = sorted(row.seq for row in found.select("seq").collect())
-    some = fjord.spark.history(spark, daemon.path, "events", start=seqs[10], end=seqs[2100])
-    assert sorted(row.seq for row in some.select("seq").collect()) == seqs[10:2100]
-    assert fjord.spark.history(spark, daemon.url, "other").count() == 1
-    chosen = spark.read.format("fjord").options(**options, columns="key,seq", keyPrefix="k7")
-    (first, *_) = chosen.load().orderBy("seq").collect()
-    assert first.asDict() == {"key": b"k7", "seq": seqs[7]}
 
 
 def test_one_frame_with_two_filters_has_the_rows_of_both(

@@ -156,24 +156,6 @@ def test_two_schemas_of_one_table_are_read_by_batches_streams_and_from_blocks(
     assert fjord.spark.typed(plain, daemon.url, "plain") is plain
 
 
-@pytest.mark.req("SJ-17", "SJ-30")
-def test_jobs_are_written_with_their_columns_and_all_else_that_they_have(
-    spark: SparkSession, daemon: Daemon, database: fjord.Database
-) -> None:
-    database.create_jobs("visits", columns=OLD, key="uri")
-    rows = [("http://a.example/1", 3, None, 10), ("http://a.example/2", None, 2**40, None)]
-    frame = spark.createDataFrame(rows, "uri string, depth int, size bigint, priority int")
-    write(frame, daemon, "visits")
-    first, second = (database.jobs("visits").get(one[0]) for one in rows)
-    assert first is not None
-    assert second is not None
-    assert first.value == {"uri": "http://a.example/1", "depth": 3, "size": None}
-    assert second.value == {"uri": "http://a.example/2", "depth": None, "size": 2**40}
-    assert (first.priority, second.priority, first.domain) == (10, 100, "a.example")
-    back = read(spark, daemon, "visits").orderBy("seq").select("uri", "depth", "size", "priority")
-    assert [tuple(one) for one in back.collect()] == [rows[0], (*rows[1][:3], 100)]
-
-
 @pytest.mark.req("SJ-30")
 def test_what_is_no_row_is_told_and_nothing_is_written(
     spark: SparkSession, daemon: Daemon, database: fjord.Database

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fjord import commands, streams
@@ -177,3 +179,19 @@ class Numbers:
         self._count += 1
         key = self._dice.choice([b"a", b"b", b"c", b"d"])
         return key, b"%d " % self._count + b"." * self._dice.choice([0, 100, 1000])
+
+
+def every_point(
+    calls_of: Callable[[int], int], cut: Callable[[int, str, int], None], kind: str, seconds: float
+) -> int:
+    """Lives whole lives, one seed after the other, each cut at every one of its calls."""
+    deadline = time.monotonic() + seconds
+    points = 0
+    for seed in itertools.count(1):
+        for point in range(1, calls_of(seed)):
+            cut(seed, kind, point)
+            points += 1
+        print(f"seed {seed}: {points} crash points so far")
+        if time.monotonic() > deadline:
+            break
+    return points

@@ -96,7 +96,7 @@ def test_a_crash_at_any_call_keeps_whole_steps(seed: int, kind: str) -> None:
     assert whole.live(seed, sees=True) == STEPS
     calls = len(whole.disk.calls)
     assert whole.packed_segments > 0
-    for point in range(20 + seed, calls, 3):
+    for point in range(20 + seed, calls, 5):
         disk = SimDisk(seed * 1_000_003 + point, crash_at=point)
         world = World(disk)
         steps = world.live(seed, sees=False)

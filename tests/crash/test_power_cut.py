@@ -50,7 +50,7 @@ WRITES_PER_LIFE = 80
 VALUE_BYTES = [10, 300, 3000]
 SCRIPT_LENGTH = 200
 # Of the calls that each step of a script makes, every so many-th is one to cut the power at.
-ROUTINE_STEP = 23
+ROUTINE_STEP = 47
 
 
 class Load:

@@ -7,14 +7,22 @@ sync, data, metadata, the block before, finish, forget, removal of segments and 
 from __future__ import annotations
 
 import errno
-import itertools
-import time
 from collections.abc import Callable
 
 import pytest
 
 from fjord.testing import SimCrash, SimDisk
-from tests.crash.stream_world import AGED, HOUR_US, LATEST, LOG, STREAMS, Numbers, Row, World
+from tests.crash.stream_world import (
+    AGED,
+    HOUR_US,
+    LATEST,
+    LOG,
+    STREAMS,
+    Numbers,
+    Row,
+    World,
+    every_point,
+)
 
 ROUNDS = 2
 
@@ -137,17 +145,7 @@ def test_a_third_of_all_calls_may_be_the_last(seed: int, kind: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
 def test_every_call_may_be_the_last(kind: str, soak_seconds: float) -> None:
-    """Whole lives, one seed after the other, each cut at every one of its calls."""
-    deadline = time.monotonic() + soak_seconds
-    points = 0
-    for seed in itertools.count(1):
-        for point in range(1, calls_of(seed)):
-            cut(seed, kind, point)
-            points += 1
-        print(f"seed {seed}: {points} crash points so far")
-        if time.monotonic() > deadline:
-            break
-    assert points > 0
+    assert every_point(calls_of, cut, kind, soak_seconds) > 0
 
 
 def calls_of(seed: int) -> int:

@@ -14,7 +14,7 @@ from tests.acceptance.daemon import Daemon
 KILLS = 20
 WRITERS = 4
 # The kill comes when this many writes were acknowledged in the daemon's present life.
-WRITES_PER_LIFE = 60
+WRITES_PER_LIFE = 30
 
 
 class Load:

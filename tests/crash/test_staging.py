@@ -7,8 +7,6 @@ tables are sealed, and segments are packed; and some stages are never committed.
 
 from __future__ import annotations
 
-import itertools
-import time
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +16,7 @@ from fjord.columns import Strings
 from fjord.commands import CommitStages, Committed, Done, Numbers, Push, Stage
 from fjord.tables.state import Tree
 from fjord.testing import SimCrash, SimDisk
-from tests.crash.stream_world import KV, LATEST, LOG, World
+from tests.crash.stream_world import KV, LATEST, LOG, World, every_point
 from tests.unit.engine.shore import append_command
 
 JOBS = "jobs"
@@ -166,15 +164,7 @@ def test_a_tenth_of_all_calls_may_be_the_last(seed: int, kind: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
 def test_every_call_may_be_the_last(kind: str, soak_seconds: float) -> None:
-    deadline = time.monotonic() + soak_seconds
-    points = 0
-    for seed in itertools.count(1):
-        for point in range(1, calls_of(seed)):
-            cut(seed, kind, point)
-            points += 1
-        if time.monotonic() > deadline:
-            break
-    assert points > 0
+    assert every_point(calls_of, cut, kind, soak_seconds) > 0
 
 
 def calls_of(seed: int) -> int:

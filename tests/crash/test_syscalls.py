@@ -35,7 +35,7 @@ SCRIPT_LENGTH = 200
 SEED = 1
 PARTS = 2
 # Of the calls that each step makes, every so many-th is a point to die at.
-ROUTINE_STEP = 13
+ROUTINE_STEP = 29
 
 
 def whole_life(folder: Path, seed: int) -> list[TracedCall]:

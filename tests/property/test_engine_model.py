@@ -169,6 +169,6 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 EngineMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=100, stateful_step_count=40, deadline=None, print_blob=True
 )
 TestEngine = EngineMachine.TestCase

@@ -103,6 +103,6 @@ class GenerationsMachine(JobsMachine):
 
 
 GenerationsMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
 )
 TestGenerations = GenerationsMachine.TestCase

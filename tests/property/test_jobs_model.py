@@ -495,6 +495,6 @@ class JobsMachine(RuleBasedStateMachine):
 
 
 JobsMachine.TestCase.settings = settings(
-    max_examples=200, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=120, stateful_step_count=40, deadline=None, derandomize=True
 )
 TestJobs = JobsMachine.TestCase

@@ -344,6 +344,6 @@ def _value(reply: Replies) -> bytes:
 
 
 PackingMachine.TestCase.settings = settings(
-    max_examples=400, stateful_step_count=50, deadline=None, print_blob=True
+    max_examples=150, stateful_step_count=50, deadline=None, print_blob=True
 )
 TestPacking = PackingMachine.TestCase

@@ -487,6 +487,6 @@ class StreamsMachine(SubscriberRules, RuleBasedStateMachine):
 
 
 StreamsMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=40, stateful_step_count=40, deadline=None, derandomize=True
 )
 TestStreams = pytest.mark.req("KY-04", "KY-10", "KY-15", "KY-17", "KY-30")(StreamsMachine.TestCase)

@@ -123,9 +123,12 @@ def run_child(
             daemon=True,
         )
         reading.start()
-        with contextlib.suppress(BrokenPipeError):  # its exit code says more
+        try:
             process.stdin.write(request(journal_directory, plan, location) + b"\n")
             process.stdin.flush()  # and it stays open: the child ends if this process does
+        except BrokenPipeError:  # its exit code says more
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()  # which tries to write the rest
         lines = list(process.stdout)
         reading.join()
     return read_answer(lines, process.returncode, complaints.decode(errors="replace").strip())

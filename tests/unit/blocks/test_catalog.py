@@ -14,11 +14,6 @@ from tests.unit.blocks import sealed
 
 
 @pytest.fixture
-def store() -> Store:
-    return sealed.memory_store()
-
-
-@pytest.fixture
 def blocks(store: Store) -> list[Block]:
     """Three blocks of ten messages each."""
     journal = sealed.journal_of([10, 10, 10])
@@ -58,14 +53,6 @@ def test_neighbours_lead_from_one_end_to_the_other(store: Store, blocks: list[Bl
     assert [catalog.previous(name) for name in names] == ["", *names[:-1]]
 
 
-def test_a_neighbour_that_is_gone_is_none(store: Store, blocks: list[Block]) -> None:
-    catalog = Catalog(store)
-    store.remove(blocks[0].name)
-    store.remove(blocks[2].name)
-    assert catalog.previous(blocks[1].name) == ""
-    assert catalog.next(blocks[1].name) == ""
-
-
 @pytest.mark.req("JQ-15")
 def test_blocks_are_listed_in_order_by_table(store: Store, blocks: list[Block]) -> None:
     other = sealed.Journal()
@@ -76,10 +63,6 @@ def test_blocks_are_listed_in_order_by_table(store: Store, blocks: list[Block]) 
     assert [one.table for one in catalog.list("events-old")] == ["events-old"]
     assert len(catalog.list()) == 4
     assert catalog.list("nothing") == []
-
-
-def test_verify_returns_the_metadata_of_a_whole_block(store: Store, blocks: list[Block]) -> None:
-    assert Catalog(store).verify(blocks[0].name).block(blocks[0].name) == blocks[0]
 
 
 def damage(store: Store, name: str, data: bytes) -> None:

@@ -55,32 +55,6 @@ def test_columns_are_those_of_each_op_in_turn(found: list[Op]) -> None:
     assert read(scans.piece(found), opcode) == expected
 
 
-def test_only_keeps_ops_with_the_opcode() -> None:
-    mixed = [scans.kv_set((b"a", 1, b"x")), scans.kv_delete(b"b"), scans.kv_set((b"c", 1, b"z"))]
-    found = decoding.Ops.of(scans.piece(mixed))
-    assert found.opcodes().to_pylist() == [Opcode.KV_SET, Opcode.KV_DELETE, Opcode.KV_SET]
-    assert found.only(Opcode.KV_SET).first_seqs.to_pylist() == [1, 3]
-    assert read(scans.piece(mixed), Opcode.KV_DELETE)["key"] == [b"b"]
-
-
-def test_one_op_is_not_copied() -> None:
-    piece = scans.piece([scans.kv_set((b"a", 1, b"x" * 100), (b"b", 1, b"y" * 100))])
-    found = decoding.Ops.of(piece)
-    _, columns = decoding.read_columns(found, Opcode.KV_SET)
-    memory = found.memory.buffer
-    inside = range(memory.address, memory.address + memory.size)
-    assert all(column.buffers()[-1].address in inside for column in columns.values())
-
-
-def test_spread_counts_rows_from_the_start_of_their_op() -> None:
-    piece = scans.piece([scans.kv_delete(b"a", b"b"), scans.kv_delete(b"c")], first_seq=10)
-    found = decoding.Ops.of(piece)
-    spread = decoding.Spread(found.rows())
-    assert spread.count == 3
-    assert spread.repeat(found.starts).to_pylist() == [0, 0, found.starts[1].as_py()]
-    assert spread.counted(found.first_seqs).to_pylist() == [10, 11, 12]
-
-
 @given(st.integers(0, 10_000), st.integers(1, 255))
 def test_a_flipped_byte_is_an_error_or_other_data(place: int, bits: int) -> None:
     piece = scans.piece([scans.kv_set((b"a", 1, b"x"), (b"b", 1, b"yy")), scans.kv_delete(b"c")])

@@ -147,10 +147,6 @@ def test_what_is_rescheduled_discarded_and_dropped(world: JobWorld) -> None:
     ]
 
 
-def test_every_reason_has_its_name() -> None:
-    assert [How[name] for name in job_columns.HOW_NAMES] == list(range(1, len(How) + 1))
-
-
 # -- images ---------------------------------------------------------------------------------------
 
 numbers = st.integers(0, 2**63 - 1)

@@ -9,40 +9,9 @@ import pytest
 
 from fjord.blocks import location
 from fjord.blocks.location import CheckedBlock
-from fjord.blocks.store import Catalog, Metadata, Store
-from fjord.errors import FjordError, NotFoundError, UsageError
-from fjord.history import SealedRange, block_name
-
-
-def write(catalog: Catalog, table: str, first: int, data: bytes, previous: str = "") -> str:
-    """Puts a block of ten seqs there, and returns its name; its rows are nobody's business here."""
-    where = SealedRange(7, table, 3, first, first + 9, 1, 10, previous)
-    name = block_name(where, first, first + 9)
-    draft = catalog.store.draft(name)
-    draft.write(data)
-    draft.keep(name)
-    metadata = Metadata(
-        table=table,
-        table_id=7,
-        kind=3,
-        shard="00" * 16,
-        first=first,
-        last=first + 9,
-        min_seq=first,
-        max_seq=first + 9,
-        min_ts=1,
-        max_ts=2,
-        rows=10,
-        bytes=draft.size,
-        crc32c=draft.crc,
-        value_crc=0,
-        path=f"{name}.parquet",
-        previous=previous,
-        next="",
-    )
-    draft.drop()
-    catalog.add(name, metadata)
-    return name
+from fjord.blocks.store import Catalog, Store
+from fjord.errors import UsageError
+from tests.unit.blocks import sealed
 
 
 @pytest.fixture
@@ -52,8 +21,8 @@ def catalog(tmp_path: Path) -> Catalog:
 
 @pytest.fixture
 def names(catalog: Catalog) -> list[str]:
-    first = write(catalog, "events", 1, b"a" * 100)
-    return [first, write(catalog, "events", 11, b"b" * 200, first)]
+    journal = sealed.journal_of([10, 10])
+    return [one.name for one in journal.seal(catalog.store, journal.range(block_rows=10))]
 
 
 def damage(path: str) -> None:
@@ -71,22 +40,6 @@ def verified(catalog: Catalog, names: list[str]) -> list[CheckedBlock]:
 
 def fetched(catalog: Catalog, names: list[str], into: Catalog) -> list[CheckedBlock]:
     return list(location.fetched(catalog, names, into, lambda done, all_: None))
-
-
-def test_blocks_are_found_by_table(catalog: Catalog, names: list[str]) -> None:
-    other = write(catalog, "other", 1, b"c")
-    assert location.names_at(catalog, "events") == names
-    assert location.names_at(catalog, "") == [*names, other]
-    with pytest.raises(NotFoundError, match="no block of missing at"):
-        location.names_at(catalog, "missing")
-
-
-def test_whole_blocks_are_said_to_be(catalog: Catalog, names: list[str]) -> None:
-    found = verified(catalog, names)
-    assert [(one.name, one.bytes, one.rows, one.problem) for one in found] == [
-        (names[0], 100, 10, ""),
-        (names[1], 200, 10, ""),
-    ]
 
 
 def test_damaged_and_missing_blocks_are_named(catalog: Catalog, names: list[str]) -> None:
@@ -146,10 +99,3 @@ def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_pat
 def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
         location.catalog_at("nosuch://x")
-
-
-def test_a_place_that_refuses_is_told(catalog: Catalog, names: list[str], tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    into = Catalog(Store(str(tmp_path / "file" / "copy")))
-    with pytest.raises(FjordError, match="cannot be used"):
-        fetched(catalog, names, into)

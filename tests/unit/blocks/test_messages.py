@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import ops
-from fjord.blocks import reader, rows
+from fjord.blocks import rows
 from fjord.blocks.reader import MessagePart
 from fjord.ops import Opcode
 
@@ -50,28 +50,10 @@ def test_an_op_has_seqs_moments_types_keys_and_values() -> None:
     assert encoded(part, 1, 3)[0] == (7, 1007, 0, 0, 1, b"", b"")
 
 
-def test_a_deletion_is_a_tombstone() -> None:
-    part = part_of((5, "SET", b"k", b"v"), (6, "DELETE", b"k", None))
-    assert encoded(part, 0, 2)[1] == (6, 1006, 0, 0, ops.TOMBSTONE, b"k", b"")
-
-
-def test_what_is_said_again_is_no_message() -> None:
-    part = part_of((5, "MOVE", b"k", b"v"), (6, "SET", b"l", b"w"), (7, "EXPIRE", b"k", None))
-    assert part.rows == 1
-    assert encoded(part, 0, 1) == [(6, 1006, 0, 0, 1, b"l", b"w")]
-
-
 def test_a_part_without_messages_is_empty() -> None:
     for part in (part_of((5, "MOVE", b"k", b"v")), MessagePart(None)):
         assert part.rows == part.bytes == 0
         assert part.span(0, 100, 10, 10) == (0, 0)
-
-
-def test_only_columns_that_are_needed_are_read() -> None:
-    common = ["seq", "ts", "type", "key", "value"]
-    assert reader.columns_of("APPEND") == common
-    assert reader.columns_of("") == ["op", *common]
-    assert reader.columns_of("MOVE") == []
 
 
 @pytest.mark.parametrize(

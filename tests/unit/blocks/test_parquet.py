@@ -17,11 +17,6 @@ from tests.unit.blocks import scans, sealed
 NAME = f"events-7/{1:020d}-{9:020d}-{5:016x}"
 
 
-@pytest.fixture
-def store() -> Store:
-    return sealed.memory_store()
-
-
 def batch_of(found: Sequence[bytes], *, key: bytes = b"k", first_seq: int = 1) -> pa.RecordBatch:
     op = sealed.append(found, keys=[key] * len(found))
     (batch,) = rows.record_batches([scans.piece([op], first_seq)], 1, 1_000_000)
@@ -74,44 +69,9 @@ def test_statistics_and_page_indexes_let_readers_skip(store: Store) -> None:
     assert columns["seq"].has_column_index
 
 
-def test_seqs_and_moments_cost_next_to_nothing(store: Store) -> None:
-    write(store, [batch_of(sealed.messages(100_000))])
-    columns = columns_of(store)
-    assert sum(columns[name].total_compressed_size for name in ("seq", "ts", "txn", "row")) < 20_000
-
-
-def test_keys_that_are_there_have_a_filter(store: Store) -> None:
-    found = sealed.messages(10_000)
-    op = sealed.append(found, keys=found)
-    batches = list(rows.record_batches([scans.piece([op])], 1, 1_000_000))
-    sizes = []
-    for has_keys in (True, False):
-        draft = store.draft(NAME)
-        writer = parquet.BlockWriter(draft, has_keys=has_keys)
-        writer.write_part(batches)
-        writer.close()
-        sizes.append(draft.size)
-        draft.drop()
-    assert sizes[0] > sizes[1] + 10_000  # some bits for each key
-
-
 def test_empty_keys_are_no_keys() -> None:
     assert parquet.has_keys([batch_of([b"x"], key=b""), batch_of([b"x"])])
     assert not parquet.has_keys([batch_of([b"x"], key=b"")])
-
-
-def test_types_are_those_that_spark_reads(store: Store) -> None:
-    write(store, [batch_of([b"x"])])
-    with store.open(NAME) as file:
-        assert pq.read_schema(file).remove_metadata() == rows.SCHEMA
-    assert footer_of(store).schema.column(1).logical_type.type == "TIMESTAMP"
-
-
-def test_a_summary_is_of_all_parts(store: Store) -> None:
-    first, second = batch_of([b"a", b"b"], first_seq=5), batch_of([b"c"], first_seq=9)
-    summary = write(store, [first], [second])
-    assert (summary.rows, summary.min_seq, summary.max_seq) == (3, 5, 9)
-    assert (summary.min_ts, summary.max_ts) == (scans.WALL_US, scans.WALL_US)
 
 
 def test_the_footer_says_what_parts_hold(store: Store) -> None:
@@ -143,3 +103,18 @@ def test_a_page_that_is_damaged_is_met(store: Store) -> None:
     data[value.data_page_offset + value.total_compressed_size - 1] ^= 1
     with pytest.raises(CorruptionError, match="a part of it cannot be read"):
         parquet.read_part(pa.BufferReader(bytes(data)), footer, 0, ["value"], "there")
+
+
+def test_keys_that_are_there_have_a_filter(store: Store) -> None:
+    found = sealed.messages(10_000)
+    op = sealed.append(found, keys=found)
+    batches = list(rows.record_batches([scans.piece([op])], 1, 1_000_000))
+    sizes = []
+    for has_keys in (True, False):
+        draft = store.draft(NAME)
+        writer = parquet.BlockWriter(draft, has_keys=has_keys)
+        writer.write_part(batches)
+        writer.close()
+        sizes.append(draft.size)
+        draft.drop()
+    assert sizes[0] > sizes[1] + 10_000  # some bits for each key

@@ -36,8 +36,7 @@ def made(store: Store, blocks: list[Block], tag: int = TAG) -> Rewritten:
     return found
 
 
-def test_rows_stay_as_they_are() -> None:
-    store = sealed.memory_store()
+def test_rows_stay_as_they_are(store: Store) -> None:
     blocks = sealed_blocks(store, [3, 1, 7, 2])
     old = [Catalog(store).read(block.name) for block in blocks]
     new = made(store, blocks[1:])
@@ -52,8 +51,9 @@ def test_rows_stay_as_they_are() -> None:
     assert found.previous == blocks[0].name
 
 
-def test_parts_are_put_together_up_to_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = sealed.memory_store()
+def test_parts_are_put_together_up_to_a_full_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks = sealed_blocks(store, [3, 3, 3, 3, 3])
     monkeypatch.setattr(limits, "BLOCK_PART_ROWS", 7)
     new = made(store, blocks)
@@ -68,8 +68,7 @@ def test_parts_are_put_together_up_to_a_full_one(monkeypatch: pytest.MonkeyPatch
     assert rows_of(store, other.name) == rows_of(store, new.name)
 
 
-def test_nobody_sees_it_before_it_is_published() -> None:
-    store = sealed.memory_store()
+def test_nobody_sees_it_before_it_is_published(store: Store) -> None:
     blocks = sealed_blocks(store, [3, 3])
     names = store.names()
     found = writer.rewrite(store, [block.name for block in blocks], tag=TAG)
@@ -124,8 +123,7 @@ def test_a_damaged_block_is_not_rewritten() -> None:
 
 
 @pytest.mark.parametrize("change", ["rows", "value_crc", "min_seq", "max_ts"])
-def test_what_does_not_hold_what_the_metadata_says_is_not_kept(change: str) -> None:
-    store = sealed.memory_store()
+def test_what_does_not_hold_what_the_metadata_says_is_not_kept(store: Store, change: str) -> None:
     blocks = sealed_blocks(store, [3, 3])
     metadata = Catalog(store).read(blocks[0].name)
     wrong = replace(metadata, **{change: getattr(metadata, change) + 1_000_000_000})
@@ -134,15 +132,13 @@ def test_what_does_not_hold_what_the_metadata_says_is_not_kept(change: str) -> N
         writer.rewrite(store, [block.name for block in blocks], tag=TAG)
 
 
-def test_blocks_that_do_not_follow_each_other_are_refused() -> None:
-    store = sealed.memory_store()
+def test_blocks_that_do_not_follow_each_other_are_refused(store: Store) -> None:
     names = [block.name for block in sealed_blocks(store, [3, 3])]
     with pytest.raises(FjordError, match="does not follow"):
         writer.rewrite(store, names[::-1], tag=TAG)
 
 
-def test_the_chain_is_mended() -> None:
-    store = sealed.memory_store()
+def test_the_chain_is_mended(store: Store) -> None:
     blocks = sealed_blocks(store, [1, 2, 3, 4])
     names = [block.name for block in blocks]
     new = made(store, blocks[1:3])

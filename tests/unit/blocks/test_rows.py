@@ -97,24 +97,6 @@ def test_a_move_of_aliases_alone_makes_no_batch() -> None:
     assert list(history.record_batches([scans.piece([move])], 1, 10)) == []
 
 
-def test_small_ops_share_a_batch() -> None:
-    piece = scans.piece([scans.kv_set((b"%d" % number, 1, b"v")) for number in range(100)])
-    (batch,) = history.record_batches([piece], 1, 1_000)
-    assert batch["seq"].to_pylist() == list(range(1, 101))
-    assert batch["key"].to_pylist() == [b"%d" % number for number in range(100)]
-
-
-def test_a_piece_without_rows_makes_no_batch() -> None:
-    assert rows(scans.piece([])) == []
-    assert rows(scans.piece([scans.create_table()])) == []
-
-
-def test_a_range_is_cut_inside_an_op() -> None:
-    op = scans.kv_set(*[(b"%d" % number, 1, b"v") for number in range(10, 20)])
-    found = rows(scans.piece([op], first_seq=10), start_seq=13, end_seq=16)
-    assert [(each["seq"], each["key"]) for each in found] == [(13, b"13"), (14, b"14"), (15, b"15")]
-
-
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())
 def test_ranges_that_adjoin_have_every_row_once(counts: list[int], data: st.DataObject) -> None:
     makers = data.draw(

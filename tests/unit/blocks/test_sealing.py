@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from fjord import limits, ops
 from fjord.blocks import writer
 from fjord.blocks.store import Catalog, Store
-from fjord.columns import Strings
 from fjord.errors import CorruptionError, FjordError
 from fjord.history import Block, SealPlan
-from fjord.ops import Op, Opcode
+from fjord.ops import Opcode
 from fjord.testing import SimDisk
 from fjord.testing.disk import SimCrash
 from tests.unit.blocks import scans, sealed
@@ -25,11 +24,10 @@ WALL = datetime.fromtimestamp(sealed.WALL_US / 1_000_000, tz=UTC)
 
 
 @pytest.mark.req("JQ-15", "JQ-17")
-def test_messages_become_rows_with_all_that_they_have() -> None:
+def test_messages_become_rows_with_all_that_they_have(store: Store) -> None:
     journal = sealed.Journal()
     journal.commit(sealed.append([b"one", b"two"], keys=[b"k", b""]))
     journal.commit(sealed.append([b"three"]))
-    store = sealed.memory_store()
     (block,) = journal.seal(store)
     common = {"op": "APPEND", "type": 1}
     assert sealed.block_rows(store, block.name) == [
@@ -50,20 +48,18 @@ def test_messages_become_rows_with_all_that_they_have() -> None:
     )
 
 
-def test_values_are_summed_up_as_spark_would() -> None:
+def test_values_are_summed_up_as_spark_would(store: Store) -> None:
     values = [b"", b"a", b"some more", bytes(1000)]
     journal = sealed.Journal()
     journal.commit(sealed.append(values))
     journal.commit(scans.op(Opcode.STREAM_ERASE, 1, {"key": [b"k"]}))
-    store = sealed.memory_store()
     (block,) = journal.seal(store)
     assert Catalog(store).read(block.name).value_crc == sum(map(zlib.crc32, values))
 
 
 @pytest.mark.req("JQ-18")
-def test_blocks_are_cut_at_commits_and_adjoin() -> None:
+def test_blocks_are_cut_at_commits_and_adjoin(store: Store) -> None:
     journal = sealed.journal_of([4, 4, 4, 20, 1])
-    store = sealed.memory_store()
     blocks = journal.seal(store, journal.range(block_rows=10))
     assert [(block.first, block.last, block.rows) for block in blocks] == [
         (1, 8, 8),
@@ -74,14 +70,13 @@ def test_blocks_are_cut_at_commits_and_adjoin() -> None:
 
 
 @pytest.mark.req("JQ-18")
-def test_what_was_committed_together_is_in_one_block() -> None:
+def test_what_was_committed_together_is_in_one_block(store: Store) -> None:
     journal = sealed.Journal()
     other = sealed.append([b"x"], table=8)
     journal.commit(sealed.append([b"a"] * 3), other, sealed.append([b"a"] * 3))
     journal.commit(other)
     journal.commit(sealed.append([b"b"] * 3), other, sealed.append([b"b"] * 9), other)
     journal.commit(other, sealed.append([b"c"]))
-    store = sealed.memory_store()
     blocks = journal.seal(store, journal.range(block_rows=8))
     assert [(block.first, block.last, block.rows) for block in blocks] == [
         (1, 8, 6),
@@ -93,12 +88,11 @@ def test_what_was_committed_together_is_in_one_block() -> None:
         assert max(ends) <= block.last
 
 
-def test_blocks_that_were_cut_inside_of_a_commit_are_gone_on_behind() -> None:
+def test_blocks_that_were_cut_inside_of_a_commit_are_gone_on_behind(store: Store) -> None:
     """As those are that an earlier version left after a crash."""
     journal = sealed.Journal()
     journal.commit(sealed.append([b"a"] * 3), sealed.append([b"b"] * 3))
     journal.commit(sealed.append([b"c"] * 3))
-    store = sealed.memory_store()
     (early,) = journal.seal(store, journal.range(last=3))
     blocks = journal.seal(store, journal.range(block_rows=4))
     assert [(block.first, block.last, block.rows) for block in blocks] == [
@@ -127,59 +121,6 @@ def test_ranges_have_every_row_of_theirs_once(sizes: list[int], data: st.DataObj
     assert [row["value"] for row in rows] == sealed.messages(journal.last)
     assert [block.first for block in blocks] == [1] + [block.last + 1 for block in blocks[:-1]]
     assert blocks[-1].last == journal.last
-
-
-def test_tables_are_told_apart_and_others_left_out() -> None:
-    journal = sealed.Journal()
-    journal.commit(sealed.append([b"a1"]), sealed.append([b"b1", b"b2"], table=8))
-    journal.commit(sealed.append([b"c"], table=9), sealed.append([b"a2"]))
-    store = sealed.memory_store()
-    blocks = journal.seal(store, journal.range(), journal.range(table=8, name="other"))
-    assert [(block.table, block.first, block.last, block.rows) for block in blocks] == [
-        (7, 1, 5, 2),
-        (8, 1, 5, 2),
-    ]
-    found = [[row["value"] for row in sealed.block_rows(store, block.name)] for block in blocks]
-    assert found == [[b"a1", b"a2"], [b"b1", b"b2"]]
-
-
-def test_a_range_without_rows_makes_no_block() -> None:
-    journal = sealed.Journal()
-    journal.commit(sealed.append([b"x"], table=8))
-    marks = Op(Opcode.UNSUBSCRIBE, sealed.TABLE, 1, (Strings.of([b"name"]),))
-    journal.commit(marks)
-    store = sealed.memory_store()
-    assert journal.seal(store) == []
-    assert store.names() == []
-    assert journal.seal(store, journal.range(table=99, name="none")) == []
-
-
-def test_jobs_become_blocks_too() -> None:
-    journal = sealed.Journal()
-    columns = {"key": [b"a", b"b"], "domain": [b"", b""], "value": [b"x", b"y"]}
-    journal.commit(scans.op(Opcode.JOB_ADD, 2, columns))
-    journal.commit(scans.op(Opcode.JOB_UNLEASE, 1, {}))
-    store = sealed.memory_store()
-    (block,) = journal.seal(store, journal.range(name="jobs", kind=2))
-    rows = sealed.block_rows(store, block.name)
-    assert [(row["op"], row["key"], row["value"]) for row in rows] == [
-        ("ADD", b"a", b"x"),
-        ("ADD", b"b", b"y"),
-    ]
-    assert (block.last, block.rows) == (3, 2)
-
-
-def test_small_ops_and_large_ones_are_put_together_in_order() -> None:
-    journal = sealed.Journal()
-    expected: list[bytes] = []
-    for number in range(3):
-        for size in (3, 15_000, 1):
-            values = [b"%d" % number * 80] * size
-            expected += values
-            journal.commit(sealed.append(values))
-    store = sealed.memory_store()
-    (block,) = journal.seal(store)
-    assert [row["value"] for row in sealed.block_rows(store, block.name)] == expected
 
 
 def test_a_part_has_a_bounded_number_of_rows_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,23 +184,9 @@ def test_blocks_that_are_there_are_kept() -> None:
     assert set(journal.disk.calls[before:]) <= {"make_directory", "sync_directory", "create"}
 
 
-def test_progress_is_told_of_each_block_kept_or_not() -> None:
-    journal = sealed.journal_of([10, 10])
-    store = sealed.memory_store()
-    plan = SealPlan(sealed.SHARD, [journal.range(block_rows=10)])
-    for _ in range(2):
-        told: list[Block] = []
-        blocks = writer.write_blocks(
-            journal.directory, plan, store, disk=journal.disk, progress=told.append
-        )
-        assert told == blocks
-        assert len(told) == 2
-
-
 @pytest.mark.parametrize("number", range(3))
-def test_a_damaged_block_is_written_again(number: int) -> None:
+def test_a_damaged_block_is_written_again(store: Store, number: int) -> None:
     journal = sealed.journal_of([10, 10, 10])
-    store = sealed.memory_store()
     wanted = journal.range(block_rows=10)
     blocks = journal.seal(store, wanted)
     draft = store.draft(blocks[number].name)
@@ -271,34 +198,12 @@ def test_a_damaged_block_is_written_again(number: int) -> None:
         assert Catalog(store).verify(block.name).block(block.name) == block
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_a_block_without_metadata_is_written_again(number: int) -> None:
-    journal = sealed.journal_of([10, 10, 10])
-    store = sealed.memory_store()
-    wanted = journal.range(block_rows=10)
-    blocks = journal.seal(store, wanted)
-    store.remove(blocks[number].name)
-    assert journal.seal(store, wanted) == blocks
-    names = [block.name for block in blocks]
-    assert [Catalog(store).next(name) for name in names] == [*names[1:], ""]
-
-
-def test_the_block_before_the_range_is_told_of_the_first_one() -> None:
+def test_the_block_before_the_range_is_told_of_the_first_one(store: Store) -> None:
     journal = sealed.journal_of([10, 10])
-    store = sealed.memory_store()
     (first,) = journal.seal(store, journal.range(last=10))
     (second,) = journal.seal(store, journal.range(first=11, tag=9, previous=first.name))
     assert Catalog(store).next(first.name) == second.name
     assert Catalog(store).previous(second.name) == first.name
-
-
-def test_another_tag_makes_other_blocks() -> None:
-    journal = sealed.journal_of([10])
-    store = sealed.memory_store()
-    (first,) = journal.seal(store)
-    (second,) = journal.seal(store, journal.range(tag=9))
-    assert first.name != second.name
-    assert len(store.names()) == 2
 
 
 def test_a_crash_at_any_step_loses_nothing() -> None:
@@ -348,13 +253,12 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_half() -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_damage_in_the_journal_stops_it_with_file_and_offset() -> None:
+def test_damage_in_the_journal_stops_it_with_file_and_offset(store: Store) -> None:
     journal = sealed.journal_of([10, 10])
     disk = journal.disk
     assert isinstance(disk, SimDisk)
     segment = f"{journal.directory}/{1:010d}.seg"
     disk.flip_bit(segment, 300)
-    store = sealed.memory_store()
     with pytest.raises(CorruptionError, match=segment):
         journal.seal(store)
     assert store.names() == []
@@ -368,11 +272,10 @@ def test_a_journal_that_is_not_there_is_not_one_without_rows() -> None:
             writer.write_blocks(directory, plan, sealed.memory_store(), disk=journal.disk)
 
 
-def test_an_op_of_a_later_version_is_refused_and_not_left_out() -> None:
+def test_an_op_of_a_later_version_is_refused_and_not_left_out(store: Store) -> None:
     journal = sealed.journal_of([1])
     unknown = b"\x7f" + ops.encode(sealed.append([b"x"]))[0][1:]
     journal.commit_bytes([unknown], rows=1)
-    store = sealed.memory_store()
     with pytest.raises(FjordError, match=r"\[127\] are unknown"):
         journal.seal(store)
     assert store.names() == []

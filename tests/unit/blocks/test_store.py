@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fjord import history
 from fjord.blocks.store import Store
 from fjord.errors import DirectoryInUseError
 from fjord.testing import SimDisk
@@ -94,23 +92,6 @@ def test_a_draft_knows_its_size_and_checksum(store: Store) -> None:
     assert store.checksum(NAME) == draft.crc
 
 
-def test_a_draft_that_is_dropped_leaves_nothing(store: Store) -> None:
-    draft = store.draft(NAME)
-    draft.write(b"x")
-    draft.drop()
-    assert store.names() == []
-    assert not store.has_data(NAME)
-    with pytest.raises(FileNotFoundError):
-        store.open(NAME)
-
-
-def test_a_second_draft_replaces_the_first(store: Store) -> None:
-    put(store, NAME, b"one")
-    put(store, NAME, b"other")
-    with store.open(NAME) as file:
-        assert file.read() == b"other"
-
-
 def test_names_are_in_order_and_of_whole_blocks(store: Store) -> None:
     put(store, OTHER, b"b")
     put(store, NAME, b"a")
@@ -143,25 +124,6 @@ def test_only_names_of_blocks_are_names_of_files(store: Store, name: str) -> Non
     for call in (store.open, store.draft, store.remove, store.exists, store.read_metadata):
         with pytest.raises(ValueError, match="is not the name of a block"):
             call(name)
-
-
-def test_what_a_dead_writer_left_is_removed(tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    put(store, NAME, b"kept")
-    store.draft(OTHER).write(b"half")
-    (tmp_path / f"{history.metadata_path(OTHER)}.new").write_text("{")
-    assert len(list(tmp_path.glob("*/_*.unfinished"))) == 1
-    store.drop_unfinished(FOLDER)
-    assert sorted(path.suffix for path in tmp_path.glob("*/*")) == [".json", ".parquet"]
-
-
-def test_readers_of_a_folder_pass_over_all_that_is_no_data(tmp_path: Path) -> None:
-    """Names that begin with an underscore are hidden from Spark and its like."""
-    store = Store(str(tmp_path))
-    put(store, NAME, b"rows")
-    store.draft(OTHER).write(b"half")
-    shown = [path.name for path in tmp_path.glob("*/*") if not path.name.startswith("_")]
-    assert shown == [os.path.basename(store.path(NAME))]
 
 
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
@@ -201,7 +163,3 @@ def test_a_power_cut_leaves_a_block_whole_or_not_at_all() -> None:
         if is_done:
             return
     pytest.fail("there is no end to it")
-
-
-def test_memory_is_seen_by_this_process_only() -> None:
-    assert not sealed.memory_store().is_shared

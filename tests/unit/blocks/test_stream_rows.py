@@ -61,15 +61,6 @@ def test_messages_that_packing_says_again_are_those_that_they_were() -> None:
     ]
 
 
-def test_one_append_is_wrapped_and_not_copied() -> None:
-    piece = scans.piece([sealed.append([b"x" * 100] * 1000, keys=[b"k"] * 1000)])
-    (batch,) = rows.record_batches([piece], 1, 10_000)
-    memory = rows.Ops.of(piece).memory.buffer
-    inside = range(memory.address, memory.address + memory.size)
-    for name in ("key", "value"):
-        assert all(buffer.address in inside for buffer in batch[name].buffers()[1:])
-
-
 # -- pieces as IPC --------------------------------------------------------------------------------
 
 
@@ -83,19 +74,6 @@ def test_a_piece_is_a_stream_of_rows() -> None:
     assert found.schema == rows.SCHEMA
     assert found.to_pylist() == scans.rows(piece, start_seq=2, end_seq=4)
     assert found["seq"].to_pylist() == [2, 3]
-
-
-def test_a_piece_without_rows_is_a_stream_without_rows() -> None:
-    for piece in (scans.piece([]), scans.piece([scans.create_table()])):
-        found = read_ipc(rows.to_ipc(piece, 1, 100))
-        assert (found.schema, found.num_rows) == (rows.SCHEMA, 0)
-
-
-def test_wanted_columns_come_in_their_order() -> None:
-    piece = scans.piece([sealed.append([b"a"])])
-    found = read_ipc(rows.to_ipc(piece, 1, 2, columns=["value", "seq"]))
-    assert found.to_pylist() == [{"value": b"a", "seq": 1}]
-    assert found.column_names == ["value", "seq"]
 
 
 def test_only_keys_with_the_prefix_come() -> None:
@@ -167,28 +145,6 @@ def test_messages_out_of_blocks_have_their_own_seqs_and_moments() -> None:
         {"seq": 5, "ts": WALL + 5 * MICROSECOND, "key": b"k", "type": 1, "value": b"v"},
         {"seq": 9, "ts": WALL + 9 * MICROSECOND, "key": b"k", "type": None, "value": None},
     ]
-
-
-def test_messages_of_both_kinds_are_in_order() -> None:
-    found = messages_of(move((1, 1, b"", b"a"), (3, 1, b"", b"b")), sealed.append([b"c"]))
-    found.first_seqs = [1, 4]
-    assert rows.messages_to_arrow(found)["value"].to_pylist() == [b"a", b"b", b"c"]
-
-
-def test_no_messages_are_an_empty_table() -> None:
-    found = rows.messages_to_arrow(messages_of())
-    assert (found.schema, found.num_rows) == (rows.MESSAGE_SCHEMA, 0)
-
-
-def test_large_ops_are_wrapped_and_not_copied() -> None:
-    messages = messages_of(*[sealed.append([b"x" * 10] * 600)] * 3)
-    found = rows.messages_to_arrow(messages)
-    assert found["value"].num_chunks == 3
-    for chunk, op in zip(found["value"].chunks, messages.ops.views(), strict=True):
-        memory = pa.py_buffer(op)
-        inside = range(memory.address, memory.address + memory.size)
-        assert chunk.buffers()[2].address in inside
-    assert found["seq"].to_pylist() == list(range(1, 1801))
 
 
 @given(st.lists(st.lists(st.binary(max_size=9), min_size=1, max_size=9), max_size=9))

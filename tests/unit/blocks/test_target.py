@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fjord.blocks import files
-from fjord.blocks.files import LocalTarget, RemoteTarget, Target, target_at
+from fjord.blocks.files import LocalTarget, Target, target_at
 from fjord.disk import LocalDisk
 from fjord.testing import SimClock, SimCrash, SimDisk
 
@@ -48,36 +48,11 @@ def test_what_is_not_there_has_no_names_and_cannot_be_read(place: Target) -> Non
     assert place.names("inside") == []
 
 
-def test_a_folder_goes_with_what_is_in_it(place: Target) -> None:
-    place.make("old/one", b"1")
-    place.make("old/two", b"2")
-    place.make("new/one", b"3")
-    place.sync("old", ["one", "two"])
-    place.remove("old")
-    place.remove("new/one")
-    assert place.names("old") == place.names("new") == []
-
-
-def test_paths_are_shown_as_spark_calls_them(tmp_path: Path) -> None:
-    assert target_at(f"file://{tmp_path}").shown("a/b") == f"{tmp_path}/a/b"
-    assert isinstance(target_at(str(tmp_path)), LocalTarget)
-    remote = target_at("memory://some/where/")
-    assert isinstance(remote, RemoteTarget)
-    assert (remote.location, remote.shown("a")) == ("memory://some/where", "memory://some/where/a")
-
-
 class FullDisk(LocalDisk):
     """A disk on which no file gets a second name."""
 
     def link(self, old: str, new: str) -> None:
         raise OSError(28, "No space left on device")
-
-
-def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    place = LocalTarget(str(tmp_path), disk=FullDisk())
-    with pytest.raises(OSError, match="No space"):
-        place.make("inside/one", b"first")
-    assert place.names("inside") == []
 
 
 def test_a_power_cut_leaves_a_file_whole_or_not_there() -> None:

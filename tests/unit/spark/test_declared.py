@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructField, StructType
 
 import fjord
 from fjord.blocks import schema
-from fjord.declared.schema import TYPES
 from fjord.errors import FjordError
-from fjord.spark.declared import NOTHING, SPARK_TYPES, Declared
+from fjord.spark.declared import SPARK_TYPES
 from fjord.spark.source import ColdPartition, FjordSource
-from fjord.spark.streaming import FjordStreamReader
 from tests.unit.spark import structs
 
 OLD: dict[str, str | tuple[str, bool]] = {
@@ -86,12 +83,6 @@ def typed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in schema.COLUMNS}
 
 
-def test_a_table_without_declared_columns_has_none() -> None:
-    assert Declared.of(fjord.TableInfo(name="t", kind="kv", id=1)) == NOTHING
-    assert Declared.of(fjord.TableInfo(name="t", kind="jobs", id=1)).types == {}
-    assert Declared.of(fjord.TableInfo(name="t", kind="stream", id=1)).typed(["a"]).schemas == ()
-
-
 @pytest.mark.req("SJ-17", "SJ-30")
 def test_declared_columns_stand_behind_those_of_every_table(directory: Path) -> None:
     source = FjordSource({"path": str(directory), "table": "pages"})
@@ -123,15 +114,6 @@ def test_columns_are_chosen_by_name_with_values_or_without(directory: Path) -> N
         source.reader(struct("depth string"))
 
 
-def test_what_is_not_there_has_the_columns_of_every_table(tmp_path: Path) -> None:
-    for place in (str(tmp_path), str(tmp_path / "nothing")):
-        assert FjordSource({"path": place}).schema() == schema.DDL
-    with fjord.open(tmp_path) as database:
-        database.kv("other").set("a", 1)
-    assert FjordSource({"path": str(tmp_path)}).schema() == schema.DDL
-    assert FjordSource({"path": str(tmp_path), "table": "other"}).schema() == schema.DDL
-
-
 @pytest.mark.req("SJ-17", "SJ-30")
 def test_the_latest_messages_have_declared_columns(tmp_path: Path) -> None:
     columns: dict[str, str | tuple[str, bool]] = {"who": ("string", True), "city": "string"}
@@ -142,31 +124,3 @@ def test_the_latest_messages_have_declared_columns(tmp_path: Path) -> None:
         people.append({"who": "7", "city": "Rome"})
     found = frame(tmp_path, "people", view="latest")
     assert sorted((row["who"], row["city"]) for row in found) == [("7", "Rome"), ("8", None)]
-
-
-@pytest.mark.req("SJ-04", "SJ-30")
-def test_a_stream_goes_on_when_columns_are_changed(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as database:
-        make(database)
-        database.jobs("pages").push({"uri": "a", "depth": 1, "size": 5})
-    source = FjordSource({"path": str(tmp_path), "table": "pages"})
-    reader = source.streamReader(struct(source.schema()))
-    assert isinstance(reader, FjordStreamReader)
-    begin = reader.initialOffset()
-    middle = reader.latestOffset(begin, ReadAllAvailable())
-    first = list(reader.partitions(begin, middle))
-    reader.stop()  # a process has a directory open once
-    with fjord.open(tmp_path) as database:
-        change(database)
-        database.jobs("pages").push({"uri": "b", "depth": 300})
-    reader = pickle.loads(pickle.dumps(reader))
-    end = reader.latestOffset(middle, ReadAllAvailable())
-    second = list(reader.partitions(middle, end))
-    reader.stop()
-    rows = [typed(row) for row in read(reader, [*first, *second])]
-    # The frame has the columns with which it was made, and 300 is no uint8.
-    assert rows == [{"uri": "a", "depth": 1, "size": 5}, {"uri": "b", "depth": None, "size": None}]
-
-
-def test_every_type_is_known_to_spark() -> None:
-    assert SPARK_TYPES.keys() == TYPES.keys()

@@ -16,12 +16,6 @@ from fjord.spark.options import LATEST, Location, Position, SourceOptions
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 
 
-def test_a_directory_is_made_absolute() -> None:
-    assert options.parse({"path": "data"}) == SourceOptions(
-        location=Location(path=str(Path("data").absolute()))
-    )
-
-
 def test_every_option_of_a_batch_in_any_case() -> None:
     given = {
         "SERVER": "127.0.0.1:17994",
@@ -95,15 +89,6 @@ def test_places_to_start(given: dict[str, str], place: Position) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("15m", 900.0), ("30s", 30.0), ("2h", 7200.0), ("1d", 86400.0)]
-)
-def test_delays(text: str, seconds: float) -> None:
-    found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
-    assert found.delay_seconds == seconds
-    assert SourceOptions(location=Location(path="/")).delay_seconds == 900.0
-
-
-@pytest.mark.parametrize(
     ("given", "problem"),
     [
         ({"path": ""}, "either the option path"),
@@ -158,34 +143,29 @@ def test_wrong_options_of_a_stream_are_refused(given: dict[str, str], problem: s
         options.parse({"path": "data", **given}, is_stream=True)
 
 
-def test_columns_are_those_of_every_table_and_those_that_are_declared() -> None:
-    options.check_columns(["seq", "uri"], ["uri"])
-    with pytest.raises(FjordError, match="'uri' does not exist; columns are some of seq, ts"):
-        options.check_columns(["seq", "uri"])
-
-
-def test_where_a_table_is_can_be_said_without_the_rest() -> None:
-    place = options.Location(server="fjord://a:1")
-    assert options.place_of({"Server": "fjord://a:1", "view": "?"}) == (place, "default")
-    with pytest.raises(FjordError, match="give either the option path"):
-        options.place_of({"table": "a"})
-
-
 def test_ops_are_those_that_rows_are_called() -> None:
     named = {name for name in rows.NAMES.values() if name}
     assert named | {*rows.HOW_NAMES, "MOVE_DEAD"} == options.OPS
 
 
-def test_a_location_by_address_or_directory(tmp_path: Path) -> None:
-    assert Location.of("fjord://h:1") == Location(server="fjord://h:1")
-    assert Location.of(tmp_path) == Location.of(str(tmp_path)) == Location(path=str(tmp_path))
-    assert Location.of(Location(server="h:1")) == Location(server="h:1")
-    assert Location.of("data").options == {"path": str(Path("data").absolute())}
-
-
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(FjordError, match=f"no directory {tmp_path}/data; check the option path"):
         Location(path=str(tmp_path / "data")).open()
+
+
+def test_page_names_every_option_and_column() -> None:
+    page = PAGE.read_text()
+    named = [*options.NAMES, *schema.COLUMNS]
+    assert [name for name in named if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15m", 900.0), ("30s", 30.0), ("2h", 7200.0), ("1d", 86400.0)]
+)
+def test_delays(text: str, seconds: float) -> None:
+    found = options.parse({"path": "data", "maxTriggerDelay": text}, is_stream=True)
+    assert found.delay_seconds == seconds
+    assert SourceOptions(location=Location(path="/")).delay_seconds == 900.0
 
 
 def test_a_directory_is_opened_for_reading(tmp_path: Path) -> None:
@@ -197,16 +177,3 @@ def test_a_directory_is_opened_for_reading(tmp_path: Path) -> None:
         with pytest.raises(fjord.RefusedError, match="READ_ONLY"):
             database.kv().set("k", 2)
     assert str(location) == str(tmp_path)
-
-
-def test_a_missing_daemon_is_named() -> None:
-    location = Location(server="fjord://127.0.0.1:1")
-    with pytest.raises(fjord.UnavailableError, match=r"127\.0\.0\.1:1"):
-        location.open()
-    assert str(location) == "fjord://127.0.0.1:1"
-
-
-def test_page_names_every_option_and_column() -> None:
-    page = PAGE.read_text()
-    named = [*options.NAMES, *schema.COLUMNS]
-    assert [name for name in named if f"| `{name}` |" not in page] == []

@@ -1,9 +1,14 @@
-"""Settings of a session, without one."""
+"""Settings of a session, and the one that runs."""
 
 from __future__ import annotations
 
-import pytest
+import os
+import sys
 
+import pytest
+from pyspark.sql import SparkSession
+
+import fjord.spark
 from fjord.spark import _is_local, _settings
 
 
@@ -35,11 +40,15 @@ def test_what_was_submitted_elsewhere_stays_there(monkeypatch: pytest.MonkeyPatc
     assert {"spark.master", "spark.driver.host"} & found.keys() == set()
 
 
-def test_the_caller_has_the_last_word() -> None:
-    conf = {"spark.sql.session.timeZone": "Europe/Oslo", "spark.executor.memory": "4g"}
-    assert conf.items() <= _settings(conf).items()
-
-
 def test_filters_are_not_pushed() -> None:
     """With filters pushed down, Spark 4.3 reads a frame that a query has twice with one of them."""
     assert "spark.sql.python.filterPushdown.enabled" not in _settings({})
+
+
+@pytest.mark.spark
+def test_a_running_session_is_used_again_and_its_workers_run_this_python(
+    spark: SparkSession,
+) -> None:
+    assert fjord.spark.session(**{"spark.master": "local[2]"}) is spark
+    assert os.environ["PYSPARK_PYTHON"] == spark.sparkContext.pythonExec == sys.executable
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
 import subprocess
 import sys
@@ -64,18 +63,8 @@ def test_finding_the_source_does_not_import_what_reading_needs() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_names_of_parameters_are_those_that_spark_uses() -> None:
-    for method in (FjordSource.writer, FjordSource.streamWriter):
-        assert list(inspect.signature(method).parameters) == ["self", "schema", "overwrite"]
-
-
 def test_filters_are_left_to_spark() -> None:
     assert FjordReader.pushFilters is DataSourceReader.pushFilters
-
-
-def test_a_reader_survives_pickling(directory: Path) -> None:
-    found = pickle.loads(pickle.dumps(reader(directory)))
-    assert len(seqs(found)) == 30
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 29, 1000])
@@ -88,16 +77,6 @@ def test_partitions_cover_every_row_once(directory: Path, count: int) -> None:
     assert [row["key"] for row in everything] == [
         b"%d-%d" % (number, row) for number in range(3) for row in range(10)
     ]
-
-
-def test_a_range_has_its_start_and_not_its_end(directory: Path) -> None:
-    every = seqs(reader(directory))
-    found = reader(directory, startingSeq=str(every[4]), endingSeq=str(every[25]))
-    assert seqs(found) == every[4:25]
-
-
-def test_an_end_that_is_not_durable_yet_is_the_durable_end(directory: Path) -> None:
-    assert seqs(reader(directory, endingSeq=str(10**9))) == seqs(reader(directory))
 
 
 def test_the_end_of_everything_is_an_empty_range(directory: Path) -> None:
@@ -115,22 +94,6 @@ def test_rows_written_after_planning_are_not_read(directory: Path) -> None:
         database.kv("events").set("late", 1)
     assert len(read(found, partitions)) == 30
     assert len(seqs(found)) == 31
-
-
-def test_a_reader_that_is_left_early_closes_the_directory(directory: Path) -> None:
-    found = reader(directory)
-    partitions = found.partitions()
-    batches = found.read(partitions[0])
-    next(batches)
-    del batches
-    assert len(seqs(found)) == 30
-
-
-def test_wanted_columns_are_read_in_their_order(directory: Path) -> None:
-    found = reader(
-        directory, columns=structs.struct({"key": "binary", "seq": "bigint"}), endingSeq="20"
-    )
-    assert list(read(found, list(found.partitions()))[0]) == ["key", "seq"]
 
 
 @pytest.mark.parametrize(
@@ -156,11 +119,6 @@ def test_a_start_behind_the_end_is_refused(directory: Path) -> None:
         reader(directory, startingSeq="999").partitions()
 
 
-def test_other_refusals_are_passed_on(directory: Path) -> None:
-    with pytest.raises(fjord.RefusedError, match="BAD_NAME"):
-        reader(directory, table="no name").partitions()
-
-
 def test_schema_is_what_spark_makes_of_the_columns() -> None:
     assert to_arrow_schema(structs.ALL, timezone="UTC") == rows.SCHEMA
 
@@ -182,14 +140,6 @@ def test_blocks_are_read_from_storage_and_only_the_rest_from_the_journal(mixed: 
     assert read(found, [cold, tail]) == whole
 
 
-@pytest.mark.parametrize(("name", "number"), [("partitions", "7"), ("maxRowsPerPartition", "40")])
-def test_many_tasks_have_the_same_rows(mixed: Path, name: str, number: str) -> None:
-    wanted = {"path": str(mixed), "table": "events", name: number}
-    found = FjordSource(wanted).reader(structs.ALL)
-    assert len(found.partitions()) >= 7
-    assert sorted(seqs(found)) == seqs(reader(mixed))
-
-
 def test_ranges_by_seq_and_by_time_over_the_edge_of_blocks(mixed: Path) -> None:
     every = seqs(reader(mixed))
     for start, end in ((0, 349), (95, 105), (295, 305), (299, 301), (10, 11)):
@@ -201,16 +151,6 @@ def test_ranges_by_seq_and_by_time_over_the_edge_of_blocks(mixed: Path) -> None:
     assert seqs(reader(mixed, endingTimestamp=moment.isoformat())) == before
     assert seqs(reader(mixed, startingTimestamp=moment.isoformat())) == every[len(before) :]
     assert seqs(reader(mixed, startingOffsets="latest")) == []
-
-
-def test_ops_keys_and_columns_are_chosen(mixed: Path) -> None:
-    columns = structs.struct({"value": "binary", "seq": "bigint"})
-    some = reader(mixed, columns=columns, keyPrefix="b", endingSeq="60")
-    found = read(some, list(some.partitions()))
-    assert {tuple(row) for row in found} == {("value", "seq")}
-    assert [row["value"] for row in found[:3]] == [b"0-1", b"0-3", b"0-5"]
-    jobs = FjordSource({"path": str(mixed), "table": "pages", "ops": "done"}).reader(structs.ALL)
-    assert [row["op"] for row in read(jobs, list(jobs.partitions()))] == ["DONE", "DONE"]
 
 
 def test_the_latest_value_of_each_key(mixed: Path) -> None:
@@ -230,3 +170,7 @@ def test_the_latest_value_of_each_key(mixed: Path) -> None:
         FjordError, match=r"view=latest is for key/value tables.*events is a stream"
     ):
         FjordSource({**given, "table": "events"}).reader(structs.ALL).partitions()
+
+
+def test_an_end_that_is_not_durable_yet_is_the_durable_end(directory: Path) -> None:
+    assert seqs(reader(directory, endingSeq=str(10**9))) == seqs(reader(directory))

@@ -57,19 +57,10 @@ def test_neighbours_are_put_together_while_there_is_room(
     assert sizes_of(sizes) == expected
 
 
-def test_few_blocks_may_not_be_worth_it() -> None:
-    assert sizes_of([1, 1, 50, 1, 1, 1], min_blocks=3) == [[1, 1, 1]]
-
-
 def test_a_group_has_no_more_than_the_node_replaces_at_once() -> None:
     most = limits.BLOCKS_REPLACED_MAX
     found = sizes_of([1] * (2 * most + 1), target_bytes=10**9)
     assert list(map(len, found)) == [most, most]
-
-
-def test_what_is_put_together_is_planned_no_more() -> None:
-    assert sizes_of([6, 6, 6, 6], target_bytes=12) == [[6, 6], [6, 6]]
-    assert sizes_of([12, 12], target_bytes=12) == []
 
 
 def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
@@ -246,6 +237,17 @@ def test_what_a_killed_run_has_published_goes_after_a_day(
     compact(SPARK, here, "events", min_blocks=4)
     assert files(here) == files_of(old)
     check(here)
+
+
+def test_a_group_with_a_damaged_block_stays_as_it_is(here: Location) -> None:
+    old, listed = live(here), files(here)
+    path = Path(old[1].location) / f"{old[1].name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FjordError, match=r"0 of 1 groups .* checksum"):
+        compact(SPARK, here, "events")
+    assert (live(here), files(here)) == (old, listed)
 
 
 def test_a_run_sees_what_the_one_before_has_done(

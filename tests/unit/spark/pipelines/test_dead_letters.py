@@ -84,36 +84,6 @@ def test_reasons_of_one_cause_are_of_one_kind(spark: SparkSession) -> None:
     assert {row["reason"]: row["kind"] for row in found} == texts
 
 
-def test_groups_have_ages_and_the_last_as_samples(spark: SparkSession) -> None:
-    dead = spark.createDataFrame(
-        [
-            died(1, 0.5, "boom", "a"),
-            died(2, 2, "boom", "a"),
-            died(3, 100, "boom", "a"),
-            died(4, 1000, "boom", "a"),
-            died(5, None, None, None),
-        ],
-        DEAD,
-    )
-    ddl = (
-        "kind string, domain string, jobs bigint, last_hour bigint, last_day bigint, "
-        "last_week bigint, older bigint, first_at timestamp, last_at timestamp, "
-        "samples array<struct<nth: int, row: bigint, key: binary, reason: string, "
-        "payload: struct<type: tinyint, value: binary, size: int>>>"
-    )
-
-    def sample(nth: int, row: int, reason: str | None) -> tuple[Any, ...]:
-        return (nth, row, b"k%d" % row, reason, (2, b"v%d" % row, 2))
-
-    first, last = NOW - timedelta(hours=1000), NOW - timedelta(hours=0.5)
-    newest = [sample(nth, nth, "boom") for nth in (1, 2, 3)]
-    expected = [
-        ("boom", "a", 4, 1, 1, 1, 1, first, last, newest),
-        (None, None, 1, 0, 0, 0, 1, None, None, [sample(1, 5, None)]),
-    ]
-    assertDataFrameEqual(dead_letters.groups(dead, NOW), spark.createDataFrame(expected, ddl))
-
-
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -64,12 +64,6 @@ def test_a_checkpoint_tells_the_query_and_where_batches_end(tmp_path: Path) -> N
     assert Checkpoint(str(tmp_path / "none")).query() == ""
 
 
-def test_a_checkpoint_in_another_form_tells_no_end(tmp_path: Path) -> None:
-    found = remembered(tmp_path)
-    target_at(str(tmp_path)).replace("offsets/0", b'v2\n{}\n{"0":{}}')
-    assert found.end(0) is None
-
-
 def test_a_batch_covers_what_spark_has_planned(tmp_path: Path) -> None:
     one = sink(tmp_path, 10, 20)
     assert one._batch("q", 0, [file(5, 9)]) == batch(0, 4, 10)
@@ -89,18 +83,6 @@ def test_without_a_plan_it_covers_its_rows(tmp_path: Path) -> None:
 def test_rows_outside_of_the_plan_are_refused(tmp_path: Path, low: int, high: int) -> None:
     with pytest.raises(FjordError, match="should have those from 11 to 20"):
         sink(tmp_path, 10, 20)._batch("q", 1, [file(low, high)])
-
-
-def test_the_steady_rate_is_that_behind_the_first_batch(tmp_path: Path) -> None:
-    one = sink(tmp_path)
-    clock = one.clock
-    assert isinstance(clock, SimClock)
-    assert one.steady_rate() is None
-    for number in range(3):
-        clock.advance(2)
-        one._count([file(number * 10 + 1, number * 10 + 9)])
-    assert (one.rows, one.batches, one.first_seq, one.last_seq) == (15, 3, 1, 29)
-    assert one.steady_rate() == round(10 / 4)
 
 
 def test_a_target_has_the_same_columns_and_ops_of_all_rows(tmp_path: Path) -> None:
@@ -124,16 +106,6 @@ def test_a_table_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -
         ingest(spark, Location.of_path(str(tmp_path / "data")), "nothere", str(tmp_path / "out"))
 
 
-def test_a_warehouse_has_no_declared_columns(tmp_path: Path) -> None:
-    with fjord.open(tmp_path / "data") as database:
-        database.create_stream("pages", columns={"uri": "string"})
-    spark: Any = None
-    place = Location.of_path(str(tmp_path / "data"))
-    with pytest.raises(FjordError, match="the column 'uri' does not exist; columns are some of"):
-        ingest(spark, place, "pages", str(tmp_path / "out"), columns=["uri"])
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("columns", "ops", "problem"),
     [
@@ -147,6 +119,12 @@ def test_current_values_need_all_that_gives_and_takes_them(
     with pytest.raises(FjordError, match=problem):
         check_stock("/lake", TableState(number=1, columns=columns, ops=ops))
     check_stock("/lake", TableState(number=1))
+
+
+def test_a_checkpoint_in_another_form_tells_no_end(tmp_path: Path) -> None:
+    found = remembered(tmp_path)
+    target_at(str(tmp_path)).replace("offsets/0", b'v2\n{}\n{"0":{}}')
+    assert found.end(0) is None
 
 
 def test_rows_without_their_ops_are_not_compared(tmp_path: Path) -> None:

@@ -93,13 +93,6 @@ def test_a_table_of_jobs_is_refused_if_it_is_there(tmp_path: Path) -> None:
     ]
 
 
-def test_a_directory_is_named_instead_of_a_daemon(tmp_path: Path) -> None:
-    init(str(tmp_path / "project"), Location.of_path(str(tmp_path / "data")), table="events")
-    spec = yaml.safe_load((tmp_path / "project" / "spark-pipeline.yml").read_text())
-    assert spec["configuration"]["spark.fjord.path"] == str(tmp_path / "data")
-    assert "spark.fjord.server" not in spec["configuration"]
-
-
 def test_a_directory_with_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(FjordError, match=r"not empty.*--force"):
@@ -107,15 +100,6 @@ def test_a_directory_with_files_is_left_alone(tmp_path: Path) -> None:
     assert files(tmp_path) == {"notes": "mine"}
     with pytest.raises(FjordError, match="is a file"):
         init(str(tmp_path / "notes"), DAEMON, table="events")
-
-
-def test_force_writes_its_own_files_again_and_no_others(tmp_path: Path) -> None:
-    init(str(tmp_path), DAEMON, table="events")
-    fresh = files(tmp_path)
-    (tmp_path / "transformations" / "mine.sql").write_text("SELECT 1")
-    (tmp_path / "spark-pipeline.yml").write_text("broken")
-    init(str(tmp_path), DAEMON, table="events", force=True)
-    assert files(tmp_path) == fresh | {"transformations/mine.sql": "SELECT 1"}
 
 
 def test_transformations_change_no_session(tmp_path: Path) -> None:
@@ -128,10 +112,3 @@ def test_transformations_change_no_session(tmp_path: Path) -> None:
         }
         # Spark refuses these where a pipeline is defined.
         assert not {"spark.conf.set", "spark.sql", "spark.udf.register"} & called
-
-
-def test_a_directory_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    project = tmp_path / "file" / "project"
-    with pytest.raises(FjordError, match=f"{project} cannot be written: .*Not a directory"):
-        init(str(project), DAEMON, table="orders")

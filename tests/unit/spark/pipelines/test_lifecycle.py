@@ -28,19 +28,3 @@ def test_what_ended_before_is_left_out_and_nothing_else(spark: SparkSession) -> 
     expected = spark.createDataFrame(rows[1:], ddl)
     assertDataFrameEqual(lifecycle.not_ended_before(attempts, NOON), expected)
     assert lifecycle.not_ended_before(attempts, None) is attempts
-
-
-@pytest.mark.parametrize(
-    ("limits", "shared"),
-    [
-        (None, None),
-        (60.0, 60.0),
-        ({"pages": 60.0, "mails": 60.0}, 60.0),
-        ({"pages": 60.0, "mails": 5.0}, None),
-        ({"pages": 60.0}, None),
-    ],
-)
-def test_a_line_is_drawn_for_a_limit_of_all_tables(
-    limits: lifecycle.Limits | None, shared: float | None
-) -> None:
-    assert lifecycle.shared_limit(limits, ["pages", "mails"]) == shared

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -70,25 +69,17 @@ def percentile(level: str, measure: str, **more: Any) -> Mapping[str, Any]:
     return {"level": level, "measure": measure, **where, **figures, **more}
 
 
+def period(minute: int, pushed: int, done: int, failed: int, *waits: float | None) -> Any:
+    names = ("at", "pushed", "done", "failed", "wait_p50", "wait_p99")
+    at = NOW + timedelta(minutes=minute)
+    return dict(zip(names, (at, pushed, done, failed, *waits), strict=True))
+
+
 def found_of(**more: Any) -> JobFigures:
     periods = [
-        {"at": NOW, "pushed": 5, "done": 3, "failed": 0, "wait_p50": 0.5, "wait_p99": 2.0},
-        {
-            "at": NOW + timedelta(minutes=1),
-            "pushed": 0,
-            "done": 0,
-            "failed": 0,
-            "wait_p50": None,
-            "wait_p99": None,
-        },
-        {
-            "at": NOW + timedelta(minutes=2),
-            "pushed": 1,
-            "done": 2,
-            "failed": 1,
-            "wait_p50": 0.0,
-            "wait_p99": 40.0,
-        },
+        period(0, 5, 3, 0, 0.5, 2.0),
+        period(1, 0, 0, 0, None, None),
+        period(2, 1, 2, 1, 0.0, 40.0),
     ]
     given: dict[str, Any] = {
         "tables": [{"table": "pages", **NONE, "jobs": 9, "done": 5, "oldest_due": 0.0}],
@@ -110,40 +101,11 @@ def found_of(**more: Any) -> JobFigures:
     return JobFigures(**{**given, **more})
 
 
-def test_a_quiet_day_says_so() -> None:
-    seen = check(page.render(found_of()))
-    assert "Jobs: pages" in seen.text
-    assert "All well." in seen.text
-    assert "1\u202f234 changes" in seen.text
-    assert "12.3 ms" in seen.text
-    assert "1.02 min" not in seen.text
-    assert "61 s" in seen.text
-    assert seen.tags.count("svg") == 3
-
-
 def test_what_is_wrong_comes_first_and_is_escaped() -> None:
-    breach = {
-        "table": "<b>",
-        "row": 1,
-        "key": EVIL,
-        "domain": None,
-        "priority": 1,
-        "kind": "wait",
-        "at": NOW,
-        "seconds": 70.0,
-        "limit_seconds": 60.0,
-    }
-    failure = {
-        "table": "pages",
-        "key": b"x" * 500,
-        "domain": None,
-        "jobs": 1,
-        "failures": 2,
-        "timeouts": 1,
-        "dead": 1,
-        "done": 0,
-        "last_at": NOW,
-    }
+    breach: dict[str, Any] = {"table": "<b>", "row": 1, "key": EVIL, "domain": None}
+    breach |= {"priority": 1, "at": NOW, "kind": "wait", "seconds": 70.0, "limit_seconds": 60.0}
+    failure: dict[str, Any] = {"table": "pages", "key": b"x" * 500, "domain": None, "last_at": NOW}
+    failure |= {"jobs": 1, "failures": 2, "timeouts": 1, "dead": 1, "done": 0}
     counts = {**NONE, "dead": 2, "late": 3, "expired_unread": 1, "failed_twice": 1, "due": 1}
     text = page.render(
         found_of(
@@ -169,20 +131,3 @@ def test_what_is_wrong_comes_first_and_is_escaped() -> None:
     assert "x" * 99 + "\u2026" in seen.text
     assert "x" * 100 not in seen.text
     assert "60 min" in seen.text  # the oldest that is due
-
-
-def test_nothing_at_all_is_a_page_too() -> None:
-    nothing = found_of(
-        tables=[{"table": "pages", **NONE, "oldest_due": None}],
-        percentiles=[],
-        periods=[],
-        histogram=[],
-        op_count=0,
-        first_at=None,
-        last_at=None,
-    )
-    seen = check(page.render(nothing))
-    assert "No history before 2026-11-16 09:03:00 UTC." in seen.text
-    assert "svg" not in seen.tags
-    one = dataclasses.replace(nothing, periods=found_of().periods[:1])
-    assert check(page.render(one)).tags.count("svg") == 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from xml.etree import ElementTree
@@ -87,40 +86,3 @@ def test_waits_are_lines_on_a_log_scale_with_the_limit() -> None:
     assert labels(svg)[:4] == ["10 ms", "100 ms", "1 s", "10 s"]
     assert "allowed: 1 s" in labels(svg)
     assert "allowed" not in page.waits(periods, 60)
-
-
-def test_a_line_ends_where_nothing_was_taken() -> None:
-    known = {"wait_p50": 1, "wait_p99": 2}
-    gap = [period(0, **known), period(1, **known), period(2), period(3, **known)]
-    lines = [one["d"] for one in parts(page.waits(gap, 60), "path") if "line" in one["class"]]
-    assert [one.count("L") for one in lines] == [1, 1]  # p99 and median; the last one is a dot
-    assert len(parts(page.waits(gap, 60), "circle")) == 6
-
-
-def test_days_are_named_where_there_are_several() -> None:
-    hours = [period(60 * hour, pushed=1) for hour in range(30)]
-    found = labels(page.throughput(hours, 3600))
-    times = ((16, 12), (16, 18), (17, 0), (17, 6), (17, 12))
-    assert found[5:] == [f"{day} Nov {hour:02}:00" for day, hour in times]
-    start = datetime.fromtimestamp(66 * 300 * 86_400, UTC)
-    years = [period(0, at=start + timedelta(days=300 * number)) for number in range(20)]
-    found = labels(page.throughput(years, 300 * 86_400))
-    assert found[5:] == ["2024-03-18", "2026-09-04", *found[7:]]
-    assert len(found) == 12
-
-
-def test_shares_go_from_nothing_to_everything() -> None:
-    buckets = [
-        {"measure": "wait", "bucket": 15, "count": 1},
-        {"measure": "wait", "bucket": 17, "count": 3},
-        {"measure": "run", "bucket": 12, "count": 7},
-    ]
-    svg = page.spread(buckets)
-    lines = [one for one in parts(svg, "path") if one["class"].startswith("line")]
-    assert [one["class"] for one in lines] == ["line amber", "line blue"]
-    heights = [float(y) for _, y in re.findall(r"([\d.]+) ([\d.]+)", lines[1]["d"])]
-    # Ten buckets from 100 us to 10 ms; a quarter ends with the sixth, all with the eighth.
-    assert heights == [222.0] * 6 + [169.5] * 2 + [12.0] * 3
-    assert labels(svg)[5:] == ["100 \u00b5s", "1 ms", "10 ms"]
-    assert "3 waited 2.51 ms to 3.98 ms" in svg
-    assert page.spread([]).startswith("<svg")

@@ -75,14 +75,6 @@ def test_what_cannot_be_meant_is_refused(
         plan(where, options)
 
 
-def test_a_target_needs_a_daemon_and_a_source_a_table(where: Location) -> None:
-    with pytest.raises(FjordError, match="say with to which one has the target"):
-        replay.plan_of(where, "events", "again", {})
-    assert replay.plan_of(where, "events", "again", {"dry_run": True}).server == ""
-    with pytest.raises(FjordError, match="there is no table 'nothing'"):
-        replay.plan_of(where, "nothing", "again", {"dry_run": True})
-
-
 def test_an_id_stands_for_one_replay_only(where: Location) -> None:
     first = plan(where, {"replay_id": "a"}).meant(10)
     later = plan(where, {"replay_id": "a", "pace": "original", "batch_rows": 7}).meant(20)

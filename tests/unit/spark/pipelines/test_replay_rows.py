@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from fjord.errors import FjordError
 from fjord.spark.pipelines import replay
 from fjord.spark.pipelines.replay import Cut, ReplayBatch, Selection
 
@@ -47,31 +46,12 @@ def test_rows_are_selected_by_op_date_and_key(spark: SparkSession) -> None:
     assert seqs(key_prefix=b"b") == [12]
 
 
-def test_rows_without_all_that_is_needed_are_refused() -> None:
-    with pytest.raises(FjordError, match="rows of TAKE, DELETE do not have"):
-        Selection(ops=("ADD", "TAKE", "DELETE"))
-
-
 @pytest.mark.spark
 def test_a_listed_job_is_what_it_was_last(spark: SparkSession) -> None:
     listed = spark.createDataFrame([(11,), (17,), (11,), (99,)], "row bigint")
     found = replay.described_last(frame(spark), listed)
     assertDataFrameEqual(
         found, spark.createDataFrame([(11, 15), (17, 17)], "row bigint, seq bigint")
-    )
-
-
-@pytest.mark.spark
-def test_rows_are_counted_by_hour_and_op(spark: SparkSession) -> None:
-    expected = [
-        ("2026-11-16 09:00:00", "ADD", 2),
-        ("2026-11-16 09:00:00", "REPLACE", 1),
-        ("2026-11-16 10:00:00", "ADD", 1),
-        ("2026-11-16 10:00:00", "TAKE", 1),
-    ]
-    found = replay.counted(frame(spark))
-    assertDataFrameEqual(
-        found, spark.createDataFrame(expected, "hour string, op string, rows bigint")
     )
 
 
@@ -106,18 +86,6 @@ def test_dates_move_with_the_replay_and_keys_get_its_name(spark: SparkSession) -
     assertDataFrameEqual(found, spark.createDataFrame(expected, ddl), checkRowOrder=True)
     as_they_are = replay.rewritten(frame(spark), ("key", "process_at"))
     assertDataFrameEqual(as_they_are, frame(spark).select("key", "process_at"), checkRowOrder=True)
-
-
-def test_small_pieces_are_joined_up_to_a_bound() -> None:
-    pieces = [(30, 40, 3), (10, 50, 1), (20, 40, 2), (50, 200, 5), (60, 1, 6)]
-    cut = Cut(100, 0, is_paced=False)
-    found = replay.batches(pieces, 7, cut)
-    assert found == [
-        ReplayBatch(7, 20, 90, 1),
-        ReplayBatch(20, 30, 40, 3),
-        ReplayBatch(30, 50, 200, 5),
-        ReplayBatch(50, 60, 1, 6),
-    ]
 
 
 @given(
@@ -160,7 +128,13 @@ def test_batches_are_due_by_their_pace(pace: str | float, expected: list[float])
     assert replay.due_seconds([], pace) == []
 
 
-def test_jobs_keep_what_only_jobs_have() -> None:
-    assert "priority" in replay.columns_for("jobs", "jobs")
-    assert replay.columns_for("jobs", "stream") == ("key", "type", "value")
-    assert replay.columns_for("stream", "jobs") == ("key", "type", "value")
+def test_small_pieces_are_joined_up_to_a_bound() -> None:
+    pieces = [(30, 40, 3), (10, 50, 1), (20, 50, 2), (50, 200, 5), (60, 1, 6)]
+    cut = Cut(100, 0, is_paced=False)
+    found = replay.batches(pieces, 7, cut)
+    assert found == [
+        ReplayBatch(7, 20, 100, 1),
+        ReplayBatch(20, 30, 40, 3),
+        ReplayBatch(30, 50, 200, 5),
+        ReplayBatch(50, 60, 1, 6),
+    ]

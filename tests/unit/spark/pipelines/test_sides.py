@@ -57,12 +57,3 @@ def test_what_retention_has_removed_does_not_count(
     found = sides.scope(Location.of_path(str(tmp_path)), "events", 1, 0)
     assert (found.start, found.is_kept) == (blocks[1].first, False)
     assert sides.described(found)[1] == {}
-
-
-def test_tables_without_history_begin_with_the_journal(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as database:
-        database.kv("settings").set("a", 1)
-        database.jobs("work", history=True).push("a")
-    where = Location.of_path(str(tmp_path))
-    assert not sides.scope(where, "settings", 1, 0).is_kept
-    assert not sides.scope(where, "work", 1, 0).is_kept

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.testing import assertDataFrameEqual
 
 from fjord.blocks import schema
@@ -66,25 +65,6 @@ def test_figures_are_those_that_anyone_can_compute(spark: SparkSession) -> None:
     assertDataFrameEqual(found, expected)
 
 
-def test_a_seq_that_is_there_again_is_a_duplicate(spark: SparkSession) -> None:
-    rows = frame(spark, [ROWS[0], ROWS[1], ROWS[2], ROWS[0], ROWS[0]])
-    found = sides.summarise(rows, F.lit("all"))
-    crcs = (value_crc(0, 0, 0, 1, 2), row_crc(0, 0, 0, 1, 2))
-    assertDataFrameEqual(found, lines(spark, ("all", 5, 3, 40_000, 2, *crcs)))
-
-
-def test_rows_that_exchange_values_or_keys_are_others(spark: SparkSession) -> None:
-    first, second = ROWS[0], ROWS[1]
-    by_value = [(*first[:4], second[4]), (*second[:4], first[4])]
-    by_key = [(*first[:3], second[3], first[4]), (*second[:3], first[3], second[4])]
-    sums = [
-        sides.summarise(frame(spark, rows), F.lit("all")).collect()[0]
-        for rows in (ROWS[:2], by_value, by_key)
-    ]
-    assert len({one["value_crc"] for one in sums}) == 1
-    assert len({one["row_crc"] for one in sums}) == 3
-
-
 def test_every_column_of_a_row_counts(spark: SparkSession) -> None:
     full: dict[str, Any] = {
         "seq": 3,
@@ -137,11 +117,6 @@ def test_rows_are_placed_in_the_block_that_covers_them(spark: SparkSession, bloc
     assertDataFrameEqual(found, spark.createDataFrame(expected, "seq bigint, block string"))
 
 
-def test_without_blocks_everything_is_the_tail(spark: SparkSession) -> None:
-    found = sides.by_block(frame(spark, ROWS), []).select("block").distinct().collect()
-    assert [row["block"] for row in found] == ["tail"]
-
-
 def test_only_buckets_that_differ_are_shown(spark: SparkSession) -> None:
     same = ("same", 5, 1, 9, 0, 77, 88)
     left = lines(spark, same, ("fewer", 5, 1, 9, 0, 77, 88), ("left only", 1, 4, 4, 0, 7, 8))
@@ -155,26 +130,6 @@ def test_only_buckets_that_differ_are_shown(spark: SparkSession) -> None:
         more=", side string",
     )
     assertDataFrameEqual(sides.compare({"left": left, "right": right}), expected)
-
-
-def test_a_figure_that_a_side_does_not_know_agrees_with_all(spark: SparkSession) -> None:
-    server = lines(spark, ("a", 5, None, None, None, None, None), ("b", 6, *[None] * 5))
-    cold = lines(spark, ("a", 5, 1, 9, 0, 77, 88), ("b", 5, 1, 9, 0, 77, 88))
-    found = sides.compare({"server": server, "cold": cold})
-    expected = lines(
-        spark,
-        ("b", "server", 6, None, None, None, None, None),
-        ("b", "cold", 5, 1, 9, 0, 77, 88),
-        more=", side string",
-    )
-    assertDataFrameEqual(found, expected)
-
-
-def test_duplicates_differ_even_if_all_sides_have_them(spark: SparkSession) -> None:
-    both = lines(spark, ("a", 5, 1, 9, 2, 77, 88))
-    found = sides.compare({"left": both, "right": both})
-    assert sorted(row["side"] for row in found.collect()) == ["left", "right"]
-    assert sides.compare({"server": both}).count() == 1
 
 
 def test_differences_name_what_is_missing_and_what_has_changed(spark: SparkSession) -> None:
@@ -191,3 +146,10 @@ def test_differences_name_what_is_missing_and_what_has_changed(spark: SparkSessi
         "right_missing_from bigint, changed bigint",
     )
     assertDataFrameEqual(found, expected)
+
+
+def test_duplicates_differ_even_if_all_sides_have_them(spark: SparkSession) -> None:
+    both = lines(spark, ("a", 5, 1, 9, 2, 77, 88))
+    found = sides.compare({"left": both, "right": both})
+    assert sorted(row["side"] for row in found.collect()) == ["left", "right"]
+    assert sides.compare({"server": both}).count() == 1

@@ -107,18 +107,6 @@ def test_what_is_no_row_has_nulls() -> None:
     assert decoded(batch_of([None], [ROW]), PAGES) == [nothing]
 
 
-def test_large_binary_is_read_too() -> None:
-    rows, _ = Rows(PAGES).encode([{"uri": "a"}])
-    plain = batch_of([*rows])
-    columns = [plain["type"], plain["value"].cast(pa.large_binary())]
-    arrays = declared_rows.decode(
-        pa.RecordBatch.from_arrays(columns, names=["type", "value"]),
-        Typed(PAGES.columns[:1], (PAGES,)),
-        "pages",
-    )
-    assert [one.to_pylist() for one in arrays] == [["a"]]
-
-
 @pytest.mark.req("SJ-04", "SJ-30")
 def test_rows_of_several_schemas_are_in_order_with_the_columns_of_one() -> None:
     old = schema.read({"uri": "string", "depth": "uint8", "gone": "int8"}, (), 1)
@@ -135,15 +123,6 @@ def test_rows_of_several_schemas_are_in_order_with_the_columns_of_one() -> None:
     ]
     with pytest.raises(FjordError, match=r"seq 10 of table pages .* it has schema 1, and only 2 "):
         decoded(batch, new)
-
-
-def test_damage_is_told_without_a_seq_where_there_is_none() -> None:
-    columns = [pa.array([ROW], pa.int8()), pa.array([b"\x01"])]
-    batch = pa.RecordBatch.from_arrays(columns, names=["type", "value"])
-    with pytest.raises(
-        FjordError, match=r"^a row of table pages cannot be read: a row is too short"
-    ):
-        declared_rows.decode(batch, Typed(PAGES.columns, (PAGES,)), "pages")
 
 
 # -- another type ---------------------------------------------------------------------------------

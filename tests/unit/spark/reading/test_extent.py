@@ -45,13 +45,6 @@ def walked(extent: Extent, bounds: Bounds) -> list[tuple[int, int]]:
     return found
 
 
-def test_without_bounds_all_is_one_batch(extent: Extent, commits: list[int]) -> None:
-    batch = extent.advance(0)
-    assert (batch.seq, batch.rows, batch.is_cut) == (commits[-1], 350, False)
-    assert batch.epoch == extent.epoch_of(batch.seq) != ""
-    assert batch.end >= batch.seq
-
-
 @pytest.mark.parametrize("rows_max", [1, 9, 10, 25, 70, 100, 130, 299, 310, 1000])
 def test_batches_end_with_commits_and_miss_nothing(
     extent: Extent, commits: list[int], rows_max: int
@@ -64,21 +57,6 @@ def test_batches_end_with_commits_and_miss_nothing(
     assert {seq for seq, _ in found} <= edges
     least = max(rows_max // 10 * 10, 10)
     assert all(rows == least for _, rows in found[:-1])
-
-
-def test_bytes_bound_batches_too(extent: Extent) -> None:
-    found = walked(extent, Bounds(bytes_max=1500))
-    assert sum(rows for _, rows in found) == 350
-    assert 5 < len(found) < 35
-    assert len(walked(extent, Bounds(bytes_max=1))) == 35
-
-
-@pytest.mark.parametrize("number", [0, 4, 9, 10, 29, 30, 34])
-def test_nothing_behind_the_target_is_read(extent: Extent, commits: list[int], number: int) -> None:
-    target = commits[number]
-    assert extent.advance(0, Bounds(until=target)).seq == target
-    assert extent.advance(0, Bounds(until=target)).rows == 10 * (number + 1)
-    assert extent.advance(target, Bounds(until=target)).rows == 0
 
 
 def test_where_there_are_no_rows_the_place_does_not_move(
@@ -112,26 +90,6 @@ def test_a_forked_history_is_refused(extent: Extent, commits: list[int]) -> None
     with pytest.raises(RefusedError) as caught:
         extent.advance(10**9)
     assert caught.value.code is Code.BAD_RANGE
-
-
-def test_a_missing_table_is_named(mixed: Path) -> None:
-    with fjord.open(mixed, read_only=True) as database:
-        with pytest.raises(FjordError, match="no table 'tabel' in /data; check the option table"):
-            extent_of(database, "tabel")
-        with pytest.raises(FjordError, match=r"subscriber is for streams.*pages is a jobs table"):
-            extent_of(database, "pages").require_stream("subscriber")
-
-
-def test_natures(mixed: Path) -> None:
-    with fjord.open(mixed, read_only=True) as database:
-        found = {one.name: Nature.of(one) for one in database.tables()}
-    assert {name: (one.kind, one.has_history, one.is_latest) for name, one in found.items()} == {
-        "events": ("stream", True, False),
-        "profiles": ("stream", True, True),
-        "pages": ("jobs", True, False),
-        "other": ("kv", False, True),
-    }
-    assert not any(one.forgets for one in found.values())
 
 
 def test_a_history_is_common_up_to_where_an_epoch_ends(tmp_path: Path) -> None:
@@ -200,12 +158,6 @@ def test_what_was_seen_to_be_empty_is_not_lost(forgetful: Extent, commits: list[
         forgetful.advance(commits[10], seen=start - 2)
 
 
-def test_the_beginning_is_what_is_left(forgetful: Extent) -> None:
-    assert forgetful.locate(EARLIEST) == forgetful.blocks[0].first - 1
-    assert forgetful.locate(Position(seq=1)) == forgetful.locate(EARLIEST)
-    assert forgetful.past_loss(forgetful.earliest()) == forgetful.earliest()
-
-
 def test_who_stands_at_the_beginning_misses_what_is_gone(forgetful: Extent) -> None:
     """An offset 0 that a query has is no wish to begin with what is left."""
     start = forgetful.blocks[0].first - 1
@@ -215,6 +167,8 @@ def test_who_stands_at_the_beginning_misses_what_is_gone(forgetful: Extent) -> N
     assert forgetful.advance(0, seen=start).rows == rows_of(forgetful)
 
 
-def test_who_keeps_everything_loses_nothing(forgetful: Extent, commits: list[int]) -> None:
-    forgetful.nature = Nature(kind="jobs", has_history=True, forgets=False, is_latest=False)
-    assert forgetful.lost(commits[3]) is None
+def test_bytes_bound_batches_too(extent: Extent) -> None:
+    found = walked(extent, Bounds(bytes_max=1500))
+    assert sum(rows for _, rows in found) == 350
+    assert 5 < len(found) < 35
+    assert len(walked(extent, Bounds(bytes_max=1))) == 35

@@ -73,15 +73,6 @@ def test_a_query_that_was_overtaken_moves_nothing(database: fjord.Database, capl
     assert caplog.text.count("the mark of subscriber spark of events stays behind") == 2
 
 
-def test_a_deleted_subscriber_is_not_made_again(database: fjord.Database, caplog: Any) -> None:
-    database.stream("events").subscriber("spark")
-    text = offset(database, 5)
-    database.stream("events").subscriber("spark").delete()
-    ProgressListener().onQueryProgress(progress(text))
-    assert database.stream("events").subscribers() == []
-    assert "stays behind" in caplog.text
-
-
 def test_a_session_has_one_listener() -> None:
     added: list[Any] = []
     spark: Any = SimpleNamespace(streams=SimpleNamespace(addListener=added.append))

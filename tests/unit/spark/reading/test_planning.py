@@ -46,12 +46,6 @@ def test_small_blocks_share_a_task_and_large_ones_are_split() -> None:
     ]
 
 
-def test_only_blocks_of_the_range_are_read() -> None:
-    cold, tail = plan(1001, 1501, BLOCKS, 0)
-    assert [one.shares for one in cold] == [(Share(BLOCKS[1], 0, 300),)]
-    assert (cold[0].start_seq, cold[0].end_seq, tail) == (1001, 1501, [])
-
-
 def test_what_is_behind_the_last_block_is_the_tail() -> None:
     cold, tail = plan(3900, 9001, BLOCKS, 2100, partition_rows=700)
     assert [rows_of(one) for one in cold] == [700, 700, 700]
@@ -90,3 +84,10 @@ def test_edges_are_even_and_meet(start: int, end: int, count: int) -> None:
     lengths = [after - before for before, after in pairwise(found)]
     assert (found[0], found[-1], len(lengths)) == (start, end, count)
     assert max(lengths) - min(lengths) <= 1
+
+
+def test_only_blocks_of_the_range_are_read() -> None:
+    cold, tail = plan(1001, 1501, BLOCKS, 0)
+    assert [one.shares for one in cold] == [(Share(BLOCKS[1], 0, 300),)]
+    assert (cold[0].start_seq, cold[0].end_seq, tail) == (1001, 1501, [])
+    assert [one.shares for one in plan(1500, 1501, BLOCKS, 0)[0]] == [(Share(BLOCKS[1], 0, 300),)]

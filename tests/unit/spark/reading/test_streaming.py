@@ -126,14 +126,6 @@ def test_batches_of_a_size_have_every_row_once_and_whole_commits(
     assert [row for start, end in made for row in rows(again, start, end)] == every
 
 
-def test_limits_that_spark_gives_go_first(mixed: Path, readers: list[FjordStreamReader]) -> None:
-    found = stream(readers, mixed, maxBytesPerTrigger="2000")
-    assert found.getDefaultReadLimit() == ReadMaxBytes(2000)
-    assert len(batches(found)) > 3
-    assert len(batches(found, limit=ALL)) == 1
-    assert len(batches(found, limit=ReadMaxRows(100))) >= 4
-
-
 def test_few_rows_wait_for_more_but_not_for_ever(
     mixed: Path, readers: list[FjordStreamReader], naps: Naps
 ) -> None:
@@ -162,19 +154,6 @@ def test_available_now_ends_at_what_there_was(
     assert running is not None
     running.target = progress.decode(made[1][1]).seq  # as if the rest came later
     assert len(batches(found)) == 2
-
-
-def test_starts(mixed: Path, readers: list[FjordStreamReader]) -> None:
-    latest = stream(readers, mixed, startingOffsets="latest")
-    assert batches(latest) == []
-    begin = latest.initialOffset()
-    assert progress.decode(begin).epoch != ""
-    assert list(latest.partitions(begin, begin)) == []  # Spark runs a first batch all the same
-    first = progress.decode(begin).seq - 5
-    some = stream(readers, mixed, startingOffsets=str(first))
-    ((start, end),) = batches(some)
-    assert end == begin
-    assert min(row["seq"] for row in rows(some, start, end)) == first
 
 
 def test_offsets_of_another_history_are_refused(
@@ -248,22 +227,6 @@ def test_what_was_packed_before_it_was_read_is_missed(
     assert len(batches(stream(readers, tmp_path, table=table))) == (table == "settings")
 
 
-def test_what_nobody_wrote_before_a_batch_is_not_missed(
-    mixed: Path, readers: list[FjordStreamReader], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = stream(readers, mixed)
-    begin = found.initialOffset()
-    end = found.latestOffset(begin, ALL)
-    running = found._running
-    assert running is not None
-    running.empty = (0, 40)  # it was idle up to there
-    monkeypatch.setattr(running.extent, "lost", lambda after: None if after >= 40 else (1, 40))
-    assert len(found.partitions(begin, end)) > 0
-    running.empty = (0, 39)
-    with pytest.raises(FjordError, match="from seq 1 to 40 is gone"):
-        found.partitions(begin, end)
-
-
 def put_back(path: Path, backup: Path) -> None:
     shutil.rmtree(path)
     shutil.copytree(backup, path)
@@ -314,42 +277,9 @@ def test_after_a_journal_was_put_back_all_that_is_there_is_read(
         strict.partitions(*made[0])
 
 
-def test_rows_in_the_place_of_others_are_read_though_none_follows(
-    tmp_path: Path, readers: list[FjordStreamReader]
-) -> None:
-    path, backup = tmp_path / "data", tmp_path / "backup"
-    appended(path, b"kept", 5)
-    shutil.copytree(path, backup)
-    appended(path, b"lost", 20)
-    ((_, end),) = batches(stream(readers, path))
-    readers[-1].stop()
-    put_back(path, backup)
-    appended(path, b"new", 3)
-    with fjord.open(path) as db:
-        for number in range(40):
-            db.kv("other").set("k", number)
-    lossy = stream(readers, path, failOnDataLoss="false")
-    lossy.prepareForTriggerAvailableNow()
-    ((begin, after),) = batches(lossy, end)
-    values = [row["value"] for row in rows(lossy, begin, after)]
-    assert values == [b"kept"] * 5 + [b"new"] * 3
-    with pytest.raises(FjordError, match="is not the history of"):
-        strict = stream(readers, path)
-        strict.prepareForTriggerAvailableNow()
-        strict.latestOffset(end, ALL)
-
-
-def test_a_subscriber_is_for_streams(mixed: Path, readers: list[FjordStreamReader]) -> None:
-    found = stream(readers, mixed, table="pages")
-    object.__setattr__(found._options, "subscriber", "spark")
-    with pytest.raises(FjordError, match=r"subscriber is for streams.*pages is a jobs table"):
-        found.initialOffset()
-
-
-def test_a_table_without_rows_is_no_error(tmp_path: Path, readers: list[FjordStreamReader]) -> None:
-    with fjord.open(tmp_path) as database:
-        database.create_stream("events")
-    found = stream(readers, tmp_path)
-    found.prepareForTriggerAvailableNow()
-    assert batches(found) == []
-    assert found.reportLatestOffset() is not None
+def test_limits_that_spark_gives_go_first(mixed: Path, readers: list[FjordStreamReader]) -> None:
+    found = stream(readers, mixed, maxBytesPerTrigger="2000")
+    assert found.getDefaultReadLimit() == ReadMaxBytes(2000)
+    assert len(batches(found)) > 3
+    assert len(batches(found, limit=ALL)) == 1
+    assert len(batches(found, limit=ReadMaxRows(100))) >= 4

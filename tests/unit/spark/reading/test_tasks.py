@@ -12,15 +12,12 @@ import pytest
 
 import fjord
 from fjord import limits
-from fjord.blocks import rows
 from fjord.client.history import BlockInfo
 from fjord.errors import Code, CorruptionError, FjordError, RefusedError, UnavailableError
-from fjord.history import HISTORIC
-from fjord.ops import Opcode
 from fjord.spark import tasks
 from fjord.spark.options import Location, SourceOptions
 from fjord.spark.source import ColdPartition, Share, TailPartition
-from tests.unit.spark import packing, parts
+from tests.unit.spark import parts
 
 
 def cold(
@@ -51,30 +48,6 @@ def test_shares_have_every_part_once_wherever_they_are_cut(block: BlockInfo) -> 
 def test_a_range_is_cut_out_of_parts(block: BlockInfo, start: int, end: int) -> None:
     found = tasks.read_cold(cold(parts.wanted(), [Share(block, 0, 20)], start, end))
     assert seqs(found) == list(range(start, min(end, 21)))
-
-
-def test_batches_have_the_schema_of_every_history(block: BlockInfo) -> None:
-    (share,) = [Share(block, 0, 20)]
-    found = list(tasks.read_cold(cold(parts.wanted(), [share])))
-    assert all(batch.schema.equals(rows.SCHEMA) for batch in found)
-    some = parts.wanted(columns=("value", "ts"))
-    for batch in tasks.read_cold(cold(some, [share], 2, 9)):
-        assert batch.schema.equals(pa.schema([rows.SCHEMA.field(n) for n in ("value", "ts")]))
-
-
-def test_another_file_than_the_node_means_is_refused(block: BlockInfo) -> None:
-    for other in (block._replace(bytes=block.bytes + 1), block._replace(rows=19)):
-        with pytest.raises(CorruptionError, match="it has "):
-            list(tasks.read_cold(cold(parts.wanted(), [Share(other, 0, 20)])))
-
-
-def test_damage_is_found(block: BlockInfo) -> None:
-    path = Path(block.location) / f"{block.name}.parquet"
-    data = bytearray(path.read_bytes())
-    data[200] ^= 255
-    path.write_bytes(data)
-    with pytest.raises(CorruptionError, match=block.name):
-        list(tasks.read_cold(cold(parts.wanted(), [Share(block, 0, 20)])))
 
 
 @pytest.fixture
@@ -115,13 +88,6 @@ def test_rows_are_chosen_by_op_and_by_key(place: Location, end: int) -> None:
     none = parts.wanted(location=place, ops=frozenset({"DONE"}))
     assert seqs(tasks.read_cold(cold(none, shares))) == []
     assert seqs(tasks.read_tail(tail(none, 1, last))) == []
-
-
-def test_a_block_that_is_not_seen_here_is_named(place: Location, tmp_path: Path) -> None:
-    wanted = parts.wanted(location=place, blocks=str(tmp_path))
-    (first, *_) = blocks_of(place)
-    with pytest.raises(FjordError, match=f"does not see the block {tmp_path}.*option blocks"):
-        list(tasks.read_cold(cold(wanted, [Share(first, 0, first.rows)])))
 
 
 def test_a_block_that_was_replaced_is_read_from_others(place: Location) -> None:
@@ -188,25 +154,6 @@ def test_what_is_gone_is_said(place: Location, packed: int, caplog: Any) -> None
     assert missing in caplog.text
 
 
-def test_a_task_has_just_its_range_also_at_the_beginning(tmp_path: Path) -> None:
-    with fjord.open(tmp_path) as database:
-        for number in range(20):
-            database.kv("settings").set(f"k{number % 3}", number)
-        pages = database.jobs("pages")
-        pages.push_many(keys=["a", "b", "c"])
-        pages.done_many(pages.next(count=3))
-        end = database.span("pages").durable_seq + 1
-    place = Location(path=str(tmp_path))
-    settings = parts.wanted(location=place, table="settings", has_history=False)
-    jobs = parts.wanted(location=place, table="pages")
-    assert len(seqs(tasks.read_tail(tail(settings, 1, end)))) == 20
-    assert len(seqs(tasks.read_tail(tail(jobs, 1, end)))) == 9
-    packing.pack(tmp_path)  # where there are no blocks, the history of jobs goes, too
-    for wanted in (settings, jobs):
-        with pytest.raises(FjordError, match=f"from seq 1 to {end - 1} is gone and was not read"):
-            list(tasks.read_tail(tail(wanted, 1, end)))
-
-
 def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(
     place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,22 +177,23 @@ def test_a_daemon_that_goes_away_is_asked_again_from_the_last_row(
     assert asked == sorted(asked)
 
 
-def test_a_daemon_that_stays_away_is_an_error(
-    place: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: object) -> Any:
-        raise UnavailableError("nobody there")
-
-    monkeypatch.setattr(tasks, "_scanned", broken)
-    with pytest.raises(UnavailableError, match="nobody there"):
-        list(tasks.read_tail(tail(parts.wanted(location=place), 1, 10**6)))
+def test_another_file_than_the_node_means_is_refused(block: BlockInfo) -> None:
+    for other in (block._replace(bytes=block.bytes + 1), block._replace(rows=19)):
+        with pytest.raises(CorruptionError, match="it has "):
+            list(tasks.read_cold(cold(parts.wanted(), [Share(other, 0, 20)])))
 
 
-def test_kinds_of_ops_that_may_have_rows() -> None:
-    opcodes = tasks.wanted_opcodes
-    assert opcodes(parts.wanted(has_history=False)) is None
-    assert set(opcodes(parts.wanted()) or ()) == HISTORIC
-    moves = opcodes(parts.wanted(has_history=False, ops=frozenset({"SET"}))) or []
-    assert {Opcode.KV_SET, Opcode.STREAM_PUT, Opcode.JOB_WAIT} <= set(moves)
-    assert Opcode.KV_DELETE not in moves
-    assert Opcode.JOB_MOVE not in (opcodes(parts.wanted(ops=frozenset({"ADD"}))) or ())
+def test_damage_is_found(block: BlockInfo) -> None:
+    path = Path(block.location) / f"{block.name}.parquet"
+    data = bytearray(path.read_bytes())
+    data[200] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=block.name):
+        list(tasks.read_cold(cold(parts.wanted(), [Share(block, 0, 20)])))
+
+
+def test_a_block_that_is_not_seen_here_is_named(place: Location, tmp_path: Path) -> None:
+    wanted = parts.wanted(location=place, blocks=str(tmp_path))
+    (first, *_) = blocks_of(place)
+    with pytest.raises(FjordError, match=f"does not see the block {tmp_path}.*option blocks"):
+        list(tasks.read_cold(cold(wanted, [Share(first, 0, first.rows)])))

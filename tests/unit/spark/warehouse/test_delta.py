@@ -15,7 +15,7 @@ from fjord.blocks.files import stamp, target_at
 from fjord.errors import FjordError
 from fjord.spark import warehouse
 from fjord.spark.delta import DeltaWarehouse
-from fjord.spark.warehouse import BackwardsError, DataFile, Query, QueryBatch
+from fjord.spark.warehouse import DataFile, QueryBatch
 
 
 def batch(number: int, query: str = "q", start: int = 0) -> QueryBatch:
@@ -79,20 +79,6 @@ def test_an_epoch_is_that_of_the_end_or_unknown(table: DeltaWarehouse) -> None:
     assert (table.state().end, table.state().epoch) == (30, "ab" * 16)
 
 
-def test_a_batch_that_comes_again_changes_nothing(table: DeltaWarehouse) -> None:
-    add(table, batch(0))
-    before = table.state()
-    assert table.has("q", 0)
-    assert not table.has("q", 1)
-    assert table.query("q") == Query(batch=0, start=1)
-    assert table.query("another") is None
-    assert not add(table, batch(0))
-    assert table.state() == before
-    assert [one.rows for one in table.files()] == [10]
-    # What it wrote in vain is named.
-    assert len(warehouse.orphans(table.target.location, grace=warehouse.GRACE * 0)) == 1
-
-
 def test_of_two_committers_of_one_batch_one_wins(
     table: DeltaWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,23 +93,6 @@ def test_of_two_committers_of_one_batch_one_wins(
     assert not add(slow, batch(1))
     assert found == []
     assert sorted(one.min_seq for one in table.files()) == [1, 11]
-
-
-def test_a_table_does_not_go_back(table: DeltaWarehouse) -> None:
-    add(table, batch(0))
-    with pytest.raises(BackwardsError, match="everything up to seq 10"):
-        add(table, batch(0, "another"))
-    assert add(table, batch(0, "another", start=11))
-    with pytest.raises(BackwardsError, match="everything up to seq 20"):
-        add(table, batch(1))
-    assert table.add(batch(1, "another", start=21), [])
-    assert table.state().end == 30
-
-
-def test_a_table_says_what_was_taken(table: DeltaWarehouse) -> None:
-    add(table, replace(batch(0), columns="seq,key", ops="SET"))
-    add(table, replace(batch(1), columns="seq,key", ops="SET"))
-    assert (table.state().columns, table.state().ops, table.state().end) == ("seq,key", "SET", 20)
 
 
 def test_a_table_keeps_its_form_and_its_source(table: DeltaWarehouse) -> None:

@@ -51,15 +51,6 @@ def seqs(target: Target) -> list[tuple[int, int]]:
     return [(one.min_seq, one.max_seq) for one in warehouse.files(target.location)]
 
 
-def test_batches_become_files_in_order(target: Target) -> None:
-    table = ParquetWarehouse(target)
-    assert [add(table, batch(number)) for number in range(3)] == [True] * 3
-    assert seqs(target) == [(1, 10), (11, 20), (21, 30)]
-    found = warehouse.files(target.location)
-    assert all(one.path.startswith(f"{target.location}/batch-") for one in found)
-    assert [one.value_crc for one in found] == [0, 1, 2]
-
-
 def test_a_batch_that_comes_again_changes_nothing(target: Target) -> None:
     add(ParquetWarehouse(target), batch(0))
     before = ParquetWarehouse(target).state()
@@ -92,16 +83,6 @@ def test_a_second_query_over_the_same_rows_is_refused(target: Target) -> None:
     with pytest.raises(BackwardsError, match="everything up to seq 20"):
         add(one, batch(1))
     assert seqs(target) == [(1, 10), (11, 20)]
-
-
-def test_an_empty_batch_moves_the_end(target: Target) -> None:
-    table = ParquetWarehouse(target)
-    assert table.add(batch(0), [])
-    assert (table.state().end, seqs(target)) == (10, [])
-    known = table.query("q")
-    assert known is not None
-    assert (known.batch, known.start) == (0, 1)
-    assert table.query("another") is None
 
 
 class CrashError(Exception):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,24 +81,3 @@ def check_columns(chunk: pa.RecordBatch) -> None:
         sent, _ = decode_strings(memoryview(column.encode()), 0, len(expected))
         assert sent == column
     assert list(blocks_rows.numbers_of(chunk["number"], "Q")) == [row[2] for row in rows]
-
-
-def test_bytes_of_strings_are_not_copied() -> None:
-    column = pa.array([b"abc", b"de", b"fgh"], pa.binary())
-    found = blocks_rows.strings_of(column.slice(1))
-    assert isinstance(found.data, memoryview)
-    assert found.rows() == [b"de", b"fgh"]
-    obj: Any = found.data.obj
-    assert obj.address == column.buffers()[2].address
-
-
-@pytest.mark.parametrize("start", [0, 2])
-def test_small_numbers_are_a_byte_each(start: int) -> None:
-    column = pa.array([1, 2, 255, 0], pa.uint8()).slice(start)
-    assert bytes(blocks_rows.numbers_of(column, "B")) == bytes([1, 2, 255, 0])[start:]
-
-
-def test_a_column_of_nothing_has_no_bytes() -> None:
-    column = pa.repeat(pa.scalar(b"", pa.binary()), 3)
-    assert blocks_rows.strings_of(column).rows() == [b"", b"", b""]
-    assert list(sink.cut([], rows_max=5)) == []

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import fjord
-from fjord import commands, limits
+from fjord import commands
 from fjord.commands import Committed
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError, StaleSchemaError
 from fjord.spark import sink
@@ -130,65 +130,7 @@ def test_a_table_that_is_there_decides(database: FakeDatabase) -> None:
     assert writer.write(iter([])).stages == ()
 
 
-def test_nothing_is_overwritten() -> None:
-    with pytest.raises(FjordError, match=r"only added to: leave mode\('overwrite'\) out"):
-        sink.writer({"server": SERVER}, SCHEMA, overwrite=True)
-    with pytest.raises(FjordError, match="output mode complete"):
-        sink.stream_writer({"server": SERVER}, SCHEMA, overwrite=True)
-
-
 # -- tasks ----------------------------------------------------------------------------------------
-
-
-def test_a_partition_without_rows_opens_nothing(database: FakeDatabase) -> None:
-    writer = writer_of()
-    database.connected = 0
-    assert writer.write(iter([batch_of()])) == staged()
-    assert database.connected == 0
-
-
-def test_small_batches_are_staged_as_one(database: FakeDatabase) -> None:
-    found = writer_of().write(iter([batch_of(1, 2), batch_of(), batch_of(3)]))
-    assert found == Staged(partition=0, query="", stages=(101,), rows=3)
-    (sent,) = database.staged
-    assert sent["keys"].rows() == [b"k1", b"k2", b"k3"]
-    assert (sent["types"], len(sent["values"])) == (b"\3\3\3", 3)
-    assert sent.keys() == {"keys", "types", "values"}
-
-
-def test_stages_are_in_order_and_bounded(
-    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SLICE_ROWS_MAX", 2)
-    found = writer_of(table="pages").write(iter([batch_of(1, 2, 3), batch_of(4, 5)]))
-    assert (found.stages, found.rows) == ((101, 102, 103), 5)
-    keys = [sent["keys"].rows() for sent in database.staged]
-    assert keys == [[b"k1", b"k2"], [b"k3", b"k4"], [b"k5"]]
-
-
-def test_jobs_are_pushed_with_all_columns(database: FakeDatabase) -> None:
-    writer_of(table="pages").write(iter([batch_of(1, 2)]))
-    (sent,) = database.staged
-    assert sent["domains"].rows() == [b"", b""]
-    assert (sent["priorities"], sent["relative"]) == (bytes([100, 100]), True)
-    assert list(sent["process_at_us"]) == list(sent["expires_at_us"]) == [0, 0]
-    assert len(set(sent["timestamps_us"])) == 1
-
-
-def test_values_are_dated_when_they_are_committed(
-    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SLICE_ROWS_MAX", 1)
-    writer_of(table="settings", ttl="5").write(iter([batch_of(1, 2, 3)]))
-    assert [list(sent["timestamps_us"]) for sent in database.staged] == [[0]] * 3
-    assert [sent["ttl_us"] for sent in database.staged] == [5_000_000] * 3
-
-
-def test_a_refused_chunk_fails_the_task(database: FakeDatabase) -> None:
-    writer = writer_of()
-    database.refusal = RefusedError(Code.KEY_TOO_LONG, "a key has at most 480 bytes")
-    with pytest.raises(RefusedError, match="480 bytes"):
-        writer.write(iter([batch_of(1)]))
 
 
 @pytest.mark.req("SJ-30")
@@ -197,13 +139,6 @@ def test_columns_that_were_changed_meanwhile_are_told(database: FakeDatabase) ->
     database.refusal = StaleSchemaError(Code.STALE_SCHEMA, "a row has schema 1")
     with pytest.raises(FjordError, match=r"columns of table events are not those.*schema 1.*again"):
         writer.write(iter([batch_of(1)]))
-
-
-def test_rows_that_cannot_be_encoded_fail_the_task(database: FakeDatabase) -> None:
-    bad = pa.record_batch({"key": [None], "value": pa.array([1], pa.int32())})
-    with pytest.raises(FjordError, match="key has a null"):
-        writer_of(table="pages").write(iter([batch_of(1), bad]))
-    assert (database.staged, database.commits) == ([], [])
 
 
 # -- the end --------------------------------------------------------------------------------------
@@ -235,11 +170,6 @@ def test_an_empty_write_is_committed_if_it_has_a_name(database: FakeDatabase) ->
     assert database.commits == []
     writer_of(txnId="me", txnVersion="0").commit([])
     assert database.commits == [("me", 0, [])]
-
-
-def test_a_name_without_a_number_would_write_once_only(database: FakeDatabase) -> None:
-    with pytest.raises(FjordError, match="give the option txnVersion, too"):
-        writer_of(txnId="me")
 
 
 def test_what_is_there_already_is_said(
@@ -293,12 +223,6 @@ def test_a_task_that_says_nothing_is_refused(database: FakeDatabase) -> None:
     assert database.commits == []
 
 
-def test_abort_does_nothing(database: FakeDatabase) -> None:
-    writer_of().abort([None, staged(1)])
-    stream_writer_of().abort([staged(1, query="q"), None], 3)
-    assert database.commits == []
-
-
 def test_a_stage_that_is_gone_says_why(database: FakeDatabase) -> None:
     writer = writer_of()
     database.refusal = RefusedError(Code.STAGE_GONE, "stage 5 is not there")
@@ -307,3 +231,10 @@ def test_a_stage_that_is_gone_says_why(database: FakeDatabase) -> None:
     database.refusal = RefusedError(Code.QUOTA, "full")
     with pytest.raises(RefusedError, match="full"):
         writer.commit([staged(5)])
+
+
+def test_nothing_is_overwritten() -> None:
+    with pytest.raises(FjordError, match=r"only added to: leave mode\('overwrite'\) out"):
+        sink.writer({"server": SERVER}, SCHEMA, overwrite=True)
+    with pytest.raises(FjordError, match="output mode complete"):
+        sink.stream_writer({"server": SERVER}, SCHEMA, overwrite=True)

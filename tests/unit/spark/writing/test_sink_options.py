@@ -35,12 +35,6 @@ def test_names_are_taken_in_any_case_and_those_of_spark_are_known() -> None:
     assert options.parse_sink(of_spark, is_stream=True).checkpoint == "/c"
 
 
-def test_a_server_is_enough() -> None:
-    found = options.parse_sink(SERVER, is_stream=True)
-    assert (found.table, found.kind, found.txn_id, found.ttl_us) == ("default", "", "", 0)
-    assert found.txn_version is None
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -74,12 +68,6 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, str], told: str) -> No
 def test_a_stream_numbers_its_batches_itself() -> None:
     with pytest.raises(FjordError, match="numbers its batches itself"):
         options.parse_sink({**SERVER, "txnId": "a", "txnVersion": "1"}, is_stream=True)
-
-
-def test_a_stream_may_have_a_name_of_its_own() -> None:
-    assert options.parse_sink({**SERVER, "txnId": "a"}, is_stream=True).txn_id == "a"
-    with pytest.raises(FjordError, match="does not begin with 'once:'"):
-        options.parse_sink({**SERVER, "txnId": "once:a"}, is_stream=True)
 
 
 def test_the_page_names_every_option() -> None:

@@ -44,7 +44,3 @@ def test_a_chunk_that_is_refused_ends_it() -> None:
     with pytest.raises(RefusedError, match="no room"):
         sink.send_all(send, chunks)
     assert sent == [0, 1]
-
-
-def test_nothing_is_sent_of_nothing() -> None:
-    assert sink.send_all(lambda chunk: 1, iter(())) == ((), 0)

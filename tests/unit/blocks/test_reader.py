@@ -12,11 +12,13 @@ import pytest
 from pyarrow import parquet as pq
 
 from fjord import limits, ops
+from fjord.blocks import reader
 from fjord.blocks.reader import BlockReader
 from fjord.blocks.store import Catalog, Store
 from fjord.errors import CorruptionError
 from fjord.history import Block
 from fjord.ops import Opcode
+from fjord.testing import SimClock
 from tests.unit.blocks import cold_reads, scans, sealed
 from tests.unit.blocks.cold_reads import read_from, settle, sizes, stats
 
@@ -24,11 +26,6 @@ from tests.unit.blocks.cold_reads import read_from, settle, sizes, stats
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "BLOCK_PART_ROWS", cold_reads.PART_ROWS)
-
-
-@pytest.fixture
-def store() -> Store:
-    return sealed.memory_store()
 
 
 @pytest.fixture
@@ -61,18 +58,6 @@ def test_all_messages_of_all_blocks_come_in_order(cold: BlockReader, blocks: lis
     assert [wall for _, wall, *_ in found] == [
         sealed.WALL_US + number * 1_000_000 for number in range(3) for _ in range(30)
     ]
-
-
-def test_a_snapshot_ends_inside_of_a_block(cold: BlockReader, blocks: list[Block]) -> None:
-    messages = cold.read(sealed.where(blocks[0], after=3, until=8), sealed.read())
-    assert sealed.values(messages) == sealed.messages(5, 3)
-    assert (messages.after, messages.until, messages.ended) == (8, 8, True)
-
-
-def test_one_read_stays_in_its_part(cold: BlockReader, blocks: list[Block]) -> None:
-    messages = cold.read(sealed.where(blocks[0], after=8), sealed.read())
-    assert sealed.values(messages) == sealed.messages(2, 8)
-    assert (messages.after, messages.until, messages.ended) == (10, 30, False)
 
 
 def test_bytes_bound_a_read_and_one_message_always_comes(
@@ -118,32 +103,11 @@ def test_latest_messages_and_tombstones_come_and_moves_do_not(
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1_000_000) == 4
 
 
-def test_a_moment_is_found(cold: BlockReader, blocks: list[Block]) -> None:
-    second = 1_000_000
-    assert cold.locate(sealed.where(blocks[0]), 0) == 0
-    assert cold.locate(sealed.where(blocks[0]), sealed.WALL_US) == 0
-    assert cold.locate(sealed.where(blocks[1]), sealed.WALL_US + 1) == 30
-    assert cold.locate(sealed.where(blocks[1]), sealed.WALL_US + second + 1) == 60  # its end
-
-
 def test_a_moment_is_found_inside_of_a_block(store: Store, cold: BlockReader) -> None:
     journal = sealed.journal_of([7, 7, 7])
     (block,) = journal.seal(store)
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1) == 7
     assert cold.locate(sealed.where(block), sealed.WALL_US + 1_000_001) == 14
-
-
-@pytest.mark.parametrize(("after", "expected"), [(0, 30), (1, 29), (10, 20), (15, 15), (30, 0)])
-def test_messages_ahead_are_counted(
-    cold: BlockReader, blocks: list[Block], after: int, expected: int
-) -> None:
-    assert cold.count_after(sealed.where(blocks[0]), after) == expected
-
-
-def test_moments_and_counts_load_no_part(cold: BlockReader, blocks: list[Block]) -> None:
-    cold.count_after(sealed.where(blocks[0]), 5)
-    cold.locate(sealed.where(blocks[0]), sealed.WALL_US)
-    assert stats(cold) == (0, 0, 0)
 
 
 # -- several readers ------------------------------------------------------------------------------
@@ -317,9 +281,167 @@ def test_a_block_that_is_gone_is_not_there(
         read_from(cold, blocks, 40)
 
 
-def test_a_reader_that_is_closed_loads_nothing_ahead(store: Store, blocks: list[Block]) -> None:
-    cold = BlockReader(store)
-    read_from(cold, blocks, 0, count=1)
+# -- what is in memory ----------------------------------------------------------------------------
+
+
+@pytest.mark.req("JQ-07", "JQ-42")
+def test_the_next_part_is_loaded_near_the_end_of_this_one(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
+    read_from(cold, blocks, 0, count=7)
+    settle(cold)
+    assert stats(cold) == (1, 1, 0)
+    read_from(cold, blocks, 7, count=1)
+    settle(cold)
+    assert stats(cold) == (2, 2, 1)
+    read_from(cold, blocks, 8, count=2)
+    read_from(cold, blocks, 10, count=1)
+    settle(cold)
+    assert stats(cold) == (1, 2, 1)
+
+
+@pytest.mark.req("JQ-07", "JQ-42")
+def test_the_first_part_of_the_next_block_is_loaded_ahead(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
+    read_from(cold, blocks, 28, count=2)
+    settle(cold)
+    assert stats(cold) == (2, 2, 1)
+    assert sealed.values(read_from(cold, blocks, 30, count=1)) == sealed.messages(1, 30)
+    assert stats(cold) == (1, 2, 1)
+
+
+@pytest.mark.req("JQ-05", "JQ-06")
+def test_a_part_leaves_memory_with_its_last_subscriber(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
+    read_from(cold, blocks, 0, count=1, subscriber="a")
+    read_from(cold, blocks, 0, count=1, subscriber="b")
+    assert stats(cold) == (1, 1, 0)
+    read_from(cold, blocks, 40, count=1, subscriber="a")
+    assert stats(cold) == (2, 2, 0)  # b is still in the first one
+    read_from(cold, blocks, 40, count=1, subscriber="b")
+    assert stats(cold) == (1, 2, 0)
+    read_from(cold, blocks, 0, count=1, subscriber="b")
+    assert stats(cold) == (2, 3, 0)
+
+
+@pytest.mark.req("JQ-41")
+def test_a_part_stays_while_somebody_is_about_to_enter_it(
+    cold: BlockReader, blocks: list[Block]
+) -> None:
+    read_from(cold, blocks, 8, count=1, subscriber="behind")
+    settle(cold)
+    read_from(cold, blocks, 10, count=1, subscriber="ahead")
+    assert stats(cold) == (2, 2, 1)
+    read_from(cold, blocks, 70, count=1, subscriber="ahead")
+    assert stats(cold) == (3, 3, 1)  # the second one was left by its last subscriber
+    read_from(cold, blocks, 10, count=1, subscriber="behind")
+    assert stats(cold) == (2, 3, 1)  # and was not loaded again
+    read_from(cold, blocks, 70, count=1, subscriber="behind")
+    assert stats(cold) == (1, 3, 1)
+
+
+@pytest.mark.req("JQ-05", "JQ-06")
+def test_a_subscriber_that_rests_holds_nothing(cold: BlockReader, blocks: list[Block]) -> None:
+    read_from(cold, blocks, 8, subscriber="a")
+    settle(cold)
+    assert stats(cold) == (2, 2, 1)
+    cold.rest("events", "b")
+    cold.rest("other", "a")
+    assert stats(cold)[0] == 2
+    cold.rest("events", "a")
+    assert cold.stats()["cold_parts"] == cold.stats()["cold_bytes"] == 0
+    cold.rest("events", "a")
+
+
+def test_parts_without_a_subscriber_stay_while_there_is_room(
+    store: Store, blocks: list[Block]
+) -> None:
+    expected, size = sizes(store, blocks)
+    cold = BlockReader(store, bytes_max=expected + 2 * size + size // 2)
+    for after in (0, 10, 0, 20, 30, 40, 50):
+        read_from(cold, blocks, after, count=1, subscriber="")
+    assert stats(cold) == (3, 6, 0)
+    for after in (50, 40, 30):
+        read_from(cold, blocks, after, count=1, subscriber="")
+    assert stats(cold) == (3, 6, 0)
+    read_from(cold, blocks, 0, count=1, subscriber="")
+    assert stats(cold) == (3, 7, 0)
     cold.close()
-    assert sealed.values(read_from(cold, blocks, 8)) == sealed.messages(2, 8)
-    assert cold.stats()["cold_prefetches"] == 0
+
+
+def test_memory_is_bounded_even_if_subscribers_want_more(store: Store, blocks: list[Block]) -> None:
+    size, _ = sizes(store, blocks)
+    cold = BlockReader(store, bytes_max=2 * size)
+    for number in range(9):
+        messages = read_from(cold, blocks, 10 * number, count=9, subscriber=f"s{number}")
+        assert sealed.values(messages) == sealed.messages(9, 10 * number)
+        settle(cold)
+        assert cold.stats()["cold_bytes"] <= 2 * size
+    cold.close()
+    assert cold.stats()["cold_bytes"] == 0
+
+
+# -- who has not read for a while -----------------------------------------------------------------
+
+
+class Idle:
+    """A reader with room for three parts, and a clock that the test sets."""
+
+    def __init__(self, store: Store, blocks: list[Block]) -> None:
+        self.clock = SimClock()
+        expected, size = sizes(store, blocks)
+        bytes_max = expected + 2 * size + size // 2
+        self.cold = BlockReader(store, bytes_max=bytes_max, clock=self.clock)
+        self._blocks = blocks
+
+    def read(self, after: int, subscriber: str, count: int = 1) -> None:
+        messages = read_from(self.cold, self._blocks, after, count=count, subscriber=subscriber)
+        assert sealed.values(messages)[0] == sealed.messages(1, after)[0]
+        settle(self.cold)
+
+    def held(self) -> set[tuple[str, str]]:
+        return set(self.cold._places)
+
+
+@pytest.fixture
+def idle(store: Store, blocks: list[Block]) -> Iterator[Idle]:
+    found = Idle(store, blocks)
+    yield found
+    found.cold.close()
+
+
+@pytest.mark.req("JQ-42")
+def test_those_who_do_not_read_keep_nobody_from_loading_ahead(idle: Idle) -> None:
+    idle.read(30, "first")
+    idle.read(40, "second")
+    idle.clock.advance(30)
+    idle.read(0, "reader")
+    idle.read(8, "reader")
+    assert stats(idle.cold) == (3, 3, 0)  # all of them may go on, so there is no room
+    idle.clock.advance(31)
+    idle.read(10, "reader")
+    idle.read(18, "reader")
+    assert stats(idle.cold)[2] == 1
+    assert idle.held() == {("events", "reader")}
+
+
+def test_nothing_is_kept_of_a_table_that_is_gone(cold: BlockReader, blocks: list[Block]) -> None:
+    read_from(cold, blocks, 0, count=1, subscriber="a")
+    read_from(cold, blocks, 10, count=1, subscriber="")
+    cold.forget("event")
+    assert stats(cold)[0] == 2
+    cold.forget("events")
+    assert cold.stats()["cold_parts"] == cold.stats()["cold_bytes"] == 0
+    assert (len(cold._opened), cold._holds) == (0, {})
+
+
+def test_the_places_of_a_bounded_number_of_subscribers_are_known(
+    cold: BlockReader, blocks: list[Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PLACES_MAX", 2)
+    for after, subscriber in [(0, "a"), (10, "b"), (0, "a"), (20, "c")]:
+        read_from(cold, blocks, after, count=1, subscriber=subscriber)
+    assert [who[1] for who in cold._places] == ["a", "c"]
+    assert stats(cold) == (2, 3, 0)  # with its place a subscriber lost its part
