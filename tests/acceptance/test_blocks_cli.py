@@ -162,8 +162,8 @@ def test_what_was_passed_over_is_counted(tmp_path: Path) -> None:
         count = len(db.blocks("events"))
     first, again = (run("blocks", "fetch", "events", "--into", copy, *data) for _ in range(2))
     assert f" fetched, {COUNT} rows, " in first.stdout
-    assert "; 0 passed over, 0 damaged" in first.stdout
-    told = f"0 blocks fetched, 0 rows, 0 bytes; {count} passed over, 0 damaged\n"
+    assert "; 0 skipped, 0 damaged" in first.stdout
+    told = f"0 blocks fetched, 0 rows, 0 bytes; {count} skipped, 0 damaged\n"
     assert again.stdout == told
     gone = next((tmp_path / "copy").rglob("*.parquet"))
     gone.unlink()

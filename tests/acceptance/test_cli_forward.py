@@ -220,8 +220,8 @@ def test_systemd_is_told(daemon: Daemon, tmp_path: Path) -> None:
         (["--to", "http://127.0.0.1"], "is no address of a daemon"),
         (["--http", "0.0.0.0:0"], "neither authentication nor TLS"),
         (["--period", "0"], "0 is not within 1 to 604800 seconds"),
-        (["--poll", "x"], "x is no number of seconds"),
-        (["--json"], "--json shows what --once has done"),
+        (["--poll", "x"], "x is not a number of seconds"),
+        (["--json"], "--json needs --once"),
     ],
 )
 def test_wrong_use_is_told(tmp_path: Path, words: list[str], said: str) -> None:

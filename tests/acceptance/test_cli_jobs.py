@@ -116,7 +116,7 @@ def test_a_value_comes_from_standard_input(to: tuple[str, str]) -> None:
 def test_nothing_is_said_with_the_moment_of_the_next_job(
     to: tuple[str, str], db: fjord.Database
 ) -> None:
-    assert "nothing waits" in run("next", "empty", *to).stderr
+    assert "no job is waiting" in run("next", "empty", *to).stderr
     assert found(run("next", "empty", "--json", *to)) == [{"next_at": None}]
     db.jobs("empty").push("later", delay=3600)
     due = db.jobs("empty").next_at()
@@ -358,7 +358,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
     beside = found(run("jobs", "count", "beside", "--json", "--data", str(daemon.path)))
     assert beside[0]["waiting"] == 1
     refused = run("next", "beside", "--data", str(daemon.path))
-    assert (refused.exit_code, "give --to instead" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --to instead" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -366,11 +366,11 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
     [
         (("push", "t"), "give a key"),
         (("push", "t", "k", "--lines", "f"), "give it alone"),
-        (("push", "t", "k", "--priority", "soon"), "soon is no priority"),
-        (("push", "t", "k", "--priority", "256"), "256 is no priority"),
-        (("push", "t", "k", "--at", "soon"), "soon is no date"),
+        (("push", "t", "k", "--priority", "soon"), "soon is not a priority"),
+        (("push", "t", "k", "--priority", "256"), "256 is not a priority"),
+        (("push", "t", "k", "--at", "soon"), "soon is not a date"),
         (("push", "t", "k", "--at", "1960-01-01T00:00:00Z"), "before 1970"),
-        (("push", "t", "k", "--delay", "1", "--at", "2026-01-31T12:00:00Z"), "both say when"),
+        (("push", "t", "k", "--delay", "1", "--at", "2026-01-31T12:00:00Z"), "exclude each other"),
         (("push", "t", "k", "--at", "2026-01-31T12:00:00"), "has no time zone"),
         (("push", "t", "k", "--expires", "2026-01-31"), "has no time zone"),
         (("jobs", "redrive", "t", "--before", "2026-01-31"), "has no time zone"),
@@ -379,7 +379,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
         (("next", "t", "--lease", "inf"), "not within 0.001 to 2592000 seconds"),
         (("work", "t", "--exec", "true", "--lease", "inf"), "0.001 to 2592000 seconds"),
         (("push", "t", "k", "--type", "integer"), "needs a VALUE"),
-        (("push", "t", "k", "x", "--type", "integer"), "x is no integer"),
+        (("push", "t", "k", "x", "--type", "integer"), "x is not a valid integer"),
         (("push", "t", "k", "--jsno"), "No such option: --jsno"),
         (("next", "t", "--count", "0"), "greater than or equal to 1"),
         (("next", "t", "--wait", "3601"), "not within 0 to 3600 seconds"),
@@ -388,7 +388,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
         (("jobs", "reschedule", "t", "k"), "give --priority, --delay or --at"),
         (("table", "create", "t", "--set", "fairness=some"), "fairness is none or domain"),
         (("work", "t", "--exec", " "), "needs a command"),
-        (("work", "t", "--exec", "true", "--once", "--drain"), "both say when to end"),
+        (("work", "t", "--exec", "true", "--once", "--drain"), "exclude each other"),
     ],
 )
 def test_wrong_use_ends_with_2(words: tuple[str, ...], said: str) -> None:

@@ -109,10 +109,10 @@ def test_writes_from_a_shell_have_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--priority", "urgent"], "urgent is no priority"),
+        (["--priority", "urgent"], "urgent is not a priority"),
         (["--delay", "-1"], "-1 is not within 0 to 31622400 seconds"),
         (["--period", "0.5"], "0.5 is not within 1 to 604800 seconds"),
-        (["-", "--type", "integer"], "is no integer"),
+        (["-", "--type", "integer"], "is not a valid integer"),
     ],
 )
 def test_a_bad_option_writes_nothing(tmp_path: Path, words: list[str], said: str) -> None:

@@ -72,7 +72,7 @@ def started(*words: str) -> subprocess.Popen[str]:
     )
     if "-f" in words or "--follow" in words:
         assert one.stderr is not None
-        assert one.stderr.readline() == "following; Ctrl-C ends it\n"
+        assert one.stderr.readline() == "following; press Ctrl-C to stop\n"
     return one
 
 
@@ -127,7 +127,7 @@ def test_values_are_what_their_type_says(to: tuple[str, str]) -> None:
     assert (read[0]["key"], read[0]["deleted"]) == ("", False)
     assert abs(datetime.fromisoformat(read[0]["at"]) - datetime.now(UTC)) < timedelta(hours=1)
     bad = run("stream", "append", "typed", "x", "--type", "integer", *to)
-    assert (bad.exit_code, "x is no integer" in bad.stderr) == (2, True)
+    assert (bad.exit_code, "x is not a valid integer" in bad.stderr) == (2, True)
 
 
 def test_json_lines_are_appended_and_bad_ones_told(to: tuple[str, str]) -> None:
@@ -164,7 +164,7 @@ def test_json_lines_are_appended_and_bad_ones_told(to: tuple[str, str]) -> None:
 def test_plain_lines_are_what_they_are(to: tuple[str, str]) -> None:
     done = run("stream", "append", "plain", *to, text=b"one\n\n{}\n\xff\nlast")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "line 4: it is not UTF-8; --type buffer takes any bytes" in done.stderr
+    assert "line 4: it is not UTF-8; use --type buffer for any bytes" in done.stderr
     assert "4 messages appended, 1 bad line" in done.stderr
     raw = run("stream", "append", "plain", "--type", "buffer", *to, text=b"\xff\n")
     assert raw.exit_code == 0

@@ -151,15 +151,15 @@ def test_messages_are_the_same_rows_for_everybody(daemon: Daemon) -> None:
     [
         (("push", "refused", "--row", '{"uri": 5}'), "is string (text), not 5, a whole number"),
         (("push", "refused", "--row", '{"uri": true}'), "is string (text), not true, a boolean"),
-        (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' is there twice"),
-        (("stream", "append", "none", "--row", '{"a": 1, "a": 2}'), "'a' is there twice"),
-        (("push", "refused", "--row", "5"), "a row is a JSON object of columns"),
+        (("push", "refused", "--row", '{"uri": "a", "uri": "b"}'), "'uri' occurs twice"),
+        (("stream", "append", "none", "--row", '{"a": 1, "a": 2}'), "'a' occurs twice"),
+        (("push", "refused", "--row", "5"), "a row must be a JSON object of columns"),
         (("push", "refused", "key", "--row", '{"uri": "a"}'), "give --row alone"),
         (("push", "refused", "key", "value"), "this table takes rows of its columns"),
         (("push", "refused", "key", "value", "--row", "{}"), "--row is the value"),
         (("push", "none", "--row", '{"uri": "a"}'), "has no declared columns"),
         (("stream", "append", "none", "--row", "{}"), "has no declared columns"),
-        (("stream", "append", "none", "value", "--row", "{}"), "give nothing else"),
+        (("stream", "append", "none", "value", "--row", "{}"), "give it without VALUE"),
     ],
 )
 def test_what_is_no_row_is_told_in_the_shell(

@@ -87,7 +87,7 @@ def test_dump_of_a_table_that_is_not_there_ends_with_1(data: Path) -> None:
 def test_dump_from_behind_to_is_wrong_use(data: Path) -> None:
     result = run("dump", "--data", data, "--from", "5", "--to", "2")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--from 5 is behind --to 2" in result.stderr
+    assert "--from 5 is greater than --to 2" in result.stderr
 
 
 @pytest.fixture

@@ -49,11 +49,11 @@ def test_a_line_of_json_is_a_message(line: bytes, message: object) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "no JSON object"),
+        (b"{", "not valid JSON"),
+        (b"[]", "not a JSON object"),
         (b'{"priority": 1}', "a message has no priority; it has key, value"),
-        (b'{"key": 5}', "key is a string"),
-        (b'{"value": [1]}', "value is null"),
+        (b'{"key": 5}', "key must be a string"),
+        (b'{"value": [1]}', "value must be null"),
     ],
 )
 def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
@@ -65,7 +65,7 @@ def test_a_plain_line_is_a_value_of_its_type() -> None:
     assert message_lines.plain("k", TypeName.integer)(b"-7") == ("k", -7)
     assert message_lines.plain("", TypeName.buffer)(b"\xff") == ("", b"\xff")
     assert message_lines.plain("", TypeName.string)(b"") == ("", "")
-    with pytest.raises(UsageError, match="seven is no integer"):
+    with pytest.raises(UsageError, match="seven is not a valid integer"):
         message_lines.plain("", TypeName.integer)(b"seven")
     with pytest.raises(UsageError, match="not UTF-8"):
         message_lines.plain("", TypeName.string)(b"\xff")

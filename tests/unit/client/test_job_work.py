@@ -67,7 +67,7 @@ def test_a_worker_that_is_woken_hears_its_table_only() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"poll": 5}, "poll goes with wake"),
+        ({"poll": 5}, "poll needs wake"),
         ({"wake": 5, "wait": 5}, "give poll, not wait"),
         ({"wake": "192.0.2.1:5"}, "loopback addresses only"),
         ({"wake": ""}, "no address for wake-ups"),

@@ -103,7 +103,7 @@ def test_a_column_with_the_name_of_an_option_is_given_apart(db: fjord.Database) 
         (lambda pages: pages.push_many([{"uri": "a", "value": 1}]), "a job has no value; there"),
         (lambda pages: pages.push_many(uri=["a"], depth=[1, 2]), "columns have 1 and 2 values"),
         (lambda pages: pages.push_many(uri="a"), "column uri is a list of values"),
-        (lambda pages: pages.push_many(keys=["a"], uri=["a"]), "is too much"),
+        (lambda pages: pages.push_many(keys=["a"], uri=["a"]), "leave out keys"),
         (lambda pages: pages.push_many(uri=["a"], values=[1]), "push_many has no values; there"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_value_is_read_from_json(cell: Cell, value: Value) -> None:
         (b"{", "value is no JSON"),
         (b"\xff", "value is no JSON"),
         (b"[" * 100_000, "value is no JSON"),
-        (b"[]", "value is null, a string"),
+        (b"[]", "value must be null, a string"),
         (b"1" * (2**23 + 1), "value has more than"),
         (5, "value is no text"),
         (Odd("too long"), "value is no text"),
