@@ -213,9 +213,7 @@ def creations(
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
     source = os.fspath(path)
     if os.path.splitext(source)[1].lower() not in ("", ".xml"):
-        raise DeclarationError(
-            f"{source}: declare tables in XML, in a file that ends with .xml"
-        )
+        raise DeclarationError(f"{source}: declare tables in XML, in a file that ends with .xml")
     try:
         with open(source, "rb") as file:
             data = file.read(declaration.FILE_BYTES_MAX + 1)

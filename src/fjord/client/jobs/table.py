@@ -287,7 +287,7 @@ class AsyncJobs:
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
     async def get(self, key: Key) -> JobInfo | None:
-        """Returns the job that waits under `key`, None if there is none."""
+        """Returns the waiting job of `key`, None if there is none."""
         return await self._look(self._calls.get(key))
 
     async def cancel(self, key: Key) -> bool:

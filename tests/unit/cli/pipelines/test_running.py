@@ -36,7 +36,10 @@ def no_session(*_: object, **__: object) -> Any:
     [
         (["reconcile", "events", "--bucket", "day"], "--bucket must be hour or block, not day"),
         (["reconcile", "events", "--start", "5", "--end", "2"], "--end 2 is before --start 5"),
-        (["ingest", "events", "out", "--format", "csv"], "--format must be parquet or delta, not csv"),
+        (
+            ["ingest", "events", "out", "--format", "csv"],
+            "--format must be parquet or delta, not csv",
+        ),
         (["ingest", "events", "out", "--every", "banana"], "--every banana is not an interval"),
         (["ingest", "events", "out", "--to", "http://a"], "http://a"),
         (["latest", "events", "out", "--data", "d", "--from-warehouse", "w"], "excludes --to"),
