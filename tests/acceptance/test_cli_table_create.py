@@ -127,7 +127,7 @@ def test_a_table_is_declared_with_options(daemon: Daemon) -> None:
         )
     other = run(*words, "--set", "timeouts_max=3")
     assert other.exit_code == 1
-    assert "table pages is there, and differs: timeouts_max is 5, not 3" in other.stderr
+    assert "table pages already exists and differs: timeouts_max is 5, not 3" in other.stderr
 
 
 @pytest.mark.req("SJ-30")
@@ -157,7 +157,7 @@ def test_a_table_that_differs_is_an_error_and_none_is_made(daemon: Daemon, file:
         db.create_jobs("mails", lease=30)
     done = run("create", "--file", str(file), "--to", daemon.url)
     assert done.exit_code == 1
-    assert "mails is there, and differs: merge is true, not false; lease is 30" in done.stderr
+    assert "mails already exists and differs: merge is true, not false; lease is 30" in done.stderr
     assert run("list", "--to", daemon.url).stdout == "mails\tjobs\t1\n"
 
 
@@ -173,7 +173,7 @@ def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon)
     assert "column\turi string" in run("describe", "pages", "--to", daemon.url).stdout
     without = run("create", "pages", "--change", "--to", daemon.url)
     assert without.exit_code == 1
-    assert "table pages is there, and differs: it has a column uri" in without.stderr
+    assert "table pages already exists and differs: it has a column uri" in without.stderr
     assert "only a jobs table with a period can be changed" in without.stderr
     assert "period is day, not none" in without.stderr
 

@@ -101,7 +101,7 @@ def test_a_message_that_a_block_holds_is_not_given_out_a_second_time() -> None:
     async def main() -> None:
         subscriber = over(recorder)
         async with subscriber.taking():
-            with pytest.raises(RuntimeError, match="leave that block before you take another"):
+            with pytest.raises(RuntimeError, match="leave that block first"):
                 await subscriber.pop()
             with pytest.raises(RuntimeError, match="leave that block"):
                 async with subscriber.taking():

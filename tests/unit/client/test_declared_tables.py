@@ -111,7 +111,7 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
 def test_a_file_of_toml_is_told_that_xml_is_read(db: fjord.Database, file: Path) -> None:
     path = file.with_suffix(".toml")
     path.write_text("[table.pages]\nmodel = 'jobs'\n")
-    with pytest.raises(DeclarationError, match=r"tables\.toml: tables are declared in XML"):
+    with pytest.raises(DeclarationError, match=r"tables\.toml: declare tables in XML"):
         db.create_tables(path)
     assert db.tables() == []
 
@@ -123,9 +123,9 @@ def test_a_table_that_differs_is_named_and_none_is_made(db: fjord.Database, file
     with pytest.raises(ExistsError) as raised:
         db.create_tables(file)
     for part in (
-        f"{file}:2:3: table pages is there, and differs: ",
+        f"{file}:2:3: table pages already exists and differs: ",
         "it has a column size; it has no column depth; lease is 30, not 60",
-        f"{file}:9:3: table mails is there, and differs: it is a kv table, not queue",
+        f"{file}:9:3: table mails already exists and differs: it is a kv table, not queue",
     ):
         assert part in str(raised.value)
     assert [one.name for one in db.tables()] == ["mails", "pages"]
@@ -176,7 +176,7 @@ def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
         replace(old, model="queue"),
         replace(old, settings={"period": "day", "fairness": "domain"}),
     ):
-        said = "table t is there, and differs: .* (only a jobs table with a period"
+        said = "table t already exists and differs: .* (only a jobs table with a period"
         with pytest.raises(ExistsError, match=said.replace("(", r"\(")):
             db.create_tables([wrong, Declaration(name="v", model="kv")], change=True, dry_run=True)
         with pytest.raises(ExistsError, match="table t is there, and differs"):

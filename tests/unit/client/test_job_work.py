@@ -205,7 +205,7 @@ def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -
     assert tally.done == 0
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "job 'a' failed: ValueError('no')" in caplog.text
-    assert "the lease of job 'a' was over" in caplog.text
+    assert "the lease of job 'a' expired" in caplog.text
 
 
 def test_a_handler_that_settled_its_job_has_the_last_word() -> None:

@@ -287,7 +287,7 @@ def test_a_handler_may_settle_its_job_itself() -> None:
 def test_a_lost_lease_does_not_end_the_worker(caplog: pytest.LogCaptureFixture) -> None:
     backend = Backend(taken_of(b"a", b"b"), stale=[70])
     assert over(backend).run(lambda job: None, batch=2, stop=backend.stop) == 1
-    assert "the lease of job 'a' was over" in caplog.text
+    assert "the lease of job 'a' expired" in caplog.text
 
 
 @pytest.mark.parametrize("ending", [KeyboardInterrupt, SystemExit])

@@ -67,7 +67,7 @@ def test_a_single_key_is_not_taken_for_many(key: Any) -> None:
 
 
 def test_more_keys_than_a_batch_holds_are_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="smaller"):
+    with pytest.raises(LocalProtocolError, match="split it"):
         make_calls().get_many(map(str, range(limits.BATCH_ROWS_MAX + 1)))
 
 

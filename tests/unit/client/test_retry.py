@@ -247,7 +247,7 @@ def test_a_deadline_comes_nearer() -> None:
 
 def test_errors_say_what_may_have_happened_and_what_to_do() -> None:
     assert "may or may not" in str(calls.broken("fjord://x", "cut"))
-    assert "locks that it held are lost" in str(calls.broken("x", "cut", locks_lost=True))
+    assert "its locks are lost" in str(calls.broken("x", "cut", locks_lost=True))
     assert "within 1.5 s" in str(calls.too_late("fjord://x", 1.5, "cut"))
     assert "fjord serve" in str(calls.nobody("fjord://x", "cut"))
     assert "listen again" in str(calls.deaf("fjord://x", "cut"))

@@ -73,7 +73,7 @@ def test_a_batch_that_was_there_is_not_new() -> None:
 
 def test_a_server_that_does_not_come_to_an_end_is_left() -> None:
     db, _ = blocking(committed(left=2), committed(left=2))
-    with pytest.raises(RemoteProtocolError, match="does not come to an end"):
+    with pytest.raises(RemoteProtocolError, match="makes no progress"):
         db.staging("t").commit("w", 3, [5, 7])
 
 

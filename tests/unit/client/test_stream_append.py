@@ -64,12 +64,12 @@ def test_there_is_a_key_for_each_value() -> None:
 
 @pytest.mark.parametrize("values", [b"abc", "abc", bytearray(b"a"), 5])
 def test_one_value_is_no_list(values: Any) -> None:
-    with pytest.raises(TypeError, match="values are a list"):
+    with pytest.raises(TypeError, match="values must be a list"):
         parts(values)
 
 
 def test_one_key_is_no_list() -> None:
-    with pytest.raises(TypeError, match="keys are a list"):
+    with pytest.raises(TypeError, match="keys must be a list"):
         parts([b"a"], "k")
 
 

@@ -91,7 +91,7 @@ def test_what_was_read_is_not_asked_for_again() -> None:
 
 @pytest.mark.parametrize("keys", ["k", b"k"])
 def test_one_key_is_no_list(keys: Any) -> None:
-    with pytest.raises(TypeError, match="several keys are a list"):
+    with pytest.raises(TypeError, match="several keys must be a list"):
         CALLS.delete_many(keys)
 
 

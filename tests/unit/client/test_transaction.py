@@ -173,7 +173,7 @@ def test_one_job_is_settled_as_many_are(transaction: Transaction, name: str) -> 
 
 @pytest.mark.parametrize("name", ["next", "work", "run", "get", "count", "dead", "redrive"])
 def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
-    with pytest.raises(AttributeError, match="take jobs and look at them outside"):
+    with pytest.raises(AttributeError, match="take and read jobs outside"):
         getattr(transaction.jobs("t"), name)
     with pytest.raises(AttributeError, match="a transaction has no psuh"):
         transaction.jobs("t").psuh("a")  # type: ignore[attr-defined]
