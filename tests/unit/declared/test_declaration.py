@@ -69,8 +69,8 @@ def test_a_draft_becomes_a_declaration() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"name": "a b"}, "'a b' names no table: a name is 1 to 128"),
-        ({"name": "x" * 5000}, "xxx... names no table"),
+        ({"name": "a b"}, "'a b' is not a valid table name: a name is 1 to 128"),
+        ({"name": "x" * 5000}, "xxx... is not a valid table name"),
         ({"model": "table"}, "model 'table'; there are jobs, queue, stream, kv"),
         ({"model": 7}, "model 7; there are jobs"),
         ({"columns": [(AT, "key", "string", False)]}, "a column key of its own"),
@@ -80,7 +80,7 @@ def test_a_draft_becomes_a_declaration() -> None:
         ({"columns": [(AT, f"c{at}", "int8", False) for at in range(257)]}, "at most 256 columns"),
         ({"columns": [DEPTH], "key": ["uri"]}, "a column 'uri', which is not declared"),
         ({"columns": [DEPTH], "key": "depth"}, "so it must be required"),
-        ({"columns": [(AT, "a", "float32", True)], "key": ["a"]}, "which is no key"),
+        ({"columns": [(AT, "a", "float32", True)], "key": ["a"]}, "which cannot be a key"),
         ({"columns": [URI], "key": ["uri", "uri"]}, "each once"),
         ({"columns": [URI], "key": [7]}, r"a key is a list of columns, not \[7\]"),
         ({"model": "kv", "columns": [URI]}, "model kv has no columns; jobs, queue, stream have"),
@@ -88,10 +88,10 @@ def test_a_draft_becomes_a_declaration() -> None:
         ({"indexes": [(AT, "date", [])]}, "no index 'date'; it has key and expiration"),
         ({"model": "stream", "indexes": [(AT, "key", [])]}, "no index 'key'; it has none"),
         ({"indexes": [(AT, "key", []), (AT, "key", [])]}, "there are two indexes key"),
-        ({"indexes": [(AT, "expiration", ["a"])]}, "has no columns that could be chosen"),
+        ({"indexes": [(AT, "expiration", ["a"])]}, "cannot be chosen"),
         ({"columns": [URI], "indexes": [(AT, "key", ["uri"])]}, "has the columns of row-key"),
         ({"indexes": [(AT, "key", [])] * (INDEXES_MAX + 1)}, "more than 16 indexes"),
-        ({"settings": [(AT, "lease", 1), (AT, "lease", 2)]}, "'lease' was given already"),
+        ({"settings": [(AT, "lease", 1), (AT, "lease", 2)]}, "'lease' was already given"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(parts: dict[str, Any], said: str) -> None:
@@ -135,8 +135,8 @@ def test_a_table_is_declared_once() -> None:
     with pytest.raises(DeclarationError) as raised:
         problems.check()
     assert raised.value.problems == [
-        "f.xml: table.u: table u was declared already",
-        "f.xml:7:1: table t was declared in line 3 already",
+        "f.xml: table.u: table u was already declared",
+        "f.xml:7:1: table t was already declared in line 3",
     ]
 
 

@@ -58,7 +58,7 @@ WRONG = {
     "a row lacks what is required": ROW[:2] + b"\x01" + ROW[3:],
     "a row has another length than it says": ROW + b"x",
     "a column of a row ends before it begins": with_ends(ROW, len(ROW), len(ROW) - 20),
-    "column uri is no UTF-8": ROW[:20] + b"\xff" + ROW[21:],
+    "column uri is not UTF-8": ROW[:20] + b"\xff" + ROW[21:],
     "column seen has a time beyond the years": ROW[:4] + struct.pack("<q", 2**62) + ROW[12:],
 }
 
@@ -92,7 +92,7 @@ def test_a_character_does_not_go_on_in_the_next_text() -> None:
     assert check.problem(Strings.of(fine)) is None
     # The first byte of the letter belongs to a, the second one to b.
     torn = fine[0][:3] + struct.pack("<II", 2, 3) + fine[0][11:]
-    assert check.problem(Strings.of([*fine, torn])) == "column a is no UTF-8"
+    assert check.problem(Strings.of([*fine, torn])) == "column a is not UTF-8"
 
 
 @given(filled(), st.integers(1, 12), st.binary(max_size=80), st.integers(0, 80), st.data())

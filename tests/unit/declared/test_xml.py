@@ -108,7 +108,7 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ('model="jobs"', 'model="jobs" size="4"', 3, "table has no attribute 'size'; there may be"),
         ('model="jobs"', "", 3, "table needs the attribute model"),
         ('model="jobs"', 'model="list"', 3, "model 'list'; there are jobs, queue, stream, kv"),
-        ('name="pages"', 'name="-"', 3, "'-' names no table"),
+        ('name="pages"', 'name="-"', 3, "'-' is not a valid table name"),
         ('row-key="uri, depth"', 'row-key="url"', 3, "a column 'url', which is not declared"),
         ('row-key="uri, depth"', 'row-key="seen"', 3, "belongs to the key, so it must be required"),
         ('row-key="uri, depth"', 'row-key=""', 3, "a column '', which is not declared"),
@@ -123,17 +123,17 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ('name="seen"', 'name="domain"', 14, "every table has a column domain of its own"),
         ('name="expiration"', 'name="dates"', 17, "no index 'dates'; it has key and expiration"),
         ('<column name="depth"/>', "", 16, "index key has the columns of row-key"),
-        ('name="mails"', 'name="pages"', 19, "table pages was declared in line 3 already"),
-        ("</context>", "", 21, "this is no XML: no element found"),
-        ("</table>\n", "</tabel>\n", 18, "this is no XML: mismatched tag"),
-        ("fetched", "&fetched;", 6, "this is no XML: undefined entity"),
-        ("fetched", "&#xD800;", 6, "this is no XML: reference to invalid character number"),
-        ("fetched", "\x00", 6, "this is no XML: not well-formed"),
-        ("fetched", "\x1b[2J", 6, "this is no XML: not well-formed"),
+        ('name="mails"', 'name="pages"', 19, "table pages was already declared in line 3"),
+        ("</context>", "", 21, "this is not valid XML: no element found"),
+        ("</table>\n", "</tabel>\n", 18, "this is not valid XML: mismatched tag"),
+        ("fetched", "&fetched;", 6, "this is not valid XML: undefined entity"),
+        ("fetched", "&#xD800;", 6, "this is not valid XML: reference to invalid character number"),
+        ("fetched", "\x00", 6, "this is not valid XML: not well-formed"),
+        ("fetched", "\x1b[2J", 6, "this is not valid XML: not well-formed"),
         ("utf-8", "utf-7", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "rot13", 1, "its encoding cannot be read, use UTF-8"),
         ("utf-8", "no-such", 1, "its encoding cannot be read, use UTF-8"),
-        ("utf-8", "utf-16", 1, "this is no XML: encoding specified"),
+        ("utf-8", "utf-16", 1, "this is not valid XML: encoding specified"),
     ],
 )
 def test_what_is_wrong_is_said_with_line_and_column(
@@ -156,7 +156,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
 
 def test_a_table_that_is_cut_is_not_complained_of_for_what_it_lacks() -> None:
     (only,) = problems(PAGES[: PAGES.index('<column name="depth"')])
-    assert "this is no XML" in only
+    assert "this is not valid XML" in only
 
 
 def test_problems_may_be_gathered_by_the_caller() -> None:

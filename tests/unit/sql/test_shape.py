@@ -158,9 +158,9 @@ def test_a_value_is_read_from_json(cell: Cell, value: Value) -> None:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        (b"{", "value is no JSON"),
-        (b"\xff", "value is no JSON"),
-        (b"[" * 100_000, "value is no JSON"),
+        (b"{", "value is not valid JSON"),
+        (b"\xff", "value is not valid JSON"),
+        (b"[" * 100_000, "value is not valid JSON"),
         (b"[]", "value must be null, a string"),
         (b"1" * (2**23 + 1), "value has more than"),
         (5, "value is no text"),
