@@ -133,7 +133,7 @@ def test_what_is_wrong_is_said(daemon: Daemon) -> None:
         (("set", "k", "-5x"), b"No such option: -5x"),
         (("set", "k", "--also", "--jsno"), b"VALUE"),
         (("add", "k", "many"), b"many is not a number"),
-        (("get", "k", "--to", "http://127.0.0.1:1"), b"no address of a daemon"),
+        (("get", "k", "--to", "http://127.0.0.1:1"), b"not a valid address"),
         (("get", "k", "--to", "127.0.0.1:99999"), b"out of range"),
     ],
 )

@@ -73,7 +73,7 @@ def test_values_and_taken_jobs_are_exported(
     again_in = found[taken.key].process_at - taken.lease_until
     assert abs(again_in.total_seconds()) < 1
     there = run("jobs", "export", "pages", "--out", str(path), *to)
-    assert (there.exit_code, "is there already" in there.stderr) == (2, True)
+    assert (there.exit_code, "already exists" in there.stderr) == (2, True)
 
 
 @pytest.mark.req("FJ-17")

@@ -98,9 +98,9 @@ def test_a_file_with_what_was_set_aside_stays_while_it_is_open(tmp_path: Path) -
         file.flush()
         fcntl.flock(file, fcntl.LOCK_SH)  # as a writer does
         (kept,) = survey.still_open(str(tmp_path))
-        assert spool.retried_line(kept) == "07.spool stays: a writer still has it open"
+        assert spool.retried_line(kept) == "07.spool stays: a writer has it open"
     (kept,) = survey.still_open(str(tmp_path))
-    assert spool.retried_line(kept).startswith("07.spool stays: it is not sent whole yet, or ")
+    assert spool.retried_line(kept).startswith("07.spool stays: it is not fully sent, or ")
 
 
 def test_records_that_this_program_does_not_know_are_shown_as_bytes(tmp_path: Path) -> None:

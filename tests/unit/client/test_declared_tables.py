@@ -179,7 +179,7 @@ def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
         said = "table t already exists and differs: .* (only a jobs table with a period"
         with pytest.raises(ExistsError, match=said.replace("(", r"\(")):
             db.create_tables([wrong, Declaration(name="v", model="kv")], change=True, dry_run=True)
-        with pytest.raises(ExistsError, match="table t is there, and differs"):
+        with pytest.raises(ExistsError, match="table t already exists and differs"):
             db.create_tables([wrong, Declaration(name="v", model="kv")], change=True)
     assert [one.name for one in db.tables()] == ["t", "u"]
 
@@ -227,8 +227,8 @@ def test_each_setting_that_is_wrong_is_said_where_it_stands(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tables.xml", "<context></context>", "it declares no table; one is <table name="),
-        ("tables.ini", "[table.pages]", "tables are declared in XML"),
+        ("tables.xml", "<context></context>", "it declares no table; write one like <table name="),
+        ("tables.ini", "[table.pages]", "declare tables in XML"),
     ],
 )
 def test_a_file_that_declares_nothing_is_refused(

@@ -144,7 +144,7 @@ def test_a_key_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize("name", ["keys", "values"])
 def test_a_single_one_is_not_taken_for_many(name: str) -> None:
     for single in ("abc", b"abc", 5):
-        with pytest.raises(TypeError, match=f"{name} are a list"):
+        with pytest.raises(TypeError, match=f"{name} must be a list"):
             pushed(**{"keys": ["a"] * 3, name: single})
 
 

@@ -70,7 +70,7 @@ def test_a_worker_that_is_woken_hears_its_table_only() -> None:
         ({"poll": 5}, "poll needs wake"),
         ({"wake": 5, "wait": 5}, "give poll, not wait"),
         ({"wake": "192.0.2.1:5"}, "loopback addresses only"),
-        ({"wake": ""}, "no address for wake-ups"),
+        ({"wake": ""}, "not an address for wake-ups"),
         ({"wake": 5, "poll": 0}, r"poll is from 0\.01 to 3600 seconds, not 0"),
         ({"wake": 5, "poll": 3601}, r"poll is from 0\.01 to 3600 seconds, not 3601"),
         ({"wake": 5, "poll": None}, r"poll is from 0\.01 to 3600 seconds, not None"),

@@ -73,7 +73,7 @@ def test_a_draft_becomes_a_declaration() -> None:
         ({"name": "x" * 5000}, "xxx... is not a valid table name"),
         ({"model": "table"}, "model 'table'; there are jobs, queue, stream, kv"),
         ({"model": 7}, "model 7; there are jobs"),
-        ({"columns": [(AT, "key", "string", False)]}, "a column key of its own"),
+        ({"columns": [(AT, "key", "string", False)]}, "a built-in column key"),
         ({"columns": [(AT, "a", "text", False)]}, "there is no type 'text'; there are boolean"),
         ({"columns": [(AT, "a", "int8", "yes")]}, "is true or false, not 'yes'"),
         ({"columns": [DEPTH, (AT, "Depth", "int8", False)]}, "there are two columns Depth"),

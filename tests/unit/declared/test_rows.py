@@ -173,7 +173,7 @@ def test_rows_of_others_are_refused() -> None:
         "required": fine[:2] + b"\x07" + fine[3:],
         "another length": fine + b"x",
         "before it begins": fine[:12] + struct.pack("<II", 9, 5) + fine[20:],
-        "no UTF-8": fine[:20] + b"\xff" + fine[21:],
+        "not UTF-8": fine[:20] + b"\xff" + fine[21:],
         "years 1 to 9999": fine[:2] + b"\0" + fine[3:4] + struct.pack("<q", 2**62) + fine[12:],
     }
     for said, row in wrong.items():

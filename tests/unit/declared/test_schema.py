@@ -33,7 +33,7 @@ def test_all_promised_types_are_there() -> None:
         ({"a b": "string"}, (), "is not a column name"),
         ({"x" * 65: "string"}, (), "is not a column name"),
         ({"": "string"}, (), "is not a column name"),
-        ({"Key": "string"}, (), "every table has a column key of its own"),
+        ({"Key": "string"}, (), "every table has a built-in column key"),
         ({"a": "text"}, (), "there is no type 'text'; there are boolean, int8"),
         ({"a": 7}, (), "there is no type 7"),
         ([("a",)], (), "a column is a name, a type and whether it is required"),

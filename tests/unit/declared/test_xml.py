@@ -120,7 +120,7 @@ def test_an_encoding_of_one_byte_is_read_as_the_file_says() -> None:
         ('type="uint8"', 'type="uint9"', 13, "there is no type 'uint9'; there are boolean"),
         ('type="uint8" required="true"', 'type="uint8" required="1"', 13, "true or false, not 1"),
         ('name="seen"', 'name="depth"', 14, "there are two columns depth"),
-        ('name="seen"', 'name="domain"', 14, "every table has a column domain of its own"),
+        ('name="seen"', 'name="domain"', 14, "every table has a built-in column domain"),
         ('name="expiration"', 'name="dates"', 17, "no index 'dates'; it has key and expiration"),
         ('<column name="depth"/>', "", 16, "index key has the columns of row-key"),
         ('name="mails"', 'name="pages"', 19, "table pages was already declared in line 3"),
