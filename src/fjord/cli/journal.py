@@ -76,9 +76,7 @@ def verify(data: Directory, as_json: Json = False) -> None:
 def explain(
     data: Directory,
     segment: Annotated[int, option("Number of the segment.", min=1)],
-    at: Annotated[
-        int | None, option("An offset in the segment.", min=0, shown="its header")
-    ] = None,
+    at: Annotated[int | None, option("An offset; without it, the header.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
     """Names every byte of a segment's header, or of the frame at an offset.
@@ -101,9 +99,7 @@ def explain(
 @verb(app)
 def repair(
     data: Directory,
-    yes: Annotated[
-        bool, option("Do it, instead of only printing what would be done.", "--yes")
-    ] = False,
+    yes: Annotated[bool, option("Do it, instead of only reporting.", "--yes")] = False,
     as_json: Json = False,
 ) -> None:
     """Moves damaged segments to quarantine and replaces them with everything readable in them.

@@ -200,9 +200,7 @@ def value(name: str, value: object) -> Value:
         check_size(found)
         return found
     if value is not None and not isinstance(value, str | int | float):  # a bool is an int
-        raise UsageError(
-            f'{name} must be null, a string, a number, true, false or {{"base64": ...}}'
-        )
+        raise UsageError(f'{name} must be null, a string, a number, a boolean or {{"base64": ...}}')
     if isinstance(value, str):
         check_size(value.encode(errors="surrogatepass"))
     return value
@@ -325,7 +323,5 @@ def _moment(name: str, value: object) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise UsageError(
-            f"column {name} must be a date with a time zone, such as 2026-01-31T12:00:00Z"
-        )
+        raise UsageError(f"column {name} must be a date with a zone, as 2026-01-31T12:00:00Z")
     return found

@@ -101,7 +101,7 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
     assert (job.key, job.priority, job.timeouts) == ("http://example.com/a", 7, 0)
     assert job.process_at is not None
     file.write_text(PAGES.replace('name="depth"', 'name="priority"'))
-    with pytest.raises(DeclarationError, match="6:7: every table has a column priority of its own"):
+    with pytest.raises(DeclarationError, match="6:7: every table has a built-in column priority"):
         db.create_tables(file)
     with pytest.raises(fjord.ProtocolError, match="column depth is uint8"):
         db.jobs("pages").push({"uri": "http://example.com/b", "depth": 256})

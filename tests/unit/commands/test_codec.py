@@ -306,7 +306,7 @@ def test_no_further_keys_at_all_are_another_thing_than_none_named() -> None:
 def test_a_ttl_of_0_is_refused() -> None:
     command = set_many("t", [(b"k", 2, b"v")], ttl_us=1)
     body = body_of(command).replace(bytes(7) + b"\1", bytes(8), 1)
-    assert text_of(decoded(command, body)) == "ttl is 0, which is none: clear its bit"
+    assert text_of(decoded(command, body)) == "ttl is 0, which means none: clear its bit"
 
 
 @pytest.mark.req("FJ-46", "FJ-47")
@@ -360,7 +360,7 @@ def test_what_is_so_or_not_is_0_or_1() -> None:
     assert body_of(command) == head(b"t", 0, 1) + blob(b"n")
     for argument in (2, LARGEST):
         text = text_of(decoded(command, head(b"t", 0, argument) + blob(b"n")))
-        assert text == "what is so or not is 0 or 1"
+        assert text == "a boolean is 0 or 1"
 
 
 def test_a_hello_says_the_revision_and_the_clients_name() -> None:
