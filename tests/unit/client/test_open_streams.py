@@ -244,9 +244,7 @@ def test_a_subscriber_that_is_gone_is_gone(db: fjord.Database) -> None:
         subscriber.rewind,
     ]
     for use in uses:
-        with pytest.raises(
-            fjord.NotFoundError, match="subscriber s of stream events no longer exists"
-        ):
+        with pytest.raises(fjord.NotFoundError, match="subscriber s"):
             use()
     assert events.subscribers() == []
 

@@ -144,7 +144,7 @@ def test_options_that_cannot_be_meant_are_errors(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="period must be from 1 second to 7 days"):
             open_spool(tmp_path, period=period)
     (tmp_path / "file").touch()
-    with pytest.raises(DirectoryError, match="cannot be made a spool"):
+    with pytest.raises(DirectoryError, match="cannot create the spool"):
         open_spool(tmp_path / "file")
 
 
