@@ -302,7 +302,7 @@ async def forwarded(spool: fjord.Spool, url: str, heard_at: str | int, poll: flo
 def test_a_forwarder_that_hears_nothing_else_is_woken(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch, has_flag: bool
 ) -> None:
-    monkeypatch.setattr(forwarders, "Doorbell", Deaf)
+    monkeypatch.setattr(forwarders.bell, "Doorbell", Deaf)
     flag = tmp_path / "spool" / "asleep"
     if not has_flag:
         flag.mkdir(parents=True)  # what the writer cannot open
@@ -316,7 +316,7 @@ def test_a_forwarder_that_hears_nothing_else_is_woken(
 def test_a_forwarder_that_hears_no_wakeup_looks_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forwarders, "Doorbell", Deaf)
+    monkeypatch.setattr(forwarders.bell, "Doorbell", Deaf)
     with (
         WakeProxy(("127.0.0.1", free_port()), lose) as proxy,
         Daemon(tmp_path / "data") as daemon,
