@@ -10,14 +10,14 @@ SOAK_SECONDS ?= 600
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## make .venv with everything that is needed (the other targets do it themselves)
+setup: ## create .venv with all dependencies (the other targets do this too)
 	@scripts/setup
 
-run: setup ## show the main job end to end: a day of a website, then Spark (KEEP=1 keeps it)
+run: setup ## simulate a day of a website, end to end, with Spark (KEEP=1 keeps the result)
 	@$(PYTHON) -m examples.day $(if $(KEEP),--keep build/day)
 
 test: check ## run the checks and every test
-	@$(PYTHON) scripts/archive-classes || echo "Spark starts without its archive: slower"
+	@$(PYTHON) scripts/archive-classes || echo "Spark starts more slowly, without its class archive"
 	@echo "== tests"
 	@$(PYTHON) -m pytest -q -n auto --maxprocesses 4 --dist loadgroup $(ARGS)
 
@@ -37,7 +37,7 @@ bench-spark: setup ## measure Spark: reads, the sink and streaming
 soak: setup ## run the long tests: make soak SOAK_SECONDS=3600
 	@$(PYTHON) -m pytest -m soak --soak-seconds $(SOAK_SECONDS) $(ARGS)
 
-lock: ## write requirements.lock again (needs uv): scripts/lock --upgrade for newer versions
+lock: ## regenerate requirements.lock (needs uv); scripts/lock --upgrade for newer versions
 	@scripts/lock
 
 clean: ## remove .venv, caches and built files

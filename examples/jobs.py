@@ -2,8 +2,8 @@
 
     python examples/jobs.py
 
-A small crawler that fetches nothing.  Everything happens in a temporary directory, through
-`fjord.open`; with `fjord.connect("fjord://127.0.0.1:17994")` the same lines speak to a daemon.
+A guided tour with a small crawler that fetches nothing.  It uses a temporary directory through
+`fjord.open`; with `fjord.connect("fjord://127.0.0.1:17994")` the same code works on a daemon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import fjord
 
 
 def main() -> None:
-    logging.getLogger("fjord").setLevel(logging.CRITICAL)  # failures are part of the story
+    logging.getLogger("fjord").setLevel(logging.CRITICAL)  # the failures are intended
     with tempfile.TemporaryDirectory(prefix="fjord-jobs-") as directory:
         with fjord.open(directory) as db:
             pages = db.create_jobs("pages", lease=0.5, timeouts_max=2)
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def push_pages(pages: fjord.Jobs) -> None:
-    tell("Three pages are pushed, the most important one last.")
+    tell("Push three pages, the most important one last.")
     pages.push("http://example.com/old", priority=fjord.Priority.UPDATES)
     pages.push("http://example.com/new", priority=fjord.Priority.NEW_PAGE)
     pages.push("http://example.com/home", priority=fjord.Priority.NOW)
@@ -41,7 +41,7 @@ def push_pages(pages: fjord.Jobs) -> None:
 
 
 def change_a_page_three_times(pages: fjord.Jobs) -> None:
-    tell("One of them is pushed three times more: it is still one job, with the newest value.")
+    tell("Push one of them three more times: it is still one job, with the newest value.")
     for version in (1, 2, 3):
         pages.push("http://example.com/new", f"version {version}", priority=fjord.Priority.UPDATES)
     show(pages.peek())
@@ -55,17 +55,17 @@ def work(pages: fjord.Jobs) -> None:
 
 
 def wait_for_a_date(pages: fjord.Jobs) -> None:
-    tell("A page that is to be fetched in half a second is waited for, exactly and without asking.")
+    tell("Push a page with a delay of half a second, and wait for it without polling.")
     pages.push("http://example.com/soon", delay=0.5)
     due = pages.next_at()
     begun = time.monotonic()
     (job,) = pages.next(wait=30)
-    print(f"   due at {due:%H:%M:%S.%f}, there after {time.monotonic() - begun:.3f} s")
+    print(f"   due at {due:%H:%M:%S.%f}, received after {time.monotonic() - begun:.3f} s")
     job.done()
 
 
 def forget_a_lease(pages: fjord.Jobs) -> None:
-    tell("A worker dies with a job in its hands; when its lease is over, the next one has it.")
+    tell("A worker dies while it holds a job; when the lease expires, the next worker gets it.")
     pages.push("http://example.com/dropped")
     (first,) = pages.next()
     (second,) = pages.next(wait=30)
@@ -78,7 +78,7 @@ def forget_a_lease(pages: fjord.Jobs) -> None:
 
 
 def fail_until_dead(pages: fjord.Jobs) -> None:
-    tell("A page that fails three times is put aside, with the reason.")
+    tell("A page that fails three times goes to the dead letters, with the reason.")
     pages.push("http://example.com/broken")
 
     def fetch(job: fjord.Job) -> None:
@@ -90,7 +90,7 @@ def fail_until_dead(pages: fjord.Jobs) -> None:
 
 
 def bring_back(db: fjord.Database) -> None:
-    tell("The process ends and begins again. The dead page is brought back, and now it works.")
+    tell("The process restarts. The dead page is revived, and now it succeeds.")
     pages = db.jobs("pages")
     print(f"   {pages.redrive(reason='503').revived} job waits again")
     print(f"   {pages.run(lambda job: None, stop=lambda: not pages.count().waiting)} job is done")
@@ -98,7 +98,7 @@ def bring_back(db: fjord.Database) -> None:
 
 
 def take_turns(db: fjord.Database) -> None:
-    tell("One site pushes 10,000 pages, another one pushes one: with fairness they take turns.")
+    tell("One site pushes 10,000 pages, another only one: with fairness they take turns.")
     crawl = db.create_jobs("crawl", fairness="domain")
     crawl.push_many(keys=[f"http://large.example/{number}" for number in range(10_000)])
     crawl.push("http://small.example/")

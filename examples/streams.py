@@ -2,9 +2,9 @@
 
     python examples/streams.py
 
-A small shop whose orders several parties want to know of.  Everything happens in a temporary
-directory, through `fjord.open`; with `fjord.connect("fjord://127.0.0.1:17994")` the same lines
-speak to a daemon.
+A guided tour with a small shop whose orders several parties read.  It uses a temporary directory
+through `fjord.open`; with `fjord.connect("fjord://127.0.0.1:17994")` the same code works on a
+daemon.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def main() -> None:
 
 
 def append_orders(orders: fjord.Stream) -> None:
-    tell("Three orders come, two of them in one batch.")
+    tell("Append three orders, two of them in one batch.")
     first = orders.append("1 book", key="alice")
     last = orders.append_many(["2 pens", "3 lamps"], keys=["bob", "alice"])
     print(f"   seqs {first} to {last}")
 
 
 def read_at_two_paces(orders: fjord.Stream) -> None:
-    tell("The warehouse reads all of them, the report only what is new from now on.")
+    tell("The warehouse reads all of them, the report only new ones.")
     warehouse = orders.subscriber("warehouse", start="beginning")
     report = orders.subscriber("report", start="end")
     batch = warehouse.read(100)
@@ -48,20 +48,20 @@ def read_at_two_paces(orders: fjord.Stream) -> None:
 
 
 def fail_in_the_middle(orders: fjord.Stream) -> None:
-    tell("A packer fails with an order in its hands; the order comes again.")
+    tell("A packer fails while it handles an order; the order comes again.")
     packer = orders.subscriber("packer")
     try:
         with packer.taking() as message:
             show([message] if message else [])
             raise OSError("no box is large enough")
     except OSError as error:
-        print(f"   {error}; now the next try:")
+        print(f"   {error}; the next try:")
     with packer.taking() as message:
         show([message] if message else [])
 
 
 def bill_exactly_once(db: fjord.Database) -> None:
-    tell("Bills are written and the orders acknowledged in one step: both, or neither.")
+    tell("Write the bills and ack the orders in one step: both or neither.")
     billing = db.stream("orders").subscriber("billing")
     batch = billing.read(100)
     with db.transaction() as tx:
@@ -72,7 +72,7 @@ def bill_exactly_once(db: fjord.Database) -> None:
 
 
 def keep_the_latest(db: fjord.Database) -> None:
-    tell("Stock changes all the time; whoever comes late wants the newest of each article.")
+    tell("Stock changes all the time; a late reader needs only the newest value of each article.")
     stock = db.create_stream("stock", mode="latest")
     for left in (9, 8, 7):
         stock.append_many([left, left * 10], keys=["lamps", "pens"])
@@ -84,14 +84,14 @@ def keep_the_latest(db: fjord.Database) -> None:
 
 
 def look_at_one_moment(db: fjord.Database) -> None:
-    tell("A snapshot stays as it is while others write.")
+    tell("A snapshot does not change while others write.")
     with db.snapshot() as snap:
         db.stream("stock").append(0, key="pens")
         print("   pens then:", snap.stream("stock")["pens"], "now:", db.stream("stock")["pens"])
 
 
 def go_on(db: fjord.Database) -> None:
-    tell("The process ends and begins again. Everybody goes on where they were.")
+    tell("The process restarts. All subscribers continue where they were.")
     orders = db.stream("orders")
     orders.append("4 chairs", key="bob")
     for name in ("warehouse", "report", "packer", "billing"):
@@ -99,7 +99,7 @@ def go_on(db: fjord.Database) -> None:
 
 
 def go_cold(db: fjord.Database) -> None:
-    tell("What is old goes to Parquet blocks; who starts at the beginning does not notice.")
+    tell("Old messages move to Parquet blocks; a reader from the beginning does not notice.")
     db.seal("orders")
     for block in db.blocks("orders"):
         print(f"   {block.name}: {block.rows} rows")

@@ -9,7 +9,7 @@ with fjord.open("data") as db:                      # embedded, no server
 with fjord.connect("fjord://127.0.0.1:17994") as db:  # the same tables over a daemon
     db.kv("settings").get("k")
     for job in db.jobs("pages").work(lease=60):
-        print(job.key)                                # it is done when the loop goes on
+        print(job.key)                                # done when the loop continues
     db.stream("events").append(b"signed up", key="user:7")
 """
 
@@ -122,15 +122,16 @@ __all__ = [
 def open(  # noqa: A001
     path: str | os.PathLike[str], *, read_only: bool = False, blocks: str | None = None
 ) -> Database:
-    """Opens or makes a data directory in this process, without a server.
+    """Opens or creates a data directory in this process, without a server.
 
     Args:
-        blocks: where cold blocks are, a path or a URL as `s3://bucket/name`.  It is remembered;
-            `blocks` in the directory itself if nothing was ever said.
+        path: the data directory.
+        read_only: opens it for reading, also while another process writes to it.
+        blocks: the location of cold blocks, a path or a URL such as `s3://bucket/name`.  It is
+            remembered; default: `blocks` in the directory.
 
     Raises:
-        DirectoryError: if it cannot be opened; where another process writes to it,
-            `read_only=True` works beside it.
+        DirectoryError: if it cannot be opened, for example because another process writes to it.
         CorruptionError: if the journal is damaged.
     """
     try:

@@ -1,4 +1,4 @@
-"""Columns: how n entries travel and rest without one object each.
+"""Columns: n entries on the wire and on disk, without an object for each.
 
 A column of byte strings is n+1 little-endian u32 offsets and one run of bytes.  Columns of
 numbers are arrays.  Every column starts at a multiple of 8, so a stored batch can be wrapped by
@@ -29,13 +29,13 @@ _ONE_NUMBER: Final[dict[NumberKind, Callable[[memoryview, int], tuple[int, ...]]
     "Q": struct.Struct("<Q").unpack_from,
 }
 _ONE_U64 = struct.Struct("<Q").pack
-# The offsets of so many strings are looked at one by one; those of more as lanes of large integers,
+# Up to this many offsets are checked one by one; more are checked as lanes of large integers,
 # which takes a third of the time or less.
 _FEW: Final = 64
 _LANES: Final = 2048
 _HIGH_BITS: Final = int.from_bytes(b"\0\0\0\x80" * _LANES, "little")
 _ALL_BITS: Final = (1 << 32 * _LANES) - 1
-# Batches of messages of one length are common: their offsets are known beforehand.
+# Batches of messages of equal length are common: their offsets are cached.
 _EVEN_ROWS_MIN: Final = 1000
 _EVEN_ROWS_MAX: Final = 16 * 1024
 _EVEN_LENGTH_MAX: Final = 64 * 1024
@@ -49,7 +49,7 @@ def aligned(size: int) -> int:
 
 
 def repeat(number: int, count: int) -> Sequence[int]:
-    """Returns a column of u64 that holds one number `count` times."""
+    """Returns a column of u64 that repeats one number."""
     return (number,) if count == 1 else array("Q", (number,)) * count
 
 
@@ -90,7 +90,7 @@ class Strings:
         return f"Strings({self.rows()!r})"
 
     def rows(self) -> list[bytes]:
-        """Returns the entries as separate bytes objects, in a list that nobody may change."""
+        """Returns the entries as separate bytes objects, in a list that must not be changed."""
         if self._rows is not None:
             return self._rows
         data = self.data if isinstance(self.data, bytes) else bytes(self.data)
@@ -118,7 +118,7 @@ class Strings:
         return self._encoded if self._encoded is not None else b"".join(self.parts())
 
     def parts(self) -> tuple[Buffer, ...]:
-        """Returns the same in pieces, for whoever puts many of them together and copies once."""
+        """Like `encode`, in pieces, so that the caller copies only once."""
         if self._encoded is not None:
             return (self._encoded,)
         offsets, data = self.offsets, self.data
@@ -129,7 +129,7 @@ class Strings:
 
 
 class Loose(Strings):
-    """A column whose rows are put together only if somebody asks for all of its bytes.
+    """A column whose rows are joined only on demand.
 
     Large rows that are only passed on in `parts` are never copied.
     """
@@ -160,7 +160,7 @@ class Loose(Strings):
 
 
 def joined(columns: Sequence[Any]) -> Any:
-    """Returns one column for several of one kind, one behind the other."""
+    """Concatenates columns."""
     first = columns[0]
     if isinstance(first, Strings):
         return Strings.of([row for column in columns for row in column.rows()])
@@ -174,7 +174,7 @@ def _u32(numbers: Sequence[int]) -> bytes:
 
 
 def _offsets(rows: Sequence[bytes]) -> Sequence[int]:
-    """Returns where each of some strings begins when they are put together, and the end."""
+    """Returns the offsets of concatenated strings, including the end."""
     count = len(rows)
     if _EVEN_ROWS_MIN <= count <= _EVEN_ROWS_MAX:
         length = len(rows[0])
@@ -187,7 +187,7 @@ def _offsets(rows: Sequence[bytes]) -> Sequence[int]:
 
 @functools.lru_cache(maxsize=_EVEN_KEPT)
 def _even(length: int) -> bytes:
-    """Returns the offsets of many strings of one length."""
+    """Returns the offsets of many strings of equal length."""
     return _u32([row * length for row in range(_EVEN_ROWS_MAX + 1)])
 
 

@@ -2,27 +2,27 @@
 
     FjordError
     ├── ProtocolError
-    │   ├── LocalProtocolError    you asked for something that the protocol cannot carry
-    │   └── RemoteProtocolError   the peer sent bytes that are not the protocol
-    ├── RefusedError              the command was understood and refused; nothing was changed
+    │   ├── LocalProtocolError    the call does not fit the protocol
+    │   └── RemoteProtocolError   the peer sent invalid bytes
+    ├── RefusedError              the command was understood and refused; nothing has changed
     │   ├── NotFoundError
     │   ├── ExistsError
     │   ├── LockedError
     │   ├── StaleError
     │   ├── StaleSchemaError
     │   └── DiskFullError
-    ├── CorruptionError           stored bytes are not what was written: file and offset
-    ├── DurabilityError           the disk could not promise that data is kept; the node stops
+    ├── CorruptionError           stored bytes are damaged: file and offset
+    ├── DurabilityError           the disk failed to keep data; the node stops
     ├── DirectoryError            the data directory cannot be opened
     │   └── DirectoryInUseError   another process writes to it
     ├── ClosedError               the database or the connection was closed, or forked
-    ├── UnavailableError          the daemon cannot be reached, or does not answer in time
-    ├── DeclarationError          a file that declares tables is wrong: file, line and column
-    └── UsageError                the command line was given something that it cannot mean
+    ├── UnavailableError          the daemon cannot be reached, or does not reply in time
+    ├── DeclarationError          a declaration of tables is wrong: file, line and column
+    └── UsageError                wrong use of the command line
 
 The docstring of a class is its default message and says what to do about it.  Rules of tables
-raise `RefusedError`.  The engine makes a reply of it (`commands.Refusal`), which is raised again
-where a user's call returns.
+raise `RefusedError`.  The engine turns it into a reply (`commands.Refusal`), which the client
+raises again.
 """
 
 from __future__ import annotations
@@ -39,28 +39,28 @@ class Code(enum.StrEnum):
         return name
 
     NOT_FOUND = enum.auto()  # the key, or the table, does not exist
-    EXISTS = enum.auto()  # overwrite was not asked for and the key is there
+    EXISTS = enum.auto()  # the key exists, and overwriting was not requested
     READ_ONLY = enum.auto()  # the database was opened for reading
-    WRONG_KIND = enum.auto()  # the table is of another kind than the command
-    LOCKED = enum.auto()  # another client has locked the key, or this one has already
+    WRONG_KIND = enum.auto()  # the command is for tables of another kind
+    LOCKED = enum.auto()  # another client, or this one, has locked the key
     NOT_OWNER = enum.auto()  # the key is not locked by this client
-    TYPE_MISMATCH = enum.auto()  # a value of this type cannot be changed in that way
+    TYPE_MISMATCH = enum.auto()  # a value of this type cannot be changed like this
     OVERFLOW = enum.auto()  # the result does not fit its type
-    STALE_XID = enum.auto()  # the lease was over, or the job is done; somebody else may have it
-    STALE_EPOCH = enum.auto()  # somebody has moved the subscriber meanwhile; read from its mark
-    SNAPSHOT_GONE = enum.auto()  # it was closed, or its time is over; open another one
-    STAGE_GONE = enum.auto()  # it was never there, or its time is over; run the batch again
-    FORKED = enum.auto()  # the history that was read up to here is not that of this journal
-    # A number so old that its answer is no longer known; or a writer is not where the
+    STALE_XID = enum.auto()  # the lease expired, or the job is done; another worker may have it
+    STALE_EPOCH = enum.auto()  # the subscriber was moved meanwhile; read from its mark
+    SNAPSHOT_GONE = enum.auto()  # it was closed, or has expired; open another one
+    STAGE_GONE = enum.auto()  # it never existed, or has expired; run the batch again
+    FORKED = enum.auto()  # the history that was read so far is not that of this journal
+    # The number is so old that its reply is no longer known; or a writer is not where the
     # sender thinks it is.
     STALE_NUMBER = enum.auto()
-    STALE_SCHEMA = enum.auto()  # a row has the columns that the table had before; ask for them
-    QUOTA = enum.auto()  # a bound on how much may be kept is reached
-    DISK_FULL = enum.auto()  # nothing was written; it works again when there is space
+    STALE_SCHEMA = enum.auto()  # a row has earlier columns of the table; fetch the current ones
+    QUOTA = enum.auto()  # a bound on stored data is reached
+    DISK_FULL = enum.auto()  # nothing was written; retry when there is space
     EMPTY_KEY = enum.auto()
     KEY_TOO_LONG = enum.auto()
     BAD_NAME = enum.auto()
-    BAD_TYPE = enum.auto()  # a type that there is not here, or a void that has data
+    BAD_TYPE = enum.auto()  # an unknown type, or a void with data
     BAD_VALUE = enum.auto()  # the bytes do not fit their type
     BAD_VALUE_SIZE = enum.auto()
     VALUE_TOO_LARGE = enum.auto()
@@ -69,25 +69,25 @@ class Code(enum.StrEnum):
     BAD_BATCH = enum.auto()  # the columns of a batch do not fit each other
     BAD_RANGE = enum.auto()
     BAD_COUNT = enum.auto()
-    BAD_SIZE = enum.auto()  # a value is only ever made shorter
+    BAD_SIZE = enum.auto()  # truncating cannot make a value longer
     BAD_REGEX = enum.auto()
-    BAD_SETTINGS = enum.auto()  # a table cannot be declared like that
-    BAD_DOMAIN = enum.auto()  # too long, or asked for where the table has no fairness
+    BAD_SETTINGS = enum.auto()  # invalid settings of a table
+    BAD_DOMAIN = enum.auto()  # too long, or the table has no fairness
     BAD_CURSOR = enum.auto()  # not a cursor that this server gave out
-    CURSOR_EXPIRED = enum.auto()  # the server that gave it out has been started again since
+    CURSOR_EXPIRED = enum.auto()  # the server has been restarted since
     BAD_MAGIC = enum.auto()
     BAD_VERSION = enum.auto()
     BAD_FLAGS = enum.auto()
     UNKNOWN_FUNCTION = enum.auto()
     FORBIDDEN = enum.auto()  # a function that only a server may send
-    DUPLICATE_ID = enum.auto()  # the identifier is that of a request still in flight
-    TOO_LARGE = enum.auto()  # a message longer than the protocol allows
-    BUSY = enum.auto()  # a bound of the server is reached; try again
+    DUPLICATE_ID = enum.auto()  # a request with this identifier is still in flight
+    TOO_LARGE = enum.auto()  # a message is longer than the protocol allows
+    BUSY = enum.auto()  # a bound of the server is reached; retry
     READ_TIMEOUT = enum.auto()  # a message was begun and not finished in time
-    IDLE_TIMEOUT = enum.auto()  # nothing was asked for a long time; connect again
-    SLOW_CONSUMER = enum.auto()  # changes are not taken as fast as they come
-    CORRUPT = enum.auto()  # what was asked for is damaged on disk, and therefore not served
-    FAILED = enum.auto()  # the server hit a bug or a broken file; its log says which
+    IDLE_TIMEOUT = enum.auto()  # no request for a long time; connect again
+    SLOW_CONSUMER = enum.auto()  # the client does not take changes fast enough
+    CORRUPT = enum.auto()  # the data is damaged on disk, and therefore not served
+    FAILED = enum.auto()  # the server met a bug or a broken file; its log says which
 
 
 class FjordError(Exception):
@@ -110,7 +110,7 @@ class ProtocolError(FjordError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The call asks for something that the protocol cannot carry; change the call."""
+    """The call does not fit the protocol; change the call."""
 
 
 class RemoteProtocolError(ProtocolError):
@@ -118,7 +118,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class RefusedError(FjordError):
-    """The command was refused and nothing was changed; the text says why."""
+    """The command was refused, and nothing has changed; the text says why."""
 
     by_code: ClassVar[dict[Code, type[RefusedError]]] = {}
 
@@ -132,7 +132,7 @@ class RefusedError(FjordError):
 
     @classmethod
     def of(cls, code: Code, text: str) -> RefusedError:
-        """Returns the most exact class of refusal for `code`."""
+        """Returns the error of the most specific class for `code`."""
         return cls.by_code.get(code, RefusedError)(code, text)
 
 
@@ -141,19 +141,19 @@ class NotFoundError(RefusedError):
 
 
 class ExistsError(RefusedError):
-    """The key is there already; pass overwrite=True to replace it."""
+    """The key already exists; pass overwrite=True to replace it."""
 
 
 class LockedError(RefusedError):
-    """The key is locked; wait until its holder has unlocked it, or has gone."""
+    """The key is locked; wait until its holder unlocks it or disconnects."""
 
 
 class StaleError(RefusedError):
-    """A lease was over, or a subscriber was moved: this came too late, and nothing was done."""
+    """Too late: a lease has expired, or a subscriber was moved; nothing was done."""
 
 
 class StaleSchemaError(RefusedError):
-    """The table has other columns by now; nothing was written. Ask for them, and write again."""
+    """The table's columns have changed; nothing was written. Fetch them, and write again."""
 
 
 class DiskFullError(RefusedError):
@@ -190,11 +190,11 @@ class CorruptionError(FjordError):
 
 
 class DurabilityError(FjordError):
-    """The disk failed to keep what was written. Check the disk, then start again."""
+    """The disk failed to keep data. Check the disk, then start again."""
 
 
 class DirectoryError(FjordError):
-    """The data directory cannot be opened; check that it is one, and who may read it."""
+    """The data directory cannot be opened; check its path and permissions."""
 
 
 class DirectoryInUseError(DirectoryError):
@@ -210,7 +210,7 @@ class UnavailableError(FjordError):
 
 
 class DeclarationError(FjordError):
-    """What declares tables is wrong; each line of this text says where, and what is allowed."""
+    """A declaration of tables is wrong; each line of this text says where and why."""
 
     @property
     def problems(self) -> list[str]:
@@ -218,4 +218,4 @@ class DeclarationError(FjordError):
 
 
 class UsageError(FjordError):
-    """The command was used in a wrong way; --help says how it is used."""
+    """Wrong use of the command; see --help."""

@@ -1,12 +1,12 @@
-"""The forwarder: sends what is in a spool to a daemon, exactly once, for as long as it runs.
+"""The forwarder: sends the records of a spool to a daemon, exactly once.
 
-    look at the files -> send, several batches under way -> confirmed: erase -> sent whole: delete
+    check the files -> send, several batches in flight -> confirmed: erase -> fully sent: delete
             ^                          |
-            |   nothing left: sleep    +-- away, busy, full: wait a little, ask how far it is, go on
+            |   nothing left: sleep    +-- down, busy, full: pause, ask for its offset, go on
             +-- PING, file event, wake-up, poll
 
-Each batch holds an `Advance`: the number that the daemon has of the file, and the one that it has
-afterwards.  So batches are applied in their order or not at all, and one whose answer was lost is
+Each batch holds an `Advance`: the daemon's present offset of the file, and the one that it has
+afterwards.  So batches are applied in order or not at all, and one whose reply was lost is
 not applied again.
 """
 
@@ -49,7 +49,7 @@ POLL_SECONDS: Final = 1.0
 WATCH_US: Final = 10 * 1_000_000
 REPLY_SECONDS: Final = 5.0
 
-# Refusals that are over some time; all others are for good.
+# Temporary refusals; all others are final.
 _PASSING: Final = frozenset(
     {
         Code.BUSY,
@@ -61,38 +61,38 @@ _PASSING: Final = frozenset(
         Code.READ_TIMEOUT,
     }
 )
-# Refusals of a table as such: none of its records will ever be taken.
+# Refusals of a whole table: none of its records will ever be accepted.
 _OF_THE_TABLE: Final = frozenset({Code.BAD_NAME, Code.WRONG_KIND})
-# The daemon has no room for a further file.
+# The daemon has no room for another file.
 _OF_THE_ADVANCE: Final = "command 1 of the batch: "
 _REFUSED_COMMAND = re.compile(r"command (\d+) of the batch: ")
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a forwarder has done, and how it is."""
+    """The state and the totals of a forwarder."""
 
     records: int = 0  # that arrived
     batches: int = 0
     bytes: int = 0  # of spool files
-    retries: int = 0  # pauses because the daemon was away, or could not take a batch
+    retries: int = 0  # because the daemon was down, or could not take a batch
     files_deleted: int = 0
     set_aside: Counter[files.Fate] = field(default_factory=Counter)  # torn and damaged
-    refused: Counter[Code] = field(default_factory=Counter)  # set aside, by why
-    waiting_bytes: int = 0  # when it last looked
+    refused: Counter[Code] = field(default_factory=Counter)  # set aside, by reason
+    waiting_bytes: int = 0  # at the last check
     waiting_files: int = 0
-    oldest_us: int = 0  # when the first record that waits was written; 0 = none does
+    oldest_us: int = 0  # when the oldest waiting record was written; 0 = none waits
     unopened: list[str] = field(default_factory=list)  # files that cannot be opened
-    problem: str = ""  # why nothing is sent at the moment
+    problem: str = ""  # why nothing can be sent
     alerts: list[survey.Alert] = field(default_factory=list)
 
 
 class _PassingError(FjordError):
-    """The daemon cannot take it now; try again later."""
+    """The daemon cannot take the batch now; retry later."""
 
 
 class Forwarder:
-    """Sends what is in one spool to one daemon."""
+    """Sends one spool to one daemon."""
 
     def __init__(
         self,
@@ -116,10 +116,10 @@ class Forwarder:
         self._rung = asyncio.Event()
         self._stopping = asyncio.Event()
         self._pauses = pauses(PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX)
-        self._watched_us = 0  # when the rules are looked at next
+        self._watched_us = 0  # when to check the alert rules next
 
     def stop(self) -> None:
-        """Lets `run` end when what is under way is confirmed."""
+        """Lets `run` end once the batches in flight are confirmed."""
         self._stopping.set()
         self._rung.set()
 
@@ -165,14 +165,14 @@ class Forwarder:
             if await self._try_pass():
                 continue  # more may have come meanwhile
             if until_empty and not self._sources.has_more():
-                self.look()  # what is told at the end is how it is then
+                self.look()  # for the final report
                 return
             doorbell.sleep()
             if not self._sources.has_more():
                 await self._sleep(doorbell, waker)
 
     async def _sleep(self, doorbell: bell.Doorbell, waker: AsyncWaker | None) -> None:
-        """Waits until somebody rings, or for as long as it may go without a look at the files."""
+        """Waits for a PING or event, or until the files must be checked."""
         # Only now: while it works, or waits for the daemon, each write and each of its own erasures
         # is an event that nobody takes, and the loop would turn round and round.
         loop = asyncio.get_running_loop()
@@ -196,7 +196,7 @@ class Forwarder:
     # -- one pass ---------------------------------------------------------------------------------
 
     async def _try_pass(self) -> bool:
-        """Sends what is there; False if nothing was, or nothing could be sent."""
+        """Sends what is present; False if there was nothing, or nothing could be sent."""
         try:
             is_sent = await self._pass()
         except (_PassingError, UnavailableError, RemoteProtocolError) as error:
@@ -206,7 +206,7 @@ class Forwarder:
                 _log.warning("nothing can be sent: %s", error)
                 self.progress.problem = str(error)
             self._watch()
-            # What is written meanwhile is no reason to try earlier; to be stopped is.
+            # New records do not shorten this pause, but a stop does.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), next(self._pauses))
             return True
@@ -232,7 +232,7 @@ class Forwarder:
                 await self._forward(source)
                 await self._retire(source)
             except OSError as error:
-                self._sources.fail(source, error)  # the others go on
+                self._sources.fail(source, error)  # other files continue
             else:
                 self._sources.unopened.pop(source.file.name, None)
         return self.progress.batches > before
@@ -240,7 +240,7 @@ class Forwarder:
     # -- one file ---------------------------------------------------------------------------------
 
     async def _forward(self, source: FileReader) -> None:
-        """Sends all that a file has at the moment."""
+        """Sends everything in a file."""
         if not source.has_more():
             return
         if source.known is None or source.is_cut():
@@ -252,7 +252,7 @@ class Forwarder:
         self._note_set_aside(source)
 
     async def _send_all(self, source: FileReader) -> bool:
-        """Sends loads until there are no more; True if that was not the end of it."""
+        """Sends loads until there are no more; True if there may be more."""
         flight: deque[tuple[Load, asyncio.Task[Reply]]] = deque()
         try:
             while True:
@@ -265,9 +265,9 @@ class Forwarder:
                     break
                 self._confirm(source, load)
         finally:
-            # How those under way end, the daemon tells when it is asked.
+            # The daemon's offset will tell which of those in flight were applied.
             await asyncio.gather(*(task for _, task in flight), return_exceptions=True)
-        # Those behind it were refused with it, since they begin where it ends.
+        # Later ones were refused too, since they begin where it ends.
         await self._settle(source, load, reply)
         return True
 
@@ -279,7 +279,7 @@ class Forwarder:
             flight.append((load, asyncio.create_task(self._send(source, load))))
 
     def _send(self, source: FileReader, load: Load) -> Coroutine[Any, Any, Reply]:
-        """Returns what sends a load, once all before it are there."""
+        """Returns the coroutine that sends a load."""
         advance = Advance(writer=source.writer, expected=source.sent, batch=load.end)
         source.sent = load.end
         return self._execute(Batch(commands=[advance, *load.commands]))
@@ -293,7 +293,7 @@ class Forwarder:
     # -- refusals ---------------------------------------------------------------------------------
 
     async def _settle(self, source: FileReader, load: Load, refusal: Refusal) -> None:
-        """Settles a load that was refused, from what is confirmed on; nothing is under way."""
+        """Handles a refused load; nothing is in flight."""
         source.rewind()
         await self._refused(source, load, refusal)
         source.rewind()
@@ -312,10 +312,10 @@ class Forwarder:
         if len(load.records) > 1:
             for half in reader.halves(load, self._clock.wall_us()):
                 if not await self._send_alone(source, half):
-                    return  # the daemon is elsewhere: the other half may not follow
+                    return  # the daemon's offset is another: skip the other half
             return
         if refusal.code is Code.BAD_TIMEOUT:
-            # The clock of the daemon may be ahead, and then the record has expired by it.
+            # The daemon's clock may be ahead, so that the record has expired there.
             late_us = self._clock.wall_us() + limits.TIMESTAMP_AHEAD_US_MAX
             last = reader.as_of(load, late_us)
             if last.commands != load.commands:
@@ -332,7 +332,7 @@ class Forwarder:
         _log.error("%s: %s set aside: %s: %s", source.file.name, what, refusal.code, refusal.text)
 
     def _is_clock_ahead(self, refusal: Refusal, load: Load) -> bool:
-        """Says whether the clocks of the two machines differ: then waiting helps, or setting one.
+        """Says whether the clocks of the two machines differ: waiting helps, or setting one.
 
         A record that is ahead of the clock here was written while that was wrong, and may be for
         years.
@@ -345,7 +345,7 @@ class Forwarder:
         )
 
     async def _send_alone(self, source: FileReader, load: Load) -> bool:
-        """Sends a load, or finds out what to do about it; False if it is to be looked up anew."""
+        """Sends a load and handles a refusal; False if the daemon's offset is needed again."""
         reply = await self._send(source, load)
         if not isinstance(reply, Refusal):
             self._confirm(source, load)
@@ -356,17 +356,17 @@ class Forwarder:
     # -- the end of a file ------------------------------------------------------------------------
 
     async def _retire(self, source: FileReader) -> None:
-        """Removes a file that is sent whole, whose period is over, and that nobody has open."""
+        """Removes a fully sent file whose period is over and that nobody has open."""
         file = source.file
         slot = files.slot_of(self._clock.wall_us(), self._period_us)
         is_current = file.name == files.name_of(slot) and file.is_named()
         if is_current or not file.try_lock():
             return
-        is_named = file.is_named()  # else it has another name, or somebody took it away
+        is_named = file.is_named()  # otherwise it was renamed or removed
         if file.is_moved():
             file.unlock()
             return
-        # Nobody writes to it any more: half a line stays half a line.
+        # Nobody writes to it any more: a partial line is torn.
         if source.next_load(self._clock.wall_us(), is_closed=True) is not None:
             source.rewind()  # there was more than that
             file.unlock()
@@ -377,7 +377,7 @@ class Forwarder:
                 _log.error("%s was removed by somebody else", file.path)
             elif source.set_aside:
                 source.erase_again()
-                file.sync()  # what was sent must not be back there after a power cut
+                file.sync()  # sent records must not reappear after a power cut
                 file.rename(files.aside_name(source.header.identity))
                 _log.warning("%s has records that were set aside", file.path)
             else:
@@ -386,20 +386,20 @@ class Forwarder:
         finally:
             self._sources.drop(source)
         if is_named and source.known is not None and source.known != reader.UNKNOWN:
-            # Nobody will send it again; so the daemon need not know it for long.
+            # It will not be sent again, so the daemon can forget it soon.
             await self._execute(Advance(writer=source.writer, expected=source.known, batch=0))
 
     # -- the daemon -------------------------------------------------------------------------------
 
     async def _align(self, source: FileReader) -> None:
-        """Finds out how far the daemon is in a file."""
+        """Fetches the daemon's offset of a file."""
         reply = await self._execute(AskWriter(table="", writer=source.writer))
         if isinstance(reply, Refusal):
             raise _PassingError(f"{reply.code}: {reply.text}")
         if not isinstance(reply, Committed):
-            raise RemoteProtocolError(Code.FAILED, "not the answer to AskWriter")
-        known = reply.batch  # the number that it has of the file
-        # A power cut may have shortened it, and then all of it has arrived.
+            raise RemoteProtocolError(Code.FAILED, "not a reply to AskWriter")
+        known = reply.batch  # the daemon's offset
+        # A power cut may have shortened the file; then all of it has arrived.
         is_short = known > source.file.size() and source.header.is_of_this_boot
         if is_short or source.is_cut():
             _log.error(
@@ -417,10 +417,10 @@ class Forwarder:
             self._connection = connection
         return await self._connection.execute(command)
 
-    # -- what others are told ---------------------------------------------------------------------
+    # -- reports ----------------------------------------------------------------------------------
 
     def _note_set_aside(self, source: FileReader) -> None:
-        """Tells of what was found torn or damaged in a file."""
+        """Logs torn and damaged records of a file."""
         new = source.set_aside - source.told
         source.told = source.set_aside.copy()
         for fate in (files.Fate.TORN, files.Fate.DAMAGED):
@@ -430,12 +430,12 @@ class Forwarder:
                 _log.error("%s: %d %s %s set aside", source.file.name, new[fate], fate.value, were)
 
     def _watch(self) -> None:
-        """Looks at the rules now and then."""
+        """Checks the alert rules from time to time."""
         if self._clock.monotonic_us() >= self._watched_us:
             self.look()
 
     def look(self) -> None:
-        """Looks at the rules, tells of what is new, and counts what waits."""
+        """Checks the alert rules, logs new alerts, and counts waiting records."""
         now_us = self._clock.wall_us()
         self._watched_us = self._clock.monotonic_us() + WATCH_US
         watched = self._sources.watched()
@@ -452,7 +452,7 @@ class Forwarder:
 
 
 def _refused_for_its_table(refusal: Refusal, load: Load) -> Command | None:
-    """Returns the command that is refused whatever its rows are; None if one is the reason."""
+    """Returns the command that is refused because of its table; None if a row is the reason."""
     found = _REFUSED_COMMAND.match(refusal.text)
     if refusal.code not in _OF_THE_TABLE or found is None:
         return None
@@ -468,29 +468,29 @@ _SHOWN_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOptions:
-    """How a forwarder is started."""
+    """Options of a forwarder."""
 
     directory: str
     url: str
     is_once: bool  # True: it ends when all is sent
     period: float  # seconds
     poll: float  # seconds
-    wake: str  # where to hear wake-ups, empty = nowhere
-    http: tuple[str, int] | None  # where to serve metrics, None = nowhere
+    wake: str  # address of wake-ups; empty = none
+    http: tuple[str, int] | None  # address of the metrics; None = off
     on_ready: Callable[[tuple[str, int] | None], None]  # told the address of HTTP
-    show: Callable[[int, int | None], None]  # told how many bytes are sent, and of how many
+    show: Callable[[int, int | None], None]  # called with the bytes sent and the total
 
 
 def run(options: ForwardOptions) -> tuple[Progress, bool]:
-    """Forwards until SIGTERM or SIGINT, or until all is sent.
+    """Forwards until SIGTERM or SIGINT, or until everything is sent.
 
     Returns:
-        What was done, and whether that is all there was; not so after a signal.
+        The totals, and whether everything was sent.
 
     Raises:
         DirectoryError: if the directory cannot be used.
         DurabilityError: if its disk failed; what is in it stays there.
-        FjordError: if the address for HTTP cannot be listened on.
+        FjordError: if the HTTP address cannot be used.
     """
     files.check_owner(options.directory)
     os.umask(0o077)
@@ -500,7 +500,7 @@ def run(options: ForwardOptions) -> tuple[Progress, bool]:
         service.run(running.run(listener))
     except OSError as error:
         raise DurabilityError(
-            f"the spool {options.directory} failed: {error}; what is in it and not sent stays there"
+            f"the spool {options.directory} failed: {error}; unsent records stay in it"
         ) from error
     return running.forwarder.progress, not running.is_stopped
 
@@ -556,7 +556,7 @@ class _Service:
         service.notify("READY=1")
 
     async def _show(self) -> None:
-        """Shows how far it is, to who has asked for all to be sent and looks at it."""
+        """Shows the progress of `--once`."""
         while self._options.is_once and sys.stderr.isatty():
             await asyncio.sleep(_SHOWN_SECONDS)
             self.forwarder.look()
@@ -572,18 +572,18 @@ class _Service:
         )
 
     def _show_metrics(self) -> Answer:
-        self.forwarder.look()  # else what waits is what waited some seconds ago
+        self.forwarder.look()  # otherwise the numbers would be some seconds old
         uptime_us = self._clock.monotonic_us() - self._begun_us
         return page(self.forwarder.progress, uptime_us, self._clock.wall_us())
 
     def _show_health(self) -> Answer:
-        """A daemon that is away is no fault of the forwarder, which waits for it."""
+        """Answers ok even while the daemon is down, for which the forwarder waits."""
         if self.is_stopped:
             return Answer(status=503, body=b"stopping\n")
         return Answer(status=200, body=b"ok\n")
 
 
-# -- the numbers by which a forwarder is watched; docs/operations.md explains each ----------------
+# -- metrics; docs/operations.md explains each ----------------------------------------------------
 
 
 def page(progress: Progress, uptime_us: int, now_us: int) -> Answer:
@@ -599,21 +599,23 @@ def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric
     yield count(name("records"), "Records that arrived.", progress.records)
     yield count(name("bytes"), "Bytes of spool files that arrived.", progress.bytes)
     yield count(name("batches"), "Batches that arrived.", progress.batches)
-    yield count(name("retries"), "Pauses since nothing could be sent.", progress.retries)
-    yield count(name("files_deleted"), "Files sent whole, and deleted.", progress.files_deleted)
+    yield count(name("retries"), "Retries because nothing could be sent.", progress.retries)
+    yield count(
+        name("files_deleted"), "Files deleted after they were fully sent.", progress.files_deleted
+    )
     # Torn and damaged ones, and refused ones by code.
     why = {str(one.value): number for one, number in progress.set_aside.items()}
     why |= {one.value: number for one, number in progress.refused.items()}
     yield count_by(name("set_aside"), "Records that were set aside.", "why", why)
     yield gauge(name("waiting_bytes"), "Bytes that wait.", progress.waiting_bytes)
-    yield gauge(name("waiting_files"), "Files in which something waits.", progress.waiting_files)
+    yield gauge(name("waiting_files"), "Files with waiting records.", progress.waiting_files)
     age_us = max(0, now_us - progress.oldest_us) if progress.oldest_us else 0
-    yield gauge(name("oldest_seconds"), "Age of the oldest record that waits.", age_us / 1e6)
+    yield gauge(name("oldest_seconds"), "Age of the oldest waiting record.", age_us / 1e6)
     yield gauge(name("problem"), "1 while nothing can be sent.", bool(progress.problem))
     found = Counter(alert.rule for alert in progress.alerts)
     yield exposition.by_labels(
         name("alerts"),
-        "What somebody has to look at.",
+        "Current alerts.",
         ["rule"],
         [((rule,), found[rule]) for rule in survey.RULES],
     )

@@ -13,15 +13,15 @@ from typing import Final, NamedTuple
 from fjord.ops import Opcode
 
 _DATA_SUFFIX: Final = ".parquet"
-# Spark, and others that read a folder as a table, pass over names that begin like this.
+# Spark, and others that read a folder as a table, skip names that begin like this.
 _METADATA_PREFIX: Final = "_"
 _METADATA_SUFFIX: Final = ".json"
-# Ops whose rows are history: what is only said again, or said of readers and blocks, is not.
+# Ops whose rows are history; moved rows, and ops of readers and blocks, are not.
 HISTORIC: Final = frozenset(opcode for opcode in Opcode if opcode.is_sealed)
 
 
 class SealedRange(NamedTuple):
-    """A range of one table's history that is to be written to blocks."""
+    """A range of one table's history to be written to blocks."""
 
     table: int  # its id
     name: str
@@ -29,19 +29,19 @@ class SealedRange(NamedTuple):
     first: int  # seqs, both included
     last: int
     tag: int  # makes the names of these blocks unique
-    block_rows: int  # a block has at most so many rows, or one commit
+    block_rows: int  # maximum rows of a block, unless one commit has more
     previous: str = ""  # name of the block before the range
 
 
 class SealPlan(NamedTuple):
-    """Ranges that are written by one walk over the journal."""
+    """Ranges to be written in one walk over the journal."""
 
     shard: bytes  # UUID of the journal
     ranges: Sequence[SealedRange]
 
 
 class Block(NamedTuple):
-    """A block that is written: rows of one table, in the order of their seqs."""
+    """A written block: rows of one table, in the order of their seqs."""
 
     table: int
     first: int  # the seqs that it covers, both included; there may be fewer rows

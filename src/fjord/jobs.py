@@ -1,4 +1,4 @@
-"""What every part knows of jobs: named priorities, a table's settings, the domain of a key."""
+"""Jobs: named priorities, states, settings of tables, the domain of a key."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fjord.declared.schema import Schema
 from fjord.settings import TableSettings, Triples
 
 SECOND_US: Final = 1_000_000
-# From here up a job is slow: it is never handed out together with others, and only while none of
+# From here up a job is slow: it is never handed out together with others, and only if none of
 # the others is due (SJ-09, decision 29).
 SLOW_FROM: Final = 200
 PRIORITY_MAX: Final = 255
-# Settings that no generation has otherwise: they decide where jobs are in the index.
+# Settings that all generations share, since they decide where jobs are in the index.
 FIXED: Final = ("merge", "fairness")
 
 _SCHEME: Final = rb"[A-Za-z0-9+.\-]"
@@ -32,7 +32,7 @@ _HOST: Final = re.compile(HOST)
 
 
 class Priority(enum.IntEnum):
-    """Priorities with a name; any number from 0 to 255 is one, and the smallest is the first."""
+    """Named priorities; any number from 0 to 255 is valid, and the smallest comes first."""
 
     NOW = 0
     IMPORTANT = 10
@@ -46,38 +46,38 @@ class Priority(enum.IntEnum):
 
 
 class State(enum.IntEnum):
-    """Where a job is; one that is done is gone."""
+    """The state of a job; a finished job is gone."""
 
     WAITING = 1  # W: for its process date, or for a worker
-    TAKEN = 2  # P: a worker has it, until its lease is over
-    DEAD = 3  # it failed too often, or was buried; waits for a person
+    TAKEN = 2  # P: a worker holds it until its lease expires
+    DEAD = 3  # it failed too often, or was buried
 
 
 class How(enum.IntEnum):
-    """Why a job changed its state; the numbers are those of ops."""
+    """Why a job changed its state; the numbers are stored in ops."""
 
     DONE = 1  # its work is done, or it was taken with `done`
-    TIMEOUT = 2  # its lease was over
-    FAIL = 3  # its worker said so
+    TIMEOUT = 2  # its lease expired
+    FAIL = 3  # its worker failed
     GIVEN_BACK = 4  # the same, without counting
-    CANCEL = 5  # somebody took it away by its key
-    RESCHEDULE = 6  # somebody changed its date or its priority
-    EXPIRE = 7  # its expiry came
-    REVIVE = 8  # it came back from the dead
-    DISCARD = 9  # a dead one was thrown away
+    CANCEL = 5  # it was cancelled by key
+    RESCHEDULE = 6  # its date or priority was changed
+    EXPIRE = 7  # it expired
+    REVIVE = 8  # it was revived
+    DISCARD = 9  # it was dead, and discarded
     SUPERSEDED = 10  # a newer job with its key waits, or was taken
     PURGE = 11  # its table was dropped
 
 
 class Fairness(enum.StrEnum):
-    """In which order jobs of several domains are handed out."""
+    """The order of jobs of several domains."""
 
     NONE = "none"  # one order over the whole table
-    DOMAIN = "domain"  # one after the other from each domain that has something ready
+    DOMAIN = "domain"  # domains with due jobs take turns
 
 
 class Period(enum.StrEnum):
-    """How long a generation of a table takes."""
+    """How long a generation of a table lasts."""
 
     NONE = ""  # there is only one
     HOUR = "hour"
@@ -86,27 +86,27 @@ class Period(enum.StrEnum):
 
 
 class Drained(enum.StrEnum):
-    """What becomes of a generation that has no jobs any more."""
+    """What happens to a generation without jobs."""
 
-    DELETE = "delete"  # its space goes back to the disk, and its history goes
+    DELETE = "delete"  # its space is returned to the disk, and its history removed
     TRUNCATE = "truncate"  # its space goes back to the disk
     RESET = "reset"  # its space is used again when there is need
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(TableSettings):
-    """How a jobs table works; fixed when the table is made."""
+    """Settings of a jobs table; fixed when it is created."""
 
     merge: bool = True  # a job whose key waits already is merged with it; else keys need not differ
     fairness: Fairness = Fairness.NONE
-    lease_us: int = 3600 * SECOND_US  # how long a worker may take, unless it says otherwise
+    lease_us: int = 3600 * SECOND_US  # default length of a lease
     timeouts_max: int = 5  # a job that fails or times out more often is dead
     debounce_us: int = 3600 * SECOND_US  # no merge moves a date beyond insertion date + this
-    history: bool = True  # what leaves the journal goes to cold blocks, where there are some
+    history: bool = True  # history goes to cold blocks before it leaves the journal
     earlier: tuple[tuple[int, Triples], ...] = ()  # schemas that earlier generations began with
     period: Period = Period.NONE  # a new generation begins each hour, day or month
-    drained: Drained = Drained.DELETE  # what becomes of a generation without jobs
-    secure: bool = False  # what is given back to the disk is overwritten before
+    drained: Drained = Drained.DELETE  # what happens to a generation without jobs
+    secure: bool = False  # removed data is overwritten first
 
     @property
     def earlier_declared(self) -> Sequence[Schema]:
@@ -119,7 +119,7 @@ def decode_settings(data: bytes) -> Settings:
     """Reads settings.
 
     Raises:
-        ValueError: if they are none; the text says why.
+        ValueError: if they are invalid; the text says why.
     """
     given = settings.read(data, Settings)
     words = settings.words(given, fairness=Fairness, period=Period, drained=Drained)
@@ -136,6 +136,6 @@ def decode_settings(data: bytes) -> Settings:
 
 
 def domain_of(key: bytes) -> bytes:
-    """Returns the host of the first URI in a key, in small letters; nothing if there is none."""
+    """Returns the host of the first URI in a key, in lower case; empty if there is none."""
     found = _HOST.search(key)
     return found[1].lower()[: limits.DOMAIN_BYTES_MAX] if found else b""

@@ -1,4 +1,4 @@
-"""Settings of tables as bytes: a JSON object of what is not as usual, in one form."""
+"""Settings of tables as bytes: a canonical JSON object of those that are not default."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """What tables of each kind with settings may have: values that are made of columns."""
+    """Settings common to all kinds: the columns of values."""
 
-    columns: Triples = ()  # what values are made of; none: anything
-    key: tuple[str, ...] = ()  # those columns that are the key
-    schema: int = 1  # the number that rows of these columns have
+    columns: Triples = ()  # of values; none: any value
+    key: tuple[str, ...] = ()  # the columns that are the key
+    schema: int = 1  # the number of this schema in rows
 
     @property
     def declared(self) -> Schema:
         return schema.of(self.columns, self.key, self.schema)
 
     def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with; none where all is as usual."""
+        """Returns the bytes that a table is declared with; empty if all are default."""
         usual = asdict(type(self)())
         found = {name: value for name, value in asdict(self).items() if value != usual[name]}
         return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
@@ -37,10 +37,10 @@ Declared = TypeVar("Declared", bound=TableSettings)
 
 
 def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
-    """Returns which settings were given, by name.
+    """Returns the given settings, by name.
 
     Raises:
-        ValueError: if they are none of this kind; the text says why.
+        ValueError: if they are not settings of this kind; the text says why.
     """
     try:
         found: Any = json.loads(data) if data else {}
@@ -56,7 +56,7 @@ def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
 
 
 def with_columns(found: Declared) -> Declared:
-    """Returns settings whose columns are checked, and in one form.
+    """Returns settings with checked columns in canonical form.
 
     Raises:
         ValueError: if they are none; the text says why.
@@ -67,7 +67,7 @@ def with_columns(found: Declared) -> Declared:
 
 
 def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
-    """Returns those of some settings that were given, each of which is one of some words.
+    """Returns the given settings among these, as members of their enums.
 
     Raises:
         ValueError: if one is another word.
@@ -79,7 +79,7 @@ def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, en
 
 
 def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:
-    """Returns the schemas that a table has had, checked and in one form.
+    """Returns the earlier schemas of a table, checked and in canonical form.
 
     Raises:
         ValueError: if they are none.

@@ -1,4 +1,4 @@
-"""What every part knows of streams: their modes, where a reader begins, a table's settings."""
+"""Streams: modes, positions where a reader begins, settings of tables."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ class Mode(enum.StrEnum):
 
 
 class Start(enum.IntEnum):
-    """Where a subscriber begins to read; the numbers are those of the wire."""
+    """Where a subscriber begins; the numbers are those of the wire."""
 
-    BEGINNING = 1  # at the first message that there is
-    END = 2  # behind the last one
+    BEGINNING = 1  # at the first message
+    END = 2  # after the last message
     SEQ = 3  # at the first message from a seq on
-    TIME = 4  # at the first message from a moment on
+    TIME = 4  # at the first message from a time on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(TableSettings):
-    """How a stream works; fixed when the table is made."""
+    """Settings of a stream; fixed when it is created."""
 
     mode: Mode = Mode.LOG
-    history: bool = True  # what leaves the journal goes to cold blocks; a log always has them
-    block_rows: int = 1_000_000  # a block is written when there is so much, and has no more
-    block_age_us: int = 24 * 3600 * SECOND_US  # or when the oldest message has waited so long
-    retention_us: int = 0  # blocks whose messages are all older go; 0 = they stay for ever
-    retention_bytes: int = 0  # the oldest blocks go when all have more bytes; 0 = they stay
+    history: bool = True  # messages that leave the journal go to cold blocks; always so for a log
+    block_rows: int = 1_000_000  # a block is written when there are this many messages; its maximum
+    block_age_us: int = 24 * 3600 * SECOND_US  # or when the oldest message is this old
+    retention_us: int = 0  # blocks with only older messages are removed; 0 = kept for ever
+    retention_bytes: int = 0  # the oldest blocks are removed while all are larger; 0 = kept
 
     @property
     def earlier_declared(self) -> Sequence[Schema]:
@@ -52,7 +52,7 @@ def decode_settings(data: bytes) -> Settings:
     """Reads settings.
 
     Raises:
-        ValueError: if they are none; the text says why.
+        ValueError: if they are invalid; the text says why.
     """
     given = settings.read(data, Settings)
     found = settings.with_columns(Settings(**{**given, **settings.words(given, mode=Mode)}))

@@ -32,7 +32,7 @@ def type_name(value: Any) -> str:
 
 
 def json_value(what: object) -> object:
-    """Returns the same with nothing in it that JSON has no word for."""
+    """Returns the same with values that JSON can represent."""
     if isinstance(what, Mapping):
         return {key: json_value(one) for key, one in what.items()}
     if isinstance(what, list | tuple):
@@ -51,7 +51,7 @@ def _base64(data: bytes) -> dict[str, str]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Says whether text is free of the lone surrogates that stand for other bytes."""
+    """Says whether text has no lone surrogates, which stand for other bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Returns text in which all that cannot be printed is written out."""
+    """Returns text with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(

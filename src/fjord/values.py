@@ -35,7 +35,7 @@ ROW: Final = 6
 
 
 class RowType(enum.IntEnum):
-    """The same with a name, for those who ask of which type a value is."""
+    """The type byte of a row, with a name."""
 
     ROW = ROW
 
@@ -47,7 +47,7 @@ def encode(value: Value) -> tuple[int, bytes]:
     """Returns the type byte and the bytes of a Python value.
 
     Raises:
-        LocalProtocolError: for a type that has no counterpart, or an integer beyond 64 bits.
+        LocalProtocolError: for an unsupported type, or an integer beyond 64 bits.
     """
     if type(value) is bytes:  # as most are that come in numbers
         return _BUFFER, value
@@ -61,7 +61,7 @@ def decode(type_: int, data: bytes) -> Value:
     """Returns the Python value of stored bytes.
 
     Raises:
-        RemoteProtocolError: if the peer that sent them knows types that this program does not.
+        RemoteProtocolError: if the type is unknown.
     """
     decoder = _DECODERS.get(type_)
     if decoder is None:
@@ -73,7 +73,7 @@ def decode(type_: int, data: bytes) -> Value:
 
 
 def problem(type_: int, data: bytes) -> tuple[Code, str] | None:
-    """Says what is wrong with a value that came from outside, or None."""
+    """Returns what is wrong with a value from outside, or None."""
     if type_ == Type.BUFFER:
         return None
     if type_ == ROW:

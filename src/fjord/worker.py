@@ -1,12 +1,12 @@
 """A worker: threads that take jobs, run a command for each, and report how it ended.
 
-Each thread has a connection of its own and at most one job.  While the command runs, the thread
-touches the lease at a third of its length; a lease that is lost all the same ends the command,
-since somebody else may have the job.
+Each thread has its own connection and at most one job.  While the command runs, the thread
+touches the lease after each third of its length; if the lease is lost anyway, the command is
+killed, since another worker may have the job.
 
-A thread without a job waits on the server, through another database, which is closed to end all
-waits at once; so nobody polls, and what was taken before can still be said to be done.  Or it waits
-for wake-ups, and asks now and then: so it costs the server nothing while there is nothing to do.
+An idle thread waits on the server, through a shared database that is closed to end all waits at
+once, while finished jobs can still be reported.  Or it waits for wake-ups and polls from time to
+time, which costs the server nothing while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fjord.client.blocking.jobs import Job, Jobs
 
 
-# After this, and the time that a call may take, people are told of a daemon that is gone.
+# After this, plus the timeout of a call, an unreachable daemon is reported.
 WAIT_SECONDS: Final = 60.0
 BACKOFF_SECONDS_MAX: Final = 300.0
 
@@ -46,13 +46,13 @@ class Result(enum.StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    LOST = "lost"  # its lease was over, and somebody else may have it
-    UNKNOWN = "unknown"  # the daemon could not be told; the job comes back after its lease
-    GIVEN_BACK = "given back"  # we were told to stop
+    LOST = "lost"  # its lease expired, and another worker may have it
+    UNKNOWN = "unknown"  # it could not be reported; the job comes back when its lease expires
+    GIVEN_BACK = "given back"  # the worker was stopped
 
 
 class JobResult(NamedTuple):
-    """What came of a job."""
+    """The result of a job."""
 
     job: Job
     result: Result
@@ -62,7 +62,7 @@ class JobResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
-    """What a worker does, and who is told of it."""
+    """What a worker does, and its callbacks."""
 
     table: str
     command: str
@@ -70,15 +70,15 @@ class WorkOptions:
     domain: str | None = None
     workers: int = 1
     timeout: float | None = None  # how long a command may run
-    backoff: float = 1.0  # how long a job waits after its first failure; twice as long each time
-    wake: str = ""  # where wake-ups are heard; empty: threads wait on the server
-    poll: float = 30.0  # how often they ask without one
-    once: bool = False  # each thread works on one job at most
-    drain: bool = False  # a thread ends when nothing is due
-    out: int | None = None  # where commands print to; None: where this process does
+    backoff: float = 1.0  # how long a job waits after its first failure; doubled each time
+    wake: str = ""  # address of wake-ups; empty: threads wait on the server
+    poll: float = 30.0  # how often to ask without a wake-up
+    once: bool = False  # each thread works on at most one job
+    drain: bool = False  # a thread ends when no job is due
+    out: int | None = None  # standard output of commands; None: that of this process
     on_result: Callable[[JobResult], None]
-    on_stop: Callable[[], None]  # it takes no new jobs
-    on_unavailable: Callable[[str], None]  # the daemon is gone for a while
+    on_stop: Callable[[], None]  # the worker takes no new jobs
+    on_unavailable: Callable[[str], None]  # the daemon cannot be reached
 
 
 class Worker:
@@ -90,12 +90,12 @@ class Worker:
         waiting: Database,
         own: Callable[[], contextlib.AbstractContextManager[Database]] | None,
     ) -> None:
-        """Makes it.
+        """Makes a worker.
 
         Args:
             options: what to do.
-            waiting: where threads wait for jobs; it is closed at the end.
-            own: makes what a thread speaks of its jobs with; None: with `waiting` as well.
+            waiting: the database in which threads wait for jobs; it is closed at the end.
+            own: opens the database in which a thread reports its jobs; None: `waiting`.
         """
         self._options = options
         self._waiting = waiting
@@ -103,12 +103,12 @@ class Worker:
         self._stop = threading.Event()  # no new jobs
         self._clock = SystemClock()
         self._guard = threading.Lock()
-        self._idle = 0  # threads that have no job, and take none once they are told to stop
+        self._idle = 0  # threads without a job
         self.counts = dict.fromkeys(Result, 0)
         self.was_cut = False  # jobs were given back at the end
 
     def run(self) -> None:
-        """Works until it is told to stop, or there is nothing more to do.
+        """Works until it is stopped, or there is nothing more to do.
 
         Raises:
             FjordError: if jobs cannot be taken; running ones are finished first.
@@ -137,7 +137,7 @@ class Worker:
         told: socket.socket,
         waking: socket.socket,
     ) -> None:
-        """Waits for the end of all threads, and for signals meanwhile."""
+        """Waits for the end of all threads, and handles signals."""
         signals = 0
         while not all(thread.done() for thread in threads):
             signals += sum(number != 0 for number in told.recv(64))  # 0: a thread has ended
@@ -151,12 +151,12 @@ class Worker:
                 self._waiting.close()
 
     def _end(self) -> None:
-        """Lets threads take no more jobs, also those that wait for a wake-up."""
+        """Stops threads from taking jobs, including those that wait for a wake-up."""
         self._stop.set()
         self._ending.send(b"\0")
 
     def _is_free(self, threads: list[concurrent.futures.Future[None]]) -> bool:
-        """Says whether nobody needs the database of those who wait for anything else."""
+        """Says whether the shared database can be closed."""
         if self._own is not None:
             return True
         with self._guard:
@@ -173,7 +173,7 @@ class Worker:
                     if not self._take(jobs, waker) or self._options.once:
                         return
         except BaseException:
-            self._end()  # one that cannot go on ends all
+            self._end()  # an error in one thread ends all
             raise
 
     def _listen(self) -> contextlib.AbstractContextManager[Waker | None]:
@@ -182,12 +182,12 @@ class Worker:
         return Waker(self._options.wake, tables=[self._options.table])
 
     def _take(self, jobs: Jobs, waker: Waker | None) -> bool:
-        """Works on the next job, if there is one; says whether to go on."""
+        """Works on the next job, if there is one; says whether to continue."""
         waits = not (self._options.once or self._options.drain)
         try:
             found = self._wait() if waits and waker is None else self._next(jobs)
         except UnavailableError as error:
-            self._options.on_unavailable(f"{error}; trying again")
+            self._options.on_unavailable(f"{error}; retrying")
             return True
         for job in found:
             self._settle(jobs, job)
@@ -196,11 +196,11 @@ class Worker:
         return waits or len(found) > 0
 
     def _wait(self) -> Sequence[Job]:
-        """Waits for a job; returns nothing if there is none in time, or it is told to stop."""
+        """Waits for a job; returns nothing after the timeout, or when it is stopped."""
         with self._guard:
             self._idle += 1
         try:
-            # From here on the wait is ended by whoever says stop, or it does not begin.
+            # From here on a stop ends the wait, or prevents it.
             if self._stop.is_set():
                 return ()
             return self._next(self._waiting.jobs(self._options.table), wait=WAIT_SECONDS)
@@ -216,7 +216,7 @@ class Worker:
         return jobs.next(domain=self._options.domain, lease=self._options.lease, wait=wait)
 
     def _settle(self, jobs: Jobs, job: Job) -> None:
-        """Works on a job, unless it came too late to begin, and says what came of it."""
+        """Works on a job, unless the worker was stopped, and reports the result."""
         elapsed = self._stopwatch()
         is_stopped = self._stop.is_set()
         if is_stopped:
@@ -235,7 +235,7 @@ class Worker:
         except (ClosedError, UnavailableError) as error:
             result, reason = Result.UNKNOWN, str(error)
         if late:
-            result, reason = Result.LOST, "its lease was over before"
+            result, reason = Result.LOST, "its lease expired before"
         self._report(job, result, reason, elapsed())
 
     def _run_command(self, jobs: Jobs, job: Job) -> tuple[Result, str]:
@@ -257,7 +257,7 @@ class Worker:
     def _watch_command(
         self, jobs: Jobs, job: Job, process: JobProcess, elapsed: Callable[[], float]
     ) -> tuple[Result, str]:
-        """Waits for the end of a command, and touches the lease meanwhile."""
+        """Waits for the end of a command, renewing the lease."""
 
         limit = self._options.timeout or float("inf")
         touch_at = self._options.lease / 3
@@ -272,9 +272,9 @@ class Worker:
             touch_at = elapsed() + self._options.lease / 3
             try:
                 if jobs.touch_many([job], lease=self._options.lease):
-                    return Result.LOST, "its lease was over, and the command was ended"
+                    return Result.LOST, "its lease expired, and the command was killed"
             except UnavailableError as error:
-                self._options.on_unavailable(f"{error}; the command runs on")
+                self._options.on_unavailable(f"{error}; the command keeps running")
         if code == 0:
             return Result.DONE, ""
         return Result.FAILED, reason_of(code, process.last_line)
@@ -290,7 +290,7 @@ class Worker:
 
 @contextlib.contextmanager
 def _signals_to(writer: socket.socket) -> Iterator[None]:
-    """Lets SIGTERM and SIGINT arrive as bytes, for which a thread can wait without a race."""
+    """Delivers SIGTERM and SIGINT as bytes, so that a thread can wait for them without a race."""
     writer.setblocking(False)
     numbers = signal.SIGTERM, signal.SIGINT
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
@@ -312,36 +312,37 @@ def _pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 # -------------------------------------------------------------------------------------------------
 #
-# One command that works on one job: its value on standard input, the rest in the environment.
+# A command for one job: the value is its standard input, the rest is in the environment.
 #
-# A row of declared columns is a JSON object of them there, and FJORD_TYPE is row.
+# A row of declared columns is a JSON object, and FJORD_TYPE is row.
 #
-# The command has a process group of its own, so that Ctrl-C on a terminal reaches the worker only,
-# and what the command started ends with it.  Whoever waits for it is woken by its end, by what it
-# says on standard error, or by a wake-up from outside; nothing is polled.
+# The command has its own process group, so that Ctrl-C on a terminal reaches the worker only, and
+# its children are killed with it.  The waiting thread is woken by its end, by its output on
+# standard error, or by a wake-up from outside; nothing is polled.
 
 
 GRACE_SECONDS: Final = 5.0  # between SIGTERM and SIGKILL
-# Of what a command said, as much as may hold the line that is kept with a job.
+# The end of standard error that is kept, for the reason of a failed job.
 _TAIL_BYTES: Final = 500
 _PIPE_BYTES: Final = 1 << 16
 
 
 class JobProcess:
-    """A command that was started for a job; in a `with` block, at whose end it has ended."""
+    """A running command; it is killed at the end of the `with` block."""
 
     def __init__(self, command: str, job: Job, *, wake: socket.socket, out: int | None) -> None:
-        """Starts it.
+        """Starts the command.
 
         Args:
-            command: what the shell runs.
-            job: what it works on.
-            wake: readable when the wait for it should be broken off.
-            out: where its standard output goes; None: where that of this process goes.
+            command: the shell command.
+            job: the job to work on.
+            wake: becomes readable to interrupt `wait`.
+            out: its standard output; None: that of this process.
 
         Raises:
             OSError: if it cannot be started.
-            ValueError: if the job's key or domain has a zero byte, which no environment can hold.
+            ValueError: if the job's key or domain has a zero byte, which an environment cannot
+                hold.
         """
         self._tail = b""
         self._wake = wake
@@ -373,7 +374,7 @@ class JobProcess:
     def wait(self, seconds: float, elapsed: Callable[[], float]) -> int | None:
         """Waits for its end; returns its exit code.
 
-        None if it runs on after `seconds`, as `elapsed` counts them, or something has woken us.
+        None if it still runs after `seconds` of `elapsed`, or if the wait was interrupted.
         """
         while (code := self._process.poll()) is None:
             events = self._selector.select(max(0.0, seconds - elapsed()))
@@ -383,11 +384,11 @@ class JobProcess:
             is_woken = any(key.fileobj is self._wake for key, _ in events)
             if self._process.poll() is None and (is_woken or elapsed() >= seconds):
                 return None
-        self._pass_on()  # what it said at last
+        self._pass_on()  # its last output
         return code
 
     def end(self) -> None:
-        """Ends it if it runs, with all that it started: SIGTERM, and soon SIGKILL."""
+        """Kills it with its children if it runs: SIGTERM, then SIGKILL."""
         if self._process.poll() is not None:
             return
         self._signal(signal.SIGTERM)
@@ -399,7 +400,7 @@ class JobProcess:
 
     @property
     def last_line(self) -> bytes:
-        """What it said last on standard error."""
+        """The last line of its standard error."""
         lines = self._tail.split(b"\n")
         return next((line for line in reversed(lines) if line.strip()), b"")
 
@@ -409,7 +410,7 @@ class JobProcess:
         return self._process.stderr
 
     def _pass_on(self) -> None:
-        """Passes on what the command said on standard error, as much as a pipe holds."""
+        """Passes on the output on standard error, up to the size of a pipe."""
         try:
             data = os.read(self._errors.fileno(), _PIPE_BYTES)
         except BlockingIOError:
@@ -418,7 +419,7 @@ class JobProcess:
         sys.stderr.buffer.flush()
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         if not data:
-            with contextlib.suppress(KeyError):  # its end was seen before
+            with contextlib.suppress(KeyError):  # already unregistered
                 self._selector.unregister(self._errors)
 
     def _signal(self, number: signal.Signals) -> None:
@@ -427,7 +428,7 @@ class JobProcess:
 
 
 def environment_of(job: Job) -> dict[str, str]:
-    """Returns what a command is told of its job."""
+    """Returns the environment variables for a job."""
     return {
         "FJORD_TABLE": job.table,
         "FJORD_KEY": job.key,
@@ -440,7 +441,7 @@ def environment_of(job: Job) -> dict[str, str]:
 
 
 def reason_of(code: int, last_line: bytes) -> str:
-    """Returns why a job failed, for the dead letters."""
+    """Returns the reason of a failure, for the dead letters."""
     what = f"exit code {code}" if code > 0 else f"signal {_signal_name(-code)}"
     said = escaped(last_line.decode(errors="replace").strip())
     return f"{what}: {said}" if said else what
@@ -454,12 +455,12 @@ def _signal_name(number: int) -> str:
 
 
 def bytes_of(value: Any) -> bytes:
-    """Returns a value as a command reads it."""
+    """Returns a value as the standard input of a command."""
     return value if isinstance(value, bytes) else value_text(value).encode()
 
 
 def _file_of(value: Any) -> IO[bytes]:
-    """Returns a file to be read from; unlike a pipe, nobody has to write it meanwhile."""
+    """Returns a file with a value; unlike a pipe, it needs no writer."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     file.write(bytes_of(value))
     file.seek(0)

@@ -87,7 +87,7 @@ def test_the_dead_are_picked_by_row(dead: str, to: tuple[str, str], db: fjord.Da
     ]
     assert jobs.count() == (2, 0, 3)
     both = run("jobs", "discard", *words, "--domain", "a")
-    assert (both.exit_code, "one by one" in both.stderr) == (2, True)
+    assert (both.exit_code, "single jobs" in both.stderr) == (2, True)
 
 
 def test_all_the_dead_are_meant_only_if_one_says_so(to: tuple[str, str]) -> None:

@@ -129,7 +129,7 @@ def test_there_is_one_forwarder(daemon: Daemon, tmp_path: Path) -> None:
     with Forwarding(made(tmp_path), daemon.url) as forwarding:
         second = once(tmp_path, daemon.url)
         assert second.returncode == 2
-        text = f"process {forwarding.process.pid} forwards from {tmp_path}; one at a time"
+        text = f"process {forwarding.process.pid} forwards from {tmp_path}; stop it first"
         assert text in second.stderr
         assert forwarding.stop() == 0
     assert once(tmp_path, daemon.url).returncode == 0
@@ -156,11 +156,11 @@ def test_systemd_is_told(daemon: Daemon, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--to", "http://127.0.0.1"], "is no address of a daemon"),
+        (["--to", "http://127.0.0.1"], "is not a valid address"),
         (["--http", "0.0.0.0:0"], "neither authentication nor TLS"),
         (["--period", "0"], "0 is not within 1 to 604800 seconds"),
-        (["--poll", "x"], "x is no number of seconds"),
-        (["--json"], "--json shows what --once has done"),
+        (["--poll", "x"], "x is not a number of seconds"),
+        (["--json"], "--json needs --once"),
     ],
 )
 def test_wrong_use_is_told(tmp_path: Path, words: list[str], said: str) -> None:

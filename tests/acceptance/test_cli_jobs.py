@@ -81,7 +81,7 @@ def test_jobs_of_a_domain_are_taken_for_good(to: tuple[str, str]) -> None:
         ("http://a/2", 0),
     ]
     nothing = run("next", "fair", "--domain", "a", *to)
-    assert (nothing.exit_code, "nothing waits" in nothing.stderr) == (1, True)
+    assert (nothing.exit_code, "no job is waiting" in nothing.stderr) == (1, True)
     assert run("next", "fair", "--done", *to).exit_code == 0
 
 
@@ -197,7 +197,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
     beside = found(run("jobs", "count", "beside", "--json", "--data", str(daemon.path)))
     assert beside[0]["waiting"] == 1
     refused = run("next", "beside", "--data", str(daemon.path))
-    assert (refused.exit_code, "give --to instead" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "use --to instead" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
     [
         (("push", "t"), "give a key"),
         (("push", "t", "k", "--lines", "f"), "give it alone"),
-        (("push", "t", "k", "--delay", "1", "--at", "2026-01-31T12:00:00Z"), "both say when"),
+        (("push", "t", "k", "--delay", "1", "--at", "2026-01-31T12:00:00Z"), "exclude each other"),
         (("push", "t", "k", "--at", "2026-01-31T12:00:00"), "has no time zone"),
         (("jobs", "redrive", "t", "--before", "2026-01-31"), "has no time zone"),
         (("push", "t", "k", "--delay", "-1"), "not within 0 to 31622400 seconds"),
@@ -215,7 +215,7 @@ def test_a_directory_is_used_without_a_daemon(tmp_path: Path, daemon: Daemon) ->
         (("next", "t", "--wait", "3601"), "not within 0 to 3600 seconds"),
         (("jobs", "reschedule", "t", "k"), "give --priority, --delay or --at"),
         (("work", "t", "--exec", " "), "needs a command"),
-        (("work", "t", "--exec", "true", "--once", "--drain"), "both say when to end"),
+        (("work", "t", "--exec", "true", "--once", "--drain"), "exclude each other"),
     ],
 )
 def test_wrong_use_ends_with_2(words: tuple[str, ...], said: str) -> None:

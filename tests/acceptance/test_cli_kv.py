@@ -114,7 +114,7 @@ def test_a_directory_is_used_without_a_daemon_and_read_beside_one(
     refused = kv("set", "shared", "no", "--data", str(daemon.path))
     assert refused.returncode == 2
     assert b"writes to" in refused.stderr
-    assert b"give --to instead of --data" in refused.stderr
+    assert b"use --to instead of --data" in refused.stderr
     assert b"read_only" not in refused.stderr
 
 
@@ -126,14 +126,14 @@ def test_what_is_wrong_is_said(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("set", "k", "x", "--type", "integer"), b"x is no integer"),
+        (("set", "k", "x", "--type", "integer"), b"x is not a valid integer"),
         (("set", "k", "x", "--type", "intx"), b"'boolean'"),
-        (("set", "k", "x", "--expires-at", "soon"), b"soon is no date"),
+        (("set", "k", "x", "--expires-at", "soon"), b"soon is not a date"),
         (("set", "k", "--jsno"), b"No such option: --jsno"),
         (("set", "k", "-5x"), b"No such option: -5x"),
         (("set", "k", "--also", "--jsno"), b"VALUE"),
-        (("add", "k", "many"), b"many is no number"),
-        (("get", "k", "--to", "http://127.0.0.1:1"), b"no address of a daemon"),
+        (("add", "k", "many"), b"many is not a number"),
+        (("get", "k", "--to", "http://127.0.0.1:1"), b"not a valid address"),
         (("get", "k", "--to", "127.0.0.1:99999"), b"out of range"),
     ],
 )

@@ -29,7 +29,7 @@ def test_an_output_on_a_full_disk_is_told_in_a_sentence(directory: Path) -> None
             listing, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
         )
     assert done.returncode == 1
-    told = "fjord: standard output, or a file, cannot be written: No space left on device\n"
+    told = "fjord: cannot write to standard output or a file: No space left on device\n"
     assert done.stderr == told
 
 

@@ -84,7 +84,7 @@ def test_what_is_written_from_a_shell_is_shown(tmp_path: Path) -> None:
 def test_what_is_no_spool_is_told(tmp_path: Path, verb: str) -> None:
     result = run(verb, tmp_path / "none")
     assert result.exit_code == 2
-    assert f"{tmp_path / 'none'} is no spool: No such file or directory" in result.stderr
+    assert f"{tmp_path / 'none'} is not a spool: No such file or directory" in result.stderr
 
 
 @pytest.mark.req("FJ-24", "FJ-25")
@@ -120,10 +120,10 @@ def test_what_was_set_aside_is_shown_and_sent_again(daemon: Daemon, tmp_path: Pa
     with fjord.spool(tmp_path, period=period) as spool:
         spool.kv("fine").set("h", 3)
         kept = run("retry", tmp_path)
-        assert f"{file.name} stays: a writer still has it open" in kept.stdout
+        assert f"{file.name} stays: a writer has it open" in kept.stdout
     early = run("retry", tmp_path)
     assert early.exit_code == 1
-    assert f"{file.name} stays: it is not sent whole yet" in early.stdout
+    assert f"{file.name} stays: it is not fully sent" in early.stdout
 
     make_past(tmp_path, file.name)
     assert "has records that were set aside" in once(tmp_path, daemon.url, *words).stderr

@@ -101,7 +101,7 @@ def test_a_table_is_declared_with_options(daemon: Daemon) -> None:
         )
     other = run("table", *words, "--set", "timeouts_max=3")
     assert other.exit_code == 1
-    assert "table pages is there, and differs: timeouts_max is 5, not 3" in other.stderr
+    assert "table pages already exists and differs: timeouts_max is 5, not 3" in other.stderr
 
 
 def test_all_that_is_wrong_is_said_and_nothing_is_sent(file: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon)
     assert "column\turi string" in run("table", "describe", "pages", "--to", daemon.url).stdout
     without = run("table", "create", "pages", "--change", "--to", daemon.url)
     assert without.exit_code == 1
-    assert "table pages is there, and differs: it has a column uri" in without.stderr
+    assert "table pages already exists and differs: it has a column uri" in without.stderr
     assert "only a jobs table with a period can be changed" in without.stderr
     assert "period is day, not none" in without.stderr
 
@@ -135,8 +135,8 @@ def test_a_table_with_a_period_is_changed_when_that_is_asked_for(daemon: Daemon)
         (("create",), "give --file, or a name"),
         (("create", "--file", "f.xml", "--key", "a"), "give --file, or a name"),
         (("create", "--file", "none.xml"), "none.xml: No such file or directory"),
-        (("create", "t", "--column", "a"), "--column: a: a column is NAME:TYPE or NAME:TYPE:req"),
-        (("create", "t", "--set", "lease"), "--set: lease: a setting is NAME=VALUE"),
+        (("create", "t", "--column", "a"), "--column: a: write a column as NAME:TYPE "),
+        (("create", "t", "--set", "lease"), "--set: lease: write a setting as NAME=VALUE"),
         (("create", "t", "--set", "lease=0"), "--set: lease=0: lease is 0.001 to"),
         (("create", "t", "--key", "a"), "the key has a column 'a', which is not declared"),
         (("create", "t", "--model", "list"), "model 'list'; there are jobs, queue, stream, kv"),

@@ -82,7 +82,7 @@ def test_generations_are_listed(daemon: Daemon) -> None:
     assert told["first_row"] == second.first_row
     plain = run("generations", "plain", "--to", daemon.url)
     assert (plain.exit_code, plain.stdout) == (0, "")
-    assert plain.stderr == "table plain has no period, and so it has no generations\n"
+    assert plain.stderr == "table plain has no period, so it has no generations\n"
     missing = run("generations", "none", "--to", daemon.url)
     assert missing.exit_code == 1
     assert "there is no table none" in missing.stderr

@@ -131,7 +131,7 @@ def test_what_belongs_to_a_connection_is_not_carried_to_the_next_one(
         kv = db.kv("locks")
         kv.lock("key")
         proxy.arm(Way.REQUEST, 0)
-        with pytest.raises(UnavailableError, match="locks that it held are lost"):
+        with pytest.raises(UnavailableError, match="its locks are lost"):
             kv.set("key", 1)
         wait_until_free(other, "locks", "key")
         other.kv("locks").set("key", 2)

@@ -25,7 +25,7 @@ def started(*words: str) -> subprocess.Popen[str]:
     )
     if "-f" in words or "--follow" in words:
         assert one.stderr is not None
-        assert one.stderr.readline() == "following; Ctrl-C ends it\n"
+        assert one.stderr.readline() == "following; press Ctrl-C to stop\n"
     return one
 
 
@@ -63,7 +63,7 @@ def test_messages_are_appended_and_read_under_two_names(to: tuple[str, str]) -> 
 def test_plain_lines_are_what_they_are(to: tuple[str, str]) -> None:
     done = run("stream", "append", "plain", *to, text=b"one\n\n{}\n\xff\nlast")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "line 4: it is not UTF-8; --type buffer takes any bytes" in done.stderr
+    assert "line 4: it is not UTF-8; use --type buffer for any bytes" in done.stderr
     assert "4 messages appended, 1 bad line" in done.stderr
     raw = run("stream", "append", "plain", "--type", "buffer", *to, text=b"\xff\n")
     assert raw.exit_code == 0

@@ -143,7 +143,7 @@ def test_bounds_of_streams_are_those_of_the_page() -> None:
     assert f"| {limits.SUBSCRIBERS_MAX:,} |" in text
     minutes = limits.SNAPSHOT_US_MAX // SECOND_US // 60
     assert f"{limits.SNAPSHOTS_MAX}, each {minutes} minutes" in text
-    assert f"has a bound, {limits.COLD_BYTES_MAX // limits.MIB} MiB" in STREAMS
+    assert f"take at most {limits.COLD_BYTES_MAX // limits.MIB} MiB" in STREAMS
 
 
 def section(title: str, text: str = JOBS) -> str:

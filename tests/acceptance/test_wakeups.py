@@ -164,16 +164,16 @@ def test_nothing_is_opened_unless_it_is_asked_for(tmp_path: Path, port: int) -> 
     ("words", "text"),
     [
         (("serve", "--data", "x", "--wake", "192.0.2.1:5"), "loopback addresses only"),
-        (("serve", "--data", "x", "--wake", "5,,6"), "no address for wake-ups"),
+        (("serve", "--data", "x", "--wake", "5,,6"), "not an address for wake-ups"),
         (("serve", "--data", "x", "--wake", ",".join(map(str, range(1, 18)))), "at most 16"),
-        (("work", "t", "--exec", "true", "--wake", "no"), "no address for wake-ups"),
-        (("work", "t", "--exec", "true", "--poll", "5"), "--poll goes with --wake"),
-        (("work", "t", "--exec", "true", "--wake", "5", "--data", "x"), "--wake is of a daemon"),
+        (("work", "t", "--exec", "true", "--wake", "no"), "not an address for wake-ups"),
+        (("work", "t", "--exec", "true", "--poll", "5"), "--poll needs --wake"),
+        (("work", "t", "--exec", "true", "--wake", "5", "--data", "x"), "--wake needs a daemon"),
         (
             ("work", "t", "--exec", "true", "--wake", "127.0.0.1:5", "--workers", "2"),
             "give a port alone",
         ),
-        (("forward", "--spool", "x", "--wake", "0"), "no address for wake-ups"),
+        (("forward", "--spool", "x", "--wake", "0"), "not an address for wake-ups"),
     ],
     ids=str,
 )

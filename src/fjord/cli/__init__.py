@@ -6,13 +6,13 @@ import errno
 import sys
 from typing import Final
 
-# What a write says that finds no space.  Verbs tell of their own files, so that of standard output
-# is left; but the error does not say which file it was.
+# Errors of a write without space.  Verbs report those of their own files, so this is most likely
+# standard output.
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
-    """Runs the command line; says what to install where that is missing."""
+    """Runs the command line, or says which package is missing."""
     try:
         from fjord.cli.commands import app
     except ModuleNotFoundError as error:
@@ -22,4 +22,4 @@ def main() -> None:
     except OSError as error:
         if error.errno not in _NO_SPACE or error.filename is not None:
             raise
-        sys.exit(f"fjord: standard output, or a file, cannot be written: {error.strerror}")
+        sys.exit(f"fjord: cannot write to standard output or a file: {error.strerror}")

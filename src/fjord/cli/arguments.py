@@ -1,4 +1,4 @@
-"""Options that verbs share, and what is typed on the command line as the library takes it."""
+"""Options shared by verbs, and parsing of arguments."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 What = TypeVar("What")
 
 DAEMON: Final = "fjord://127.0.0.1:17994"
-# Says where the cold blocks of directories are, if they are not in the directory itself.
+# The location of cold blocks, if they are not in the data directory itself.
 BLOCKS_VARIABLE: Final = "FJORD_BLOCKS"
 
 
 def argument(name: str, what: str, *, shown: bool | str = False, **more: Any) -> Any:
-    """Returns an argument of a verb; `shown` is how the help describes its default."""
+    """Returns a verb's argument; `shown` describes its default in the help."""
     return typer.Argument(metavar=name, help=what, show_default=shown, **more)
 
 
 def option(what: str, *names: str, shown: bool | str = True, **more: Any) -> Any:
-    """Returns an option of a verb; `shown` is how the help describes its default."""
+    """Returns a verb's option; `shown` describes its default in the help."""
     return typer.Option(*names, help=what, show_default=shown, **more)
 
 
@@ -51,16 +51,16 @@ To = Annotated[str, option("Address of the daemon.")]
 Data = Annotated[str, option("A data directory, used instead of a daemon.")]
 # For verbs that work on a directory only.
 Directory = Annotated[str, option("The data directory.", "--data")]
-Json = Annotated[bool, option("Print JSON, one object a line.", "--json")]
+Json = Annotated[bool, option("Print JSON, one object per line.", "--json")]
 
-# Each wake-up is sent to all of them; one address may be heard by any number of processes.
+# Each wake-up is sent to all of them; any number of processes can listen at one address.
 _WAKE_MAX: Final = 16
-_ASK_INSTEAD: Final = ", or, if it is a daemon, give --to instead of --data to ask it"
+_ASK_INSTEAD: Final = ", or, if it is a daemon, use --to instead of --data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A daemon or a data directory, and how to print what is found there: options of most verbs."""
+    """A daemon or a data directory, and how to print results: options of most verbs."""
 
     to: To = DAEMON
     data: Data = ""
@@ -71,21 +71,21 @@ class Node:
         return database(self.to, self.data, read_only=read_only)
 
     def done(self, text: str = "", /, **what: object) -> None:
-        """Says what was done: in JSON, or with this text; mostly, no news is good news."""
+        """Prints a result: as JSON, or this text if there is one."""
         if self.as_json:
             output.print_json(what)
         elif text:
             output.tell(text)
 
     def end(self, problems: Sequence[str], **what: object) -> None:
-        """Says in JSON what was done, or tells of each problem; exit code 1 if there is one."""
+        """Prints the result as JSON, or each problem; exit code 1 if there are problems."""
         self.done(**what)
         for one in () if self.as_json else problems:
             output.tell(f"fjord: {one}")
         output.exit_if(problems)
 
     def print_value(self, value: Value, what: Mapping[str, object]) -> None:
-        """Prints an object of JSON, or the value alone."""
+        """Prints a JSON object, or the value alone."""
         if self.as_json:
             output.print_json(what)
         else:
@@ -98,7 +98,7 @@ class Node:
         names: Sequence[str],
         cells: Callable[[What], Sequence[str]],
     ) -> None:
-        """Prints a list: objects of JSON, or rows of cells below these names."""
+        """Prints a list: JSON objects, or rows of cells below these names."""
         if self.as_json:
             for one in found:
                 output.print_json(describe(one))
@@ -107,15 +107,15 @@ class Node:
 
 
 def noun(name: str, what: str) -> typer.Typer:
-    """Returns the app of a noun, to which `verb` adds commands."""
+    """Returns a noun's app, to which `verb` adds commands."""
     return typer.Typer(name=name, cls=PlainGroup, help=what, no_args_is_help=True)
 
 
 def with_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Makes a command of a verb: its errors are explained, and dataclasses are groups of options.
+    """Makes a verb a command, which explains its errors.
 
-    A parameter whose type is a dataclass stands for options, one for each field.  If it is the
-    first one, as a `Node` is, its options are listed after all others.
+    A parameter whose type is a dataclass becomes one option for each field.  If it is the
+    first parameter, like `Node`, its options are listed last.
     """
     options: list[inspect.Parameter] = []
     groups: dict[str, tuple[Callable[..., object], list[str]]] = {}
@@ -142,15 +142,15 @@ def with_options(verb: Callable[..., None]) -> Callable[..., None]:
 def verb(
     app: typer.Typer, name: str | None = None, cls: type[TyperCommand] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a function to an app as a command, see `with_options`."""
+    """Adds a function to an app as a command; see `with_options`."""
     return lambda function: app.command(name, cls=cls or Plain)(with_options(function))
 
 
 def database(to: str, data: str, *, read_only: bool = False) -> Database:
-    """Opens the directory, if one is named, or connects to the daemon.
+    """Opens the directory, if one is given, or connects to the daemon.
 
     Raises:
-        UsageError: if `to` is no address.
+        UsageError: if `to` is not a valid address.
         FjordError: if there is no such directory or daemon.
     """
     if not data:
@@ -176,7 +176,7 @@ TableName = Annotated[str, argument("TABLE", "The jobs table.")]
 StreamName = Annotated[str, argument("TABLE", "The stream.")]
 Key = Annotated[str, argument("KEY", "The key.")]
 Keys = Annotated[list[str], argument("KEY", "One or more keys.")]
-Xids = Annotated[list[int], argument("XID", "Numbers that `fjord next` gave.")]
+Xids = Annotated[list[int], argument("XID", "One or more xids, as printed by `fjord next`.")]
 
 Awake = Annotated[
     int | None,
@@ -191,13 +191,13 @@ Awake = Annotated[
 
 
 def seconds(low: float = 0.0, high: float = float("inf")) -> Callable[[str], float]:
-    """Returns what reads a number of seconds from `low` to `high`, which is not without end."""
+    """Returns a parser of a finite number of seconds from `low` to `high`."""
 
     def read(text: str) -> float:
         try:
             found = float(text)
         except ValueError as error:
-            raise typer.BadParameter(f"{text} is no number of seconds") from error
+            raise typer.BadParameter(f"{text} is not a number of seconds") from error
         if not low <= found <= high or found == float("inf"):
             raise typer.BadParameter(f"{text} is not {_range(low, high)}")
         return found
@@ -208,7 +208,7 @@ def seconds(low: float = 0.0, high: float = float("inf")) -> Callable[[str], flo
 
 def _range(low: float, high: float) -> str:
     if high == float("inf"):
-        return f"a number of seconds with an end, and {low:g} or more"
+        return f"a finite number of seconds, {low:g} or more"
     days, rest = divmod(high, 24 * 3600)
     return f"within {low:g} to {high:.10g} seconds" + ("" if rest else f", which is {days:g} days")
 
@@ -219,24 +219,26 @@ read_delay: Final = seconds(high=limits.PROCESS_AHEAD_US_MAX / 1_000_000)
 read_lease: Final = seconds(SOME, limits.LEASE_US_MAX / 1_000_000)
 _PERIOD_MAX: Final = 7 * 24 * 3600
 
-Delay = Annotated[float | None, option("Seconds from now on.", parser=read_delay, shown=False)]
-At = Annotated[str, option("A date within 366 days, with its zone: 2026-01-31T12:00:00Z.", "--at")]
+Delay = Annotated[float | None, option("Seconds from now.", parser=read_delay, shown=False)]
+At = Annotated[
+    str, option("A date within 366 days, with a time zone: 2026-01-31T12:00:00Z.", "--at")
+]
 Period = Annotated[
     float,
     option(
-        "Seconds after which writers begin another file; the same for all of a spool.",
+        "Seconds after which writers begin a new file; the same for a whole spool.",
         parser=seconds(1, _PERIOD_MAX),
     ),
 ]
-Domain = Annotated[str, option("Of this domain only; the table needs fairness.")]
+Domain = Annotated[str, option("This domain only; the table needs fairness.")]
 Lease = Annotated[
     float | None,
-    option("Seconds that they are yours.", parser=read_lease, shown="as the table says"),
+    option("Length of the lease, in seconds.", parser=read_lease, shown="the table's"),
 ]
 
 
 class TypeName(enum.StrEnum):
-    """What a value can be, in the words of the command line."""
+    """The types of a value."""
 
     void = "void"
     buffer = "buffer"
@@ -246,9 +248,9 @@ class TypeName(enum.StrEnum):
     boolean = "boolean"
 
 
-Given = Annotated[str | None, argument("VALUE", "Its data; - reads standard input.")]
+Given = Annotated[str | None, argument("VALUE", "The value; - reads standard input.")]
 Typed = Annotated[
-    TypeName | None, option("What VALUE is.", "--type", shown="string, with - buffer")
+    TypeName | None, option("The type of VALUE.", "--type", shown="string; buffer for -")
 ]
 Level = Annotated[str, option(f"0 to 255, smaller first, or a name: {PRIORITIES}.")]
 Wait = Annotated[float, option("Seconds to wait for the first one.", parser=seconds(high=WAIT_MAX))]
@@ -259,7 +261,7 @@ Http = Annotated[
 
 
 class LogFormat(enum.StrEnum):
-    """How the log is written."""
+    """Formats of the log."""
 
     text = "text"
     json = "json"
@@ -272,24 +274,24 @@ Verbose = Annotated[bool, option("Log more.", "--verbose")]
 
 
 class Plain(TyperCommand):
-    """A command that starts fast, see `_light`."""
+    """A command that starts fast; see `_light`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _light(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """The same of an app."""
+    """The same for an app."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _light(super().get_params(ctx))
 
 
 def _light(parameters: list[Any]) -> list[Any]:
-    """Lets typer take plain text, and what is not given, as it is: else it loads Pydantic."""
+    """Passes plain text and missing values through; otherwise typer loads Pydantic."""
     for one in parameters:
         usual = getattr(one, "get_runtime_param", None)
-        if isinstance(usual, MethodType):  # else it is done, or typer is older and has no need
+        if isinstance(usual, MethodType):  # otherwise done already, or typer is older
             one.get_runtime_param = functools.partial(_Coercion, usual)
     return parameters
 
@@ -307,7 +309,7 @@ class _Coercion:
 
 
 class Numeric(Plain):
-    """A command of which a negative number is an argument, and no unknown option."""
+    """A command that takes a negative number as an argument, not as an unknown option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.ignore_unknown_options = True
@@ -328,21 +330,21 @@ class Numeric(Plain):
                 continue
             name, is_joined, _ = word.partition("=")
             if name not in takes_value:
-                ctx.fail(f"No such option: {name}. Write -- before an argument that begins so.")
+                ctx.fail(f"No such option: {name}. Write -- before an argument that begins with -.")
             if takes_value[name] and not is_joined:
                 next(rest, None)
 
 
 def value(text: str, type_: TypeName) -> Value:
-    """Returns the value that a text stands for.
+    """Parses a value.
 
     Raises:
-        UsageError: if it stands for none of that type.
+        UsageError: if the text is not of that type.
     """
     try:
         return _PARSERS[type_](text)
     except ValueError as error:
-        raise UsageError(f"{text} is no {type_}") from error
+        raise UsageError(f"{text} is not a valid {type_}") from error
 
 
 def number(text: str) -> int | float:
@@ -351,17 +353,17 @@ def number(text: str) -> int | float:
             return kind(text)
         except ValueError:
             continue  # the next kind may fit
-    raise UsageError(f"{text} is no number")
+    raise UsageError(f"{text} is not a number")
 
 
 def moment(text: str) -> datetime | None:
-    """Returns the date that a text stands for, None if there is no text."""
+    """Parses a date; None if there is no text."""
     if not text:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{text} is no date; one looks like 2026-01-31T12:00:00Z") from error
+        raise UsageError(f"{text} is not a date; expected one like 2026-01-31T12:00:00Z") from error
     if found.tzinfo is None:
         raise UsageError(
             f"{text} has no time zone; write Z for UTC, or an offset: 2026-01-31T12:00:00+01:00"
@@ -372,7 +374,7 @@ def moment(text: str) -> datetime | None:
 
 
 def start(text: str) -> str | int | datetime:
-    """Returns where to begin in a stream, as the library takes it."""
+    """Parses a place in a stream."""
     if text in ("beginning", "end"):
         return text
     if text.isascii() and text.isdigit():
@@ -382,25 +384,25 @@ def start(text: str) -> str | int | datetime:
     except UsageError as error:
         raise UsageError(f"{error}; or write beginning, end or a seq") from error
     if found is None:
-        raise UsageError("say where: beginning, end, a seq, or a date as 2026-01-31T12:00:00Z")
+        raise UsageError("give beginning, end, a seq, or a date such as 2026-01-31T12:00:00Z")
     return found
 
 
 def priority(text: str) -> int:
-    """Returns the priority that a number, or one of the names, stands for."""
+    """Parses a priority: a number, or one of the names."""
     name = text.upper().replace("-", "_")
     if name in Priority.__members__:
         return Priority[name].value
     if text.isascii() and text.isdigit() and int(text) <= PRIORITY_MAX:
         return int(text)
-    raise UsageError(f"{text} is no priority; one is a number from 0 to 255, or {PRIORITIES}")
+    raise UsageError(f"{text} is not a priority; give a number from 0 to 255, or {PRIORITIES}")
 
 
 def one_date(delay: float | None, at: str) -> dict[str, Any]:
-    """Returns when a job is due, as the library takes it."""
+    """Returns the library's arguments for when a job is due."""
     until = moment(at)
     if delay is not None and until is not None:
-        raise UsageError("--delay and --at both say when; give one of them")
+        raise UsageError("--delay and --at exclude each other; give one of them")
     return {"delay": delay, "process_at": until}
 
 
@@ -432,10 +434,10 @@ _PARSERS: Final[dict[TypeName, Callable[[str], Value]]] = {
 
 
 def loopback(text: str) -> tuple[str, int]:
-    """Returns an address to listen on, of which a port alone is enough.
+    """Parses a loopback address to listen on, or a port alone.
 
     Raises:
-        UsageError: if it is none, or others could reach it.
+        UsageError: if it is not one.
     """
     from fjord.server.service import check_host
 
@@ -443,15 +445,15 @@ def loopback(text: str) -> tuple[str, int]:
         host, port = split_url(f"127.0.0.1:{text}" if text.isdigit() else text)
         check_host(host)
     if port is None:
-        raise UsageError(f"{text} has no port; it looks like 127.0.0.1:17994, or is a port alone")
+        raise UsageError(f"{text} has no port; expected one like 127.0.0.1:17994, or a port alone")
     return host, port
 
 
 def wake_address(text: str) -> Address:
-    """Returns where wake-ups go to, or are heard; a port alone is enough.
+    """Parses an address of wake-ups, or a port alone.
 
     Raises:
-        UsageError: if it is none, or not on this machine.
+        UsageError: if it is not a loopback address.
     """
     try:
         return wakeups.parse_address(text)
@@ -460,7 +462,7 @@ def wake_address(text: str) -> Address:
 
 
 def wake_addresses(text: str) -> tuple[Address, ...]:
-    """Returns all addresses of a list with commas; none of an empty one."""
+    """Parses a comma-separated list of addresses, which may be empty."""
     found = tuple(dict.fromkeys(map(wake_address, text.split(",")))) if text else ()
     if len(found) > _WAKE_MAX:
         raise UsageError(f"wake-ups go to at most {_WAKE_MAX} addresses, not {len(found)}")
@@ -473,13 +475,13 @@ def shown_address(scheme: str, address: tuple[str, int]) -> str:
 
 
 def say_ready(**addresses: tuple[str, int] | None) -> None:
-    """Says that a service is ready, and where it listens, by scheme."""
+    """Prints that a service is ready, and its addresses by scheme."""
     shown = [shown_address(scheme, at) for scheme, at in addresses.items() if at is not None]
     typer.echo(" ".join(["ready", *shown]))
 
 
 def is_there(db: Database, table: str) -> bool:
-    """Says whether a table has come into being."""
+    """Says whether a table exists."""
     try:
         db.table(table)
     except NotFoundError:
@@ -488,20 +490,16 @@ def is_there(db: Database, table: str) -> bool:
 
 
 def check_directory(data: str) -> None:
-    """Ensures that a name is that of a directory, or of nothing yet.
-
-    Raises:
-        DirectoryError: if it is something else.
-    """
+    """Raises DirectoryError if the name is that of something other than a directory."""
     if os.path.exists(data) and not os.path.isdir(data):
         raise DirectoryError(f"{data} is a file, not a directory")
 
 
 def layout_of(data: str, *, may_be_empty: bool = False) -> Layout:
-    """Returns the paths of a data directory; it may be one whose segments are all gone.
+    """Returns the paths of a data directory, with `may_be_empty` also of one without segments.
 
     Raises:
-        DirectoryError: if it is not one, or cannot be read.
+        DirectoryError: if it is not a data directory, or cannot be read.
     """
     from fjord.disk import LocalDisk
     from fjord.engine.layout import Layout

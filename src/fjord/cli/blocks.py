@@ -1,4 +1,4 @@
-"""`fjord blocks`: the cold history of tables; which blocks there are, and if they are whole."""
+"""`fjord blocks`: lists, writes, verifies and fetches cold blocks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 app = noun("blocks", "Lists, writes, verifies and fetches cold blocks: the history of tables.")
 
 Table = Annotated[str, argument("TABLE", "The table.")]
-AnyTable = Annotated[str, argument("TABLE", "Of this table only.", shown="all")]
+AnyTable = Annotated[str, argument("TABLE", "Only this table.", shown="all")]
 Location = Annotated[
     str,
     option(
-        "Where the blocks are: a folder or a URL. No daemon is asked then.",
-        shown="as the node says",
+        "Where the blocks are: a folder or a URL. Needs no daemon.",
+        shown="the node's",
     ),
 ]
 
@@ -37,7 +37,7 @@ Location = Annotated[
 def list_(node: Node, table: Table) -> None:
     """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
 
-    Exit code 1 if there is no such table, or if it has no history, as a key/value table has none.
+    Exit code 1 if there is no such table, or if it is a key/value table, which has no history.
 
     Example: fjord blocks list events
 
@@ -70,7 +70,7 @@ def _cells(block: BlockInfo) -> tuple[str, ...]:
 
 @verb(app)
 def seal(node: Node, table: AnyTable = "") -> None:
-    """Writes everything that is durable to blocks now, instead of when they are full or old.
+    """Writes all durable history to blocks now, instead of when they are full or old enough.
 
     Example: fjord blocks seal events
     """
@@ -81,9 +81,9 @@ def seal(node: Node, table: AnyTable = "") -> None:
 
 @verb(app)
 def verify(node: Node, table: AnyTable = "", location: Location = "") -> None:
-    """Reads blocks and compares their checksums; names those that are damaged or missing.
+    """Reads blocks and compares their checksums; reports damaged and missing ones.
 
-    Ends with 2 if there is one, and with 1 if there is no block at all.
+    Exit code 2 if there are any, and 1 if there is no block at all.
 
     Example: fjord blocks verify events
 
@@ -100,14 +100,14 @@ def verify(node: Node, table: AnyTable = "", location: Location = "") -> None:
 def fetch(
     node: Node,
     table: AnyTable = "",
-    into: Annotated[str, option("The folder to copy them to; made if missing.")] = "",
+    into: Annotated[str, option("The folder to copy them to; created if missing.")] = "",
     location: Location = "",
 ) -> None:
-    """Copies blocks with their metadata to a folder; those that it has already are passed over.
+    """Copies blocks with their metadata to a folder; skips those that it already has.
 
-    The folder is a location itself: it can be verified, and read by Spark. A block that is damaged
-    is named and not copied, and the exit code is 2 then. In JSON one that was passed over is not
-    fetched and has no problem.
+    The folder is a location itself: it can be verified, and read by Spark. Damaged blocks are
+    reported and not copied, and the exit code is 2. In JSON a skipped block is not fetched and
+    has no problem.
 
     Example: fjord blocks fetch events --into /backups/blocks
 
@@ -115,7 +115,7 @@ def fetch(
     """
     with explained(repairable=False), _libraries(), Bar("fetching") as bar:
         if not into:
-            raise UsageError("give --into with the folder to copy them to")
+            raise UsageError("give the folder to copy to with --into")
         from fjord.blocks.location import catalog_at, fetched
 
         catalog, names = _found(node, table, location)
@@ -125,7 +125,7 @@ def fetch(
 
 @contextlib.contextmanager
 def _libraries() -> Iterator[None]:
-    """Says what to install where that is missing."""
+    """Says which package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -134,7 +134,6 @@ def _libraries() -> Iterator[None]:
 
 
 def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
-    """Returns where blocks are, and the names of those that are meant."""
     from fjord.blocks.location import catalog_at, names_at
 
     if location:
@@ -144,10 +143,10 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
         blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
     if not blocks:
         what = f"{table} has" if table else "these tables have"
-        text = f"{what} no blocks yet; `fjord blocks seal` writes some"
+        text = f"{what} no blocks yet; write some with `fjord blocks seal`"
         raise NotFoundError(Code.NOT_FOUND, text)
     if not blocks[0].location:
-        raise FjordError("this node does not say where its blocks are; give --location")
+        raise FjordError("this node does not report the location of its blocks; give --location")
     return catalog_at(blocks[0].location), [one.name for one in blocks]
 
 
@@ -156,7 +155,6 @@ def _tables(db: Database, table: str) -> list[str]:
 
 
 def _tell(blocks: Iterable[CheckedBlock], what: str, *, as_json: bool) -> None:
-    """Says what became of each block, and ends with 2 if one is damaged."""
     count = damaged = passed_over = rows = size = 0
     for one in blocks:
         is_done = one.is_new and not one.problem
@@ -178,7 +176,7 @@ def _tell(blocks: Iterable[CheckedBlock], what: str, *, as_json: bool) -> None:
         elif one.problem:
             output.print_line(f"{one.path} is damaged: {one.problem}")
     if not as_json:
-        passed = f"{passed_over} passed over, " if what == "fetched" else ""
+        passed = f"{passed_over} skipped, " if what == "fetched" else ""
         done = f"{output.counted(count, 'block')} {what}, {rows} rows, {size} bytes"
         output.print_line(f"{done}; {passed}{damaged} damaged")
     if damaged:

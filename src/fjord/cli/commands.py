@@ -1,7 +1,7 @@
-"""The command line: its nouns and verbs, each of which is imported when it is named.
+"""The command line: its nouns and verbs, each imported on demand.
 
-Most of what a short command takes is its start.  So nothing is imported, and no options are built,
-but for the noun or the verb that was asked for; help and completion, which list all, build all.
+A short command spends most of its time on its start.  So only the requested noun or verb is
+imported and gets its options built; help and completion, which list all, build all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 import fjord
 from fjord.cli.arguments import Numeric, PlainGroup, option, verb
 
-# Where the commands are, in the order of the help: an app of a noun, or the function of a verb.
+# The module and the app or function of each command, in the order of the help.
 _PLACES: Final = {
     "serve": ("serve", "serve"),
     "push": ("push", "push"),
@@ -62,7 +62,7 @@ class _Commands(Mapping[str, Any]):
 class _Group(PlainGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = _Commands()  # type: ignore[assignment]  # nothing is added to it
+        self.commands = _Commands()  # type: ignore[assignment]  # it is read only
 
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""`fjord doctor`, `fjord backup` and `fjord restore`: looking after a data directory."""
+"""`fjord doctor`, `fjord backup`, `fjord restore` and `fjord stats`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def doctor(data: Directory, as_json: Json = False) -> None:
     """Compares the index of a directory with a replay of its journal.
 
-    Works beside a running daemon. Ends with 2 if they differ, and with 1 if there is no index yet.
+    A daemon may run. Exit code 2 if they differ, and 1 if there is no index yet.
 
     Example: fjord doctor --data /var/lib/fjord
     """
@@ -35,7 +35,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
         try:
             found = doctors.examine(root, EngineSettings(progress=bar.update))
         except DirectoryError as error:
-            # The directory is one: only its index is missing, which is no fault.
+            # Only the index is missing, which is not a fault of the directory.
             raise FjordError(str(error)) from error
     if as_json:
         output.print_json(asdict(found))
@@ -49,7 +49,7 @@ def backup(
     data: Directory,
     as_json: Json = False,
 ) -> None:
-    """Copies what is durable to a new directory, beside a running daemon or without one.
+    """Copies all durable data to a new directory; a daemon may run.
 
     Example: fjord backup /backups/monday --data /var/lib/fjord
     """
@@ -64,7 +64,7 @@ def backup(
 
 def restore(
     backup_: Annotated[str, argument("BACKUP", "A backup.")],
-    data: Annotated[str, arguments.option("The data directory to make; new or empty.")],
+    data: Annotated[str, arguments.option("The data directory to create; new or empty.")],
     as_json: Json = False,
 ) -> None:
     """Makes a data directory from a backup; the first start rebuilds the index.
@@ -82,12 +82,11 @@ def restore(
 
 @contextlib.contextmanager
 def _whole(target: str) -> Iterator[None]:
-    """Tells of a copy that could not be made, as on a full disk."""
     try:
         yield
     except OSError as error:
         raise DirectoryError(
-            f"{target} was not made: {error}; if there is something of it, remove that"
+            f"{target} could not be written: {error}; remove what is there, and try again"
         ) from error
 
 
@@ -120,15 +119,15 @@ def _tell(what: str, manifest: Manifest, *, as_json: bool) -> None:
     )
 
 
-# -- `fjord stats`: the numbers by which a node is watched ----------------------------------------
+# -- `fjord stats` --------------------------------------------------------------------------------
 
 
-# Tables with dead jobs that are named.
+# Tables with dead jobs that are listed.
 _NAMED = 10
 
 
 def stats(node: arguments.Node) -> None:
-    """Prints the numbers by which a node is watched; tells of dead jobs on standard error.
+    """Prints a node's metrics; reports dead jobs on standard error.
 
     Example: fjord stats
 
@@ -145,9 +144,8 @@ def stats(node: arguments.Node) -> None:
 
 
 def _tell_of_the_dead(node: arguments.Node, db: Database, numbers: dict[str, int]) -> None:
-    """Says which tables have dead jobs, and how to look at them."""
     if numbers.get("jobs_dead") == 0:
-        return  # of a directory beside its writer the sum is not known
+        return  # unknown for a directory whose daemon runs
     where = "" if node.to == arguments.DAEMON else f" --to {node.to}"
     if node.data:
         where = f" --data {node.data}"

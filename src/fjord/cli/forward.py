@@ -1,4 +1,4 @@
-"""`fjord forward`: sends what is in a spool to a daemon."""
+"""`fjord forward`: sends a spool to a daemon."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _POLL_MIN, _POLL_MAX = 0.01, 3600.0
 def forward(
     spool: Annotated[str, option("The directory of the spool.")],
     to: arguments.To = arguments.DAEMON,
-    once: Annotated[bool, option("End when all that is there is sent.", "--once")] = False,
+    once: Annotated[bool, option("Exit when all present records are sent.", "--once")] = False,
     period: arguments.Period = PERIOD_SECONDS,
     poll: Annotated[
         float,
         option(
-            "Look at the files this often, in seconds, also without an event.",
+            "Check the files this often, in seconds, even without an event.",
             parser=seconds(_POLL_MIN, _POLL_MAX),
         ),
     ] = 1.0,
     wake: Annotated[
         str,
         option(
-            "A port, or a loopback address with one, where datagrams of writers are heard.",
+            "A port, or a loopback address with one, to listen on for writers' datagrams.",
             shown="off",
         ),
     ] = "",
@@ -42,11 +42,11 @@ def forward(
     verbose: arguments.Verbose = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Sends what is in a spool to a daemon, until SIGTERM or Ctrl-C.
+    """Sends the records of a spool to a daemon, until SIGTERM or Ctrl-C.
 
-    Each record arrives once, and stays in its file until the daemon has it on disk. With --once it
-    says at the end what it has done, and the exit code is 1 if some was set aside, or is left, or a
-    file cannot be read.
+    Each record arrives exactly once, and stays in its file until the daemon has it on disk. With
+    --once it prints a summary; exit code 1 if records were set aside or are left, or if a file
+    cannot be read.
 
     Example: fjord forward --spool /var/spool/fjord --to fjord://127.0.0.1:17994
 
@@ -61,9 +61,7 @@ def forward(
         if wake:
             arguments.wake_address(wake)
         if as_json and not once:
-            raise UsageError(
-                "--json shows what --once has done; without it there is --log-format json"
-            )
+            raise UsageError("--json needs --once; without it, use --log-format json")
         options = forwarder.ForwardOptions(
             directory=spool,
             url=to,

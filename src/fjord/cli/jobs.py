@@ -1,4 +1,4 @@
-"""`fjord jobs`: jobs tables from the shell; what is in them, and changing it by hand."""
+"""`fjord jobs`, `fjord next` and `fjord done`: jobs from the shell."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from fjord.client.jobs.records import DeadJob, JobBatch, JobInfo
 
 
-app = noun("jobs", "Makes, shows and changes jobs tables and their jobs.")
+app = noun("jobs", "Shows and changes jobs.")
 
-Limit = Annotated[int, option("At most so many.", min=1, max=limits.PAGE_ENTRIES_MAX)]
-Reason = Annotated[str, option("Why; it stands in the dead letters.")]
+Limit = Annotated[int, option("Maximum number.", min=1, max=limits.PAGE_ENTRIES_MAX)]
+Reason = Annotated[str, option("The reason, shown in the dead letters.")]
 
 
 @verb(app, "list")
 def list_(node: Node) -> None:
-    """Lists all jobs tables: how many jobs wait, are taken and are dead, and when the next is due.
+    """Lists all jobs tables: waiting, taken and dead jobs, and when the next one is due.
 
     Example: fjord jobs list
     """
@@ -44,15 +44,15 @@ def list_(node: Node) -> None:
 
 @verb(app)
 def count(node: Node, table: TableName, domain: arguments.Domain = "") -> None:
-    """Prints how many jobs wait, are taken and are dead, and when the next one is due.
+    """Counts waiting, taken and dead jobs, and prints when the next one is due.
 
-    With --domain, only when its next one is due: jobs are not counted by domain. Exit code 1 if
-    there is no such table.
+    With --domain, prints only when its next job is due: jobs are not counted by domain. Exit code
+    1 if there is no such table.
 
     Example: fjord jobs count pages
     """
     with node.open(read_only=True) as db:
-        db.table(table)  # one that is not there would look like an empty one
+        db.table(table)  # a missing table would look like an empty one
         jobs = db.jobs(table)
         what = {"next_at": output.date(jobs.next_at(domain))} if domain else _counts(jobs)
         if node.as_json:
@@ -72,10 +72,10 @@ def _cell(what: object) -> str:
 
 @verb(app)
 def peek(node: Node, table: TableName, limit: Limit = 10, domain: arguments.Domain = "") -> None:
-    """Shows jobs that wait, in order of priority and date, and takes none.
+    """Shows waiting jobs in order of priority and date, without taking them.
 
-    Of a table with fairness they come by domain: all of one, then all of the next. Exit code 1 if
-    there is no such table.
+    In a table with fairness they are shown one domain after another. Exit code 1 if there is no
+    such table.
 
     Example: fjord jobs peek pages --limit 20
     """
@@ -87,7 +87,7 @@ def peek(node: Node, table: TableName, limit: Limit = 10, domain: arguments.Doma
 
 @verb(app)
 def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
-    """Shows jobs that workers have now, and until when; exit code 1 if there is no such table.
+    """Shows taken jobs and the ends of their leases; exit code 1 if there is no such table.
 
     Example: fjord jobs taken pages
     """
@@ -98,9 +98,9 @@ def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
 
 @verb(app)
 def get(
-    node: Node, table: TableName, key: Annotated[str, arguments.argument("KEY", "Its key.")]
+    node: Node, table: TableName, key: Annotated[str, arguments.argument("KEY", "The key.")]
 ) -> None:
-    """Shows the job that waits under a key; exit code 1 if there is none.
+    """Shows the waiting job of a key; exit code 1 if there is none.
 
     Example: fjord jobs get pages http://example.com/a --json
     """
@@ -116,7 +116,7 @@ def get(
 
 @verb(app)
 def cancel(node: Node, table: TableName, keys: arguments.Keys) -> None:
-    """Takes waiting jobs away; exit code 1 if one of the keys had none.
+    """Removes waiting jobs; exit code 1 if a key had none.
 
     Example: fjord jobs cancel pages http://example.com/a
     """
@@ -130,11 +130,11 @@ def reschedule(
     node: Node,
     table: TableName,
     keys: arguments.Keys,
-    priority: Annotated[str, option("Its new priority: a number or a name.")] = "",
+    priority: Annotated[str, option("The new priority: a number or a name.")] = "",
     delay: arguments.Delay = None,
     at: arguments.At = "",
 ) -> None:
-    """Changes the priority or the date of waiting jobs; exit code 1 if one of the keys had none.
+    """Changes the priority or the date of waiting jobs; exit code 1 if a key had none.
 
     Example: fjord jobs reschedule pages http://example.com/a --priority now --delay 0
     """
@@ -149,7 +149,7 @@ def reschedule(
 
 @verb(app)
 def kick(node: Node, table: TableName, keys: arguments.Keys) -> None:
-    """Makes waiting jobs due now; exit code 1 if one of the keys had none.
+    """Makes waiting jobs due now; exit code 1 if a key had none.
 
     Example: fjord jobs kick pages http://example.com/a
     """
@@ -159,7 +159,7 @@ def kick(node: Node, table: TableName, keys: arguments.Keys) -> None:
 
 @verb(app)
 def bury(node: Node, table: TableName, keys: arguments.Keys, reason: Reason = "") -> None:
-    """Sends waiting jobs to the dead letters; exit code 1 if one of the keys had none.
+    """Sends waiting jobs to the dead letters; exit code 1 if a key had none.
 
     Example: fjord jobs bury pages http://example.com/a --reason "waits for the new parser"
     """
@@ -170,7 +170,6 @@ def bury(node: Node, table: TableName, keys: arguments.Keys, reason: Reason = ""
 def _end_of_keys(
     node: Node, what: str, table: str, keys: list[str], act: Callable[[str], bool]
 ) -> None:
-    """Acts on one key after the other, and ends with 1 if some had no waiting job."""
     acted: list[str] = []
     missing: list[str] = []
     for key in keys:
@@ -189,10 +188,10 @@ def touch(
     xids: arguments.Xids,
     lease: Annotated[
         float | None,
-        option("Seconds from now on.", parser=read_lease, shown="as long as it was taken for"),
+        option("Seconds from now.", parser=read_lease, shown="the length of the lease"),
     ] = None,
 ) -> None:
-    """Lets leases last longer: a heartbeat; exit code 1 if one was over already.
+    """Extends leases (a heartbeat); exit code 1 if one had expired.
 
     Example: fjord jobs touch pages 4711 --lease 600
     """
@@ -206,16 +205,16 @@ def fail(
     node: Node,
     table: TableName,
     xids: arguments.Xids,
-    delay: Annotated[float, option("Wait at least so many seconds.", parser=read_delay)] = 0.0,
+    delay: Annotated[float, option("Seconds to wait at least.", parser=read_delay)] = 0.0,
     reason: Reason = "",
     count_: Annotated[
         bool, option("Count it as a failure of the job.", "--count/--no-count")
     ] = True,
-    bury_: Annotated[bool, option("To the dead letters at once.", "--bury")] = False,
+    bury_: Annotated[bool, option("Send to the dead letters at once.", "--bury")] = False,
 ) -> None:
-    """Gives jobs back, to wait again or to die if that was too often.
+    """Gives jobs back, to wait again or, after too many failures, to the dead letters.
 
-    Exit code 1 if the lease of one was over already.
+    Exit code 1 if a lease had expired.
 
     Example: fjord jobs fail pages 4711 --delay 30 --reason "the site is down"
     """
@@ -224,43 +223,43 @@ def fail(
         _end_of_leases(node, "failed", table, xids, late)
 
 
-# -- the dead: showing them, sending them back, throwing them away --------------------------------
+# -- dead jobs ------------------------------------------------------------------------------------
 
-# So many of those that match are shown by a dry run.
+# Matching jobs that a dry run shows.
 _SHOWN: Final = 10
 
-DryRun = Annotated[bool, option("Only say how many there are, and show the first.", "--dry-run")]
-All = Annotated[bool, option("All of them; needed where nothing picks some.", "--all")]
+DryRun = Annotated[bool, option("Only count them, and show the first.", "--dry-run")]
+All = Annotated[bool, option("All of them; required if nothing else selects some.", "--all")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadFilter:
-    """Options that pick some of the dead jobs."""
+    """Options that select dead jobs."""
 
-    key: Annotated[str | None, option("Only those with exactly this key.", shown=False)] = None
+    key: Annotated[str | None, option("Only those with this key.", shown=False)] = None
     row: Annotated[
         list[int] | None,
         option(
-            "This one, by the row that `fjord jobs dead` shows; may be repeated.",
+            "This job, by its row in `fjord jobs dead`; may be repeated.",
             metavar="N",
             min=0,
             max=2**64 - 1,
             shown=False,
         ),
     ] = None
-    key_prefix: Annotated[str, option("Only those whose key begins so.")] = ""
+    key_prefix: Annotated[str, option("Only those whose key begins with this.")] = ""
     domain: Annotated[str, option("Only those of this domain.")] = ""
     reason: Annotated[str, option("Only those with this in their reason.")] = ""
     before: Annotated[
-        str, option("Only those that died before this date, as 2026-01-31T12:00:00Z.")
+        str, option("Only those that died before this date, such as 2026-01-31T12:00:00Z.")
     ] = ""
-    limit: Annotated[int | None, option("At most so many.", min=1, shown="all")] = None
+    limit: Annotated[int | None, option("Maximum number.", min=1, shown="all")] = None
 
     def arguments(self, *, is_all: bool = True) -> dict[str, Any]:
-        """Returns which jobs are meant, as the library takes it.
+        """Returns the library's arguments.
 
         Raises:
-            UsageError: if it contradicts itself, or picks none of them and `is_all` is not set.
+            UsageError: if options exclude each other, or none is given and `is_all` is not set.
         """
         picked: dict[str, Any] = {
             "key_prefix": self.key_prefix or None,
@@ -272,24 +271,22 @@ class DeadFilter:
         }
         picked = {name: given for name, given in picked.items() if given is not None}
         if self.row and picked:
-            raise UsageError(
-                "--row names jobs one by one; give it without anything that picks some"
-            )
+            raise UsageError("--row names single jobs; give it without other filters")
         if self.row:
             return {"rows": self.row}
         if not is_all and not picked.keys() - {"limit"}:
             raise UsageError(
-                "say which: --key, --row, --key-prefix, --domain, --reason, --before, "
-                "or --all for all of them"
+                "select jobs with --key, --row, --key-prefix, --domain, --reason or --before, "
+                "or give --all for all of them"
             )
         return picked
 
 
 @verb(app)
 def dead(node: Node, table: TableName, which: DeadFilter) -> None:
-    """Shows jobs that failed too often or were buried, in the order in which they were pushed.
+    """Shows jobs that failed too often or were buried, in the order of their pushes.
 
-    The options pick some of them, in the same way as those of redrive and discard.
+    The options select jobs in the same way as those of redrive and discard.
 
     Example: fjord jobs dead pages --limit 20
 
@@ -297,7 +294,7 @@ def dead(node: Node, table: TableName, which: DeadFilter) -> None:
     """
     picked = which.arguments()
     with node.open(read_only=True) as db:
-        db.table(table)  # one that is not there has no dead jobs, but may be misspelt
+        db.table(table)  # a missing table would look like an empty one
         _print_dead(node, _matching(db.jobs(table), picked))
 
 
@@ -307,16 +304,16 @@ def redrive(
     table: TableName,
     which: DeadFilter,
     rate: Annotated[
-        float | None, option("At most so many a second.", min=0.001, shown="as fast as it goes")
+        float | None, option("Maximum number per second.", min=0.001, shown="no limit")
     ] = None,
-    delay: Annotated[float, option("Seconds that they wait first.", parser=read_delay)] = 0.0,
+    delay: Annotated[float, option("Seconds to wait first.", parser=read_delay)] = 0.0,
     dry_run: DryRun = False,
     all_: All = False,
 ) -> None:
     """Lets dead jobs wait again, as if they had never failed.
 
-    One that has expired, or whose key waits again meanwhile, is dropped: the newer job stands for
-    it. Exit code 1 if a job that --row names is not dead.
+    A job that has expired, or whose key waits again, is dropped. Exit code 1 if a job named by
+    --row is not dead.
 
     Example: fjord jobs redrive pages --reason "exit code 7" --rate 50
 
@@ -343,7 +340,7 @@ def discard(
     dry_run: DryRun = False,
     all_: All = False,
 ) -> None:
-    """Throws dead jobs away for good; exit code 1 if a job that --row names is not dead.
+    """Deletes dead jobs for good; exit code 1 if a job named by --row is not dead.
 
     Example: fjord jobs discard pages --before 2026-01-01T00:00:00Z --dry-run
     """
@@ -368,7 +365,6 @@ def _matching(jobs: Jobs, picked: dict[str, Any]) -> Iterator[DeadJob]:
 
 
 def _preview(node: Node, table: str, jobs: Jobs, picked: dict[str, Any]) -> None:
-    """Says how many jobs would be acted on, and shows the first of them."""
     found = _matching(jobs, picked)
     first = list(itertools.islice(found, _SHOWN))
     matched = len(first) + sum(1 for _ in found)
@@ -385,7 +381,6 @@ def _preview(node: Node, table: str, jobs: Jobs, picked: dict[str, Any]) -> None
 def _tell_acted(
     node: Node, table: str, matched: int, acted: dict[str, int], *, is_named: bool
 ) -> None:
-    """Says what became of dead jobs; ends with 1 if one that was named was none."""
     what = ", ".join(f"{count} {done}" for done, count in acted.items())
     text = f"{output.counted(matched, 'dead job')} matched: {what}"
     node.done(text, table=table, matched=matched, **acted, dry_run=False)
@@ -400,7 +395,7 @@ def _tell_acted(
 verb(app, "import")(jobs_import.import_)
 verb(app)(jobs_export.export)
 
-# -- being told -----------------------------------------------------------------------------------
+# -- listening ------------------------------------------------------------------------------------
 
 
 @verb(app)
@@ -414,7 +409,7 @@ def listen(node: Node, table: TableName) -> None:
         contextlib.suppress(KeyboardInterrupt),
         db.jobs(table).listen() as moments,
     ):
-        tell("listening; Ctrl-C ends it", style="dim")
+        tell("listening; press Ctrl-C to stop", style="dim")
         for moment in moments:
             at = moment.at.isoformat()
             what = {"kind": moment.kind, "at": at}
@@ -427,17 +422,16 @@ def listen(node: Node, table: TableName) -> None:
 def next_(
     node: Node,
     table: TableName,
-    count: Annotated[int, option("At most so many.", min=1, max=limits.NEXT_COUNT_MAX)] = 1,
+    count: Annotated[int, option("Maximum number.", min=1, max=limits.NEXT_COUNT_MAX)] = 1,
     domain: arguments.Domain = "",
     lease: arguments.Lease = None,
     wait: arguments.Wait = 0.0,
-    done: Annotated[bool, option("They are done at once, and never come again.", "--done")] = False,
+    done: Annotated[bool, option("Take them for good: they are done at once.", "--done")] = False,
 ) -> None:
-    """Takes the next jobs that are due, most important first, and prints them.
+    """Takes the next due jobs, most important first, and prints them.
 
-    They are yours until their leases are over; say `fjord done` with their xids before. Exit code
-    1 if nothing is due: with --json the one object then has next_at, which is null if nothing
-    waits.
+    They are yours until their leases expire; run `fjord done` with their xids before that. Exit
+    code 1 if no job is due: with --json, next_at is then the date of the next one, or null.
 
     Example: fjord next pages --lease 60 --wait 30
 
@@ -455,10 +449,9 @@ def next_(
 
 
 def done(node: Node, table: TableName, xids: arguments.Xids) -> None:
-    """Says that jobs are done; they are gone then.
+    """Marks jobs as done and removes them.
 
-    Exit code 1 if the lease of one was over before: somebody else may have it. The others are
-    done all the same.
+    Exit code 1 if a lease had expired: somebody else may have that job. The others are done.
 
     Example: fjord done pages 4711 4712
     """
@@ -468,9 +461,8 @@ def done(node: Node, table: TableName, xids: arguments.Xids) -> None:
 
 
 def _end_of_leases(node: Node, what: str, table: str, xids: list[int], late: list[int]) -> None:
-    """Says what was done for the jobs of some leases, and ends with 1 if some came too late."""
     acted = [xid for xid in xids if xid not in set(late)]
-    told = [f"{xid} is stale: its lease was over, or it is done already" for xid in late]
+    told = [f"{xid} is stale: its lease expired, or the job is already done" for xid in late]
     node.end(told, table=table, **{what: acted}, stale=late)
 
 
@@ -478,9 +470,9 @@ def _tell_nothing(node: Node, found: JobBatch[Job]) -> None:
     if node.as_json:
         output.print_json({"next_at": output.date(found.next_at)})
     elif found.next_at is None:
-        tell("nothing waits")
+        tell("no job is waiting")
     else:
-        tell(f"nothing is due before {output.date(found.next_at)}")
+        tell(f"no job is due before {output.date(found.next_at)}")
 
 
 # -- how jobs are shown ---------------------------------------------------------------------------

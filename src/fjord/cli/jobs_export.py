@@ -1,4 +1,4 @@
-"""`fjord jobs export`: jobs become the rows of a journal table in SQL."""
+"""`fjord jobs export`: writes jobs as rows of a journal table in SQL."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 def export(
     node: Node,
     table: TableName,
-    as_csv: Annotated[bool, option("Write CSV, as RFC 4180 has it.", "--csv")] = False,
-    as_sql: Annotated[bool, option("Write INSERT statements; this is usual.", "--sql")] = False,
+    as_csv: Annotated[bool, option("Write CSV (RFC 4180).", "--csv")] = False,
+    as_sql: Annotated[bool, option("Write INSERT statements (the default).", "--sql")] = False,
     out: Annotated[
-        str, option("A file that is not there yet.", metavar="FILE", shown="standard output")
+        str, option("A new file to write to.", metavar="FILE", shown="standard output")
     ] = "",
     sql_table: Annotated[str, option("The table in SQL.", metavar="NAME")] = "journal",
     with_create: Annotated[
-        Dialect | None, option("Make the table first, for one of these.", "--with-create")
+        Dialect | None, option("Also create the table, for this database.", "--with-create")
     ] = None,
     with_value: Annotated[
         bool, option("Add a column `value` with JSON in it.", "--with-value")
     ] = False,
 ) -> None:
-    """Writes all jobs of a table that wait or are taken as rows of a journal table.
+    """Writes all waiting and taken jobs of a table as rows of a journal table in SQL.
 
-    The INSERT statements are for MySQL, MariaDB and PostgreSQL. The table stays as it is. Exit code
-    1 if some jobs cannot be rows, or if somebody works on the table meanwhile.
+    The INSERT statements are for MySQL, MariaDB and PostgreSQL. The jobs stay. Exit code 1 if
+    some jobs cannot be rows, or if jobs are pushed or taken meanwhile.
 
     Example: fjord jobs export pages --with-create mysql --out pages.sql
 
     Example: fjord jobs export pages --csv > pages.csv
     """
     if as_csv and (as_sql or with_create):
-        raise UsageError("--csv is rows alone; give it without --sql and --with-create")
+        raise UsageError("--csv writes only rows; give it without --sql and --with-create")
     if node.as_json and not out:
-        raise UsageError("--json tells what was done; give --out FILE for the rows")
+        raise UsageError("--json prints a summary; give --out FILE for the rows")
     name = writing.check_name(sql_table)
     with node.open(read_only=True) as db, Bar("exporting") as bar:
         db.table(table)
@@ -76,7 +76,7 @@ def export(
 
 
 class _Exporting:
-    """Reads all jobs of a table as rows, and counts."""
+    """Reads all jobs of a table as rows, and counts them."""
 
     def __init__(self, db: Database, table: str, total: int, bar: Bar, *, has_value: bool) -> None:
         self._db = db
@@ -105,16 +105,16 @@ class _Exporting:
                         self.exported += 1
                         yield row
                 self._bar.update(self.exported, self._total)
-        # No snapshot shows a jobs table as of one moment, but its history tells afterwards
-        # whether anything was done to it.
+        # Snapshots do not cover jobs tables, but the history shows afterwards whether the table
+        # has changed.
         changes = self._db.scan(self._table, begun_seq + 1)
         self.has_changed = any(len(piece.first_seqs) for piece in changes)
 
     def report(self, node: Node) -> None:
         if self.has_changed:
             tell(
-                f"fjord: table {self._table} changed while it was read, so some jobs may be there "
-                "twice or not at all; stop who pushes and takes its jobs, and export it again",
+                f"fjord: table {self._table} changed while it was read, so some jobs may be "
+                "missing or duplicated; stop its clients and workers, and export it again",
                 style="yellow",
             )
         expired = f", {self.expired} expired" if self.expired else ""
@@ -130,14 +130,14 @@ class _Exporting:
 
 
 def pages(db: Database, table: str, state: State) -> Iterator[JobPage]:
-    """Yields the jobs of one state, a bounded page at a time; none is taken."""
+    """Yields the jobs of one state in pages, without taking them."""
     walk = JobWalk(table, state, lambda page: [page])
     while (call := walk.next_call()) is not None:
         yield from db.runner.run(call)
 
 
 def _shown(value: Value) -> str:
-    """Returns a value as JSON that `fjord jobs import --with-value` reads."""
+    """Returns a value as JSON, for `fjord jobs import --with-value`."""
     if isinstance(value, bytes):
         return json.dumps({"base64": base64.b64encode(value).decode()})
     return json.dumps(value)
@@ -145,21 +145,21 @@ def _shown(value: Value) -> str:
 
 @contextlib.contextmanager
 def _target(path: str) -> Iterator[IO[bytes]]:
-    """Opens the file to write to, which is not there yet; standard output if none is named."""
+    """Creates the file to write to; standard output if none is named."""
     if not path:
         yield sys.stdout.buffer
         return
     try:
         file = open(path, "xb")  # noqa: SIM115 - it is closed below
     except FileExistsError as error:
-        raise UsageError(f"{path} is there already; give another name") from error
+        raise UsageError(f"{path} already exists; give another name") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     try:
         with file:
             yield file
     except BaseException as error:
-        LocalDisk().remove(path)  # a part of it would look like all
+        LocalDisk().remove(path)  # a partial file would look complete
         if isinstance(error, OSError):
             raise FjordError(f"{path} cannot be written: {error.strerror}") from error
         raise

@@ -1,4 +1,4 @@
-"""`fjord jobs import`: the rows of a journal table in SQL become jobs."""
+"""`fjord jobs import`: pushes the rows of a journal table in SQL as jobs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def import_(
         option(
             "The table in SQL.",
             metavar="NAME",
-            shown="journal, or that of a dump that has its columns",
+            shown="journal, or the first table of a dump with its columns",
         ),
     ] = "",
     now: Annotated[
-        bool, option("Do not wait 24 hours for who has begun with a row.", "--now")
+        bool, option("Do not wait 24 hours for rows that somebody has begun with.", "--now")
     ] = False,
     with_value: Annotated[
         bool, option("Read a column `value` with JSON in it.", "--with-value")
@@ -56,9 +56,9 @@ def import_(
 ) -> None:
     """Pushes the rows of a journal table of MySQL, MariaDB or PostgreSQL as jobs.
 
-    The table has the columns domain, priority, key_start_date, uri and status; others are told and
-    left out. Bad rows are told with their lines, or with their ids, and the rest is imported; the
-    exit code is 1 then. Jobs merge with those that wait, so it may be repeated.
+    The table has the columns domain, priority, key_start_date, uri and status; others are left
+    out. Bad rows are reported with their lines or ids, the rest is imported, and the exit code is
+    1. Jobs merge with waiting ones, so an import can be repeated.
 
     Example: fjord jobs import pages --mysql-dump snaplist.sql.gz
 
@@ -73,8 +73,8 @@ def import_(
     with node.open() as db, Bar("importing") as bar:
         if lines.schema_of(db, table).columns:
             raise FjordError(
-                f"table {table} takes rows of its own columns, and those of a journal "
-                "table are others; import into a table without columns"
+                f"table {table} has declared columns, which differ from those of a journal "
+                "table; import into a table without columns"
             )
         importing = _Importing(db, table, rules, bar)
         try:
@@ -89,7 +89,7 @@ def import_(
 
 
 class _Importing:
-    """Pushes rows as they come, and counts."""
+    """Pushes rows, and counts them."""
 
     def __init__(self, db: Database, table: str, rules: Rules, bar: Bar) -> None:
         self._db = db
@@ -120,8 +120,8 @@ class _Importing:
                 self._note(found.table, found.left_out)
             for other in sorted(found.others):
                 tell(
-                    f"table {other} has the same columns and is left out; --sql-table {other} "
-                    "imports it",
+                    f"table {other} has the same columns and is left out; import it with "
+                    f"--sql-table {other}",
                     style="yellow",
                 )
         if not found.table:
@@ -141,7 +141,6 @@ class _Importing:
     def _run(
         self, rows: Iterable[Found | dump.Bad], noun: str, on_batch: Callable[[int], None]
     ) -> None:
-        """Pushes rows, and tells after each batch where it is."""
         try:
             for row in rows:
                 if isinstance(row, dump.Bad):
@@ -152,7 +151,7 @@ class _Importing:
                     self._push(noun)
                     on_batch(row.number)
         except FjordError:
-            self._push(noun)  # what was read before that counts
+            self._push(noun)  # the rows before the error are good
             raise
         self._push(noun)
 
@@ -179,7 +178,6 @@ class _Importing:
             tell(f"{noun} {bad.number}: {bad.reason}", style="yellow")
 
     def _note(self, sql_table: str, left_out: list[str]) -> None:
-        """Says which columns are left out, once the table is known."""
         if sql_table and not self._found:
             self._found = sql_table
             if left_out:
@@ -202,8 +200,8 @@ def _nothing(path: str, sql_table: str, columns: tuple[str, ...]) -> str:
     if sql_table:
         return f"{name} has no table {sql_table}"
     return (
-        f"{name} has no table with the columns {', '.join(columns)}; if the dump has its rows and "
-        "does not tell its columns, name it with --sql-table"
+        f"{name} has no table with the columns {', '.join(columns)}; if the dump does not list "
+        "the columns of its table, name it with --sql-table"
     )
 
 
@@ -212,10 +210,9 @@ def _name(path: str) -> str:
 
 
 def _read(path: str, file: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
-    """Reads on in a dump, with errors that say what is wrong with it."""
     try:
         return file.read(count)
     except EOFError as error:
-        raise FjordError(f"{_name(path)} was cut short: it ends in the middle") from error
+        raise FjordError(f"{_name(path)} is truncated; make the dump again") from error
     except (OSError, zlib.error) as error:
         raise FjordError(f"{_name(path)} cannot be read: {error}") from error

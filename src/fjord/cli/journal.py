@@ -1,4 +1,4 @@
-"""`fjord journal`: what a journal says, whether it is whole, and what to do if it is not."""
+"""`fjord journal`: shows, verifies, explains and repairs a journal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def dump(
     table: Annotated[str, option("Rows of this table only.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Prints what the journal says, one line a row, beside a running daemon or without one.
+    """Prints the ops of the journal, one line per row; a daemon may run.
 
-    Ends with 2 if something is damaged; what is readable behind it is printed all the same.
+    Exit code 2 if something is damaged; readable rows after it are still printed.
 
     Example: fjord journal dump --data /var/lib/fjord --from 1000 --table settings
     """
@@ -33,7 +33,7 @@ def dump(
     from fjord.journal.survey import Damage
 
     if first > last:
-        raise UsageError(f"--from {first} is behind --to {last}; no seq is both")
+        raise UsageError(f"--from {first} is greater than --to {last}")
     damaged = False
     try:
         for step in reports.dump(layout_of(data), first, last, table):
@@ -45,16 +45,16 @@ def dump(
             else:
                 output.print_line(*reports.row_cells(step))
     except LookupError as error:
-        if not damaged:  # else its name may be what is damaged
+        if not damaged:  # otherwise its name may be damaged
             raise NotFoundError(Code.NOT_FOUND, str(error.args[0])) from error
     output.exit_if(damaged, EXIT_USAGE)
 
 
 @verb(app)
 def verify(data: Directory, as_json: Json = False) -> None:
-    """Checks every frame of the journal, beside a running daemon or without one.
+    """Checks every frame of the journal; a daemon may run.
 
-    Ends with 2 if something is damaged.
+    Exit code 2 if something is damaged.
 
     Example: fjord journal verify --data /var/lib/fjord
     """
@@ -76,10 +76,10 @@ def verify(data: Directory, as_json: Json = False) -> None:
 def explain(
     data: Directory,
     segment: Annotated[int, option("Number of the segment.", min=1)],
-    at: Annotated[int | None, option("A byte of it; without it, where it begins.", min=0)] = None,
+    at: Annotated[int | None, option("An offset; without it, the header.", min=0)] = None,
     as_json: Json = False,
 ) -> None:
-    """Names every byte of a segment's header, or of the frame that holds a byte.
+    """Names every byte of a segment's header, or of the frame at an offset.
 
     Example: fjord journal explain --data /var/lib/fjord --segment 3 --at 4096
     """
@@ -99,13 +99,13 @@ def explain(
 @verb(app)
 def repair(
     data: Directory,
-    yes: Annotated[bool, option("Do it; else only say what it would do.", "--yes")] = False,
+    yes: Annotated[bool, option("Do it, instead of only reporting.", "--yes")] = False,
     as_json: Json = False,
 ) -> None:
-    """Moves damaged segments to quarantine and puts in their place what of them can be read.
+    """Moves damaged segments to quarantine and replaces them with everything readable in them.
 
-    Says what is lost, and changes something only with --yes. No daemon may run meanwhile. The next
-    start rebuilds the index. Restoring a backup or a replica's copy is better, if there is one.
+    Prints what is lost, and changes nothing without --yes. No daemon may run meanwhile. The next
+    start rebuilds the index. If there is a backup, restoring that is better.
 
     Example: fjord journal repair --data /var/lib/fjord --yes
     """
@@ -124,6 +124,6 @@ def repair(
             f"{one.path} is repaired: {one.frames} frames kept, {one.lost_rows} rows are lost{kept}"
         )
     if report.damages and not yes:
-        output.print_line(f"{reports.verdict(report)}; nothing was changed: say --yes to repair it")
+        output.print_line(f"{reports.verdict(report)}; nothing was changed; repair it with --yes")
     elif not report.damages:
         output.print_line(reports.verdict(report))

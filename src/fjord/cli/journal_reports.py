@@ -1,6 +1,6 @@
-"""What the verbs of `fjord journal` do, and the words in which they tell of it.
+"""The work of `fjord journal`, and its output.
 
-Apart from the verbs, since it needs the engine and the journal, which take long to load.
+Separate from the verbs, since it imports the engine and the journal, which load slowly.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from fjord.tables.jobs import layout as job_row
 from fjord.text import key_text, value_text
 from fjord.values import ROW, RowType, Type, Value
 
-# Less than this is done before anybody could read a progress bar.
+# Shorter work needs no progress bar.
 _SHOWN_BYTES: Final = 16 * limits.MIB
 # Columns that are text wherever their bytes are; all other strings are bytes.
 _TEXTS: Final = frozenset({"key", "name", "target"})
-# Columns that are nothing but numbers in disguise.
+# Columns of bytes that are shown as hexadecimal.
 _IDENTITIES: Final = frozenset({"client", "uuid"})
 
 
 def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[DumpRow | Damage]:
-    """Yields what the journal says; raises LookupError at its end if there is no such table."""
+    """Yields the rows of the journal; raises LookupError at its end if there is no such table."""
     wanted = Wanted(first_seq=first_seq, last_seq=last_seq, table=table)
     return inspect.dump(
         LocalDisk(), layout.journal, wanted, durable_seq=layouts.known_seq(LocalDisk(), layout)
@@ -44,7 +44,7 @@ def dump(layout: Layout, first_seq: int, last_seq: int, table: str) -> Iterator[
 
 
 def verify(layout: Layout) -> Report:
-    """Walks over the whole journal, with a progress bar if it is a long one.
+    """Verifies the whole journal, with a progress bar if it is long.
 
     Raises:
         DirectoryError: if there is no journal, and none is known to have been there.
@@ -66,7 +66,7 @@ def verify(layout: Layout) -> Report:
 
 
 def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repaired]]:
-    """Verifies under the writer's lock, and repairs what is damaged if that is wanted.
+    """Verifies the journal under the writer's lock, and repairs damage if `wanted`.
 
     Raises:
         DirectoryError: if the directory cannot be written to, or somebody else writes to it.
@@ -85,7 +85,7 @@ def repair(layout: Layout, *, wanted: bool) -> tuple[Report, list[repairing.Repa
 def _repair(layout: Layout) -> list[repairing.Repaired]:
     disk, known_seq = LocalDisk(), layouts.known_seq(LocalDisk(), layout)
     try:
-        # What is repaired has its frames elsewhere: no index may point there.
+        # A repair moves frames, so the index must not be used any more.
         clean = layouts.read_mark(disk, layout.clean, Clean)
         if clean is not None:
             layouts.write_mark(disk, layout.clean, dataclasses.replace(clean, index=""))
@@ -95,7 +95,7 @@ def _repair(layout: Layout) -> list[repairing.Repaired]:
         quarantine = os.path.join(layout.root, "quarantine")
         return repairing.repair(disk, layout.journal, quarantine, durable_seq=known_seq)
     except OSError as error:
-        text = f"the repair stopped: {error}; run it again when that is put right"
+        text = f"the repair stopped: {error}; fix that and run it again"
         if disks.is_full(error):
             raise DiskFullError(Code.DISK_FULL, text) from error
         raise DirectoryError(text) from error
@@ -151,7 +151,6 @@ def row_cells(row: DumpRow) -> list[str]:
 
 
 def _fields(row: DumpRow) -> dict[str, values.Value]:
-    """Returns the columns of a row: text where they are text, and a value as what it is."""
     shown: dict[str, values.Value] = {
         name: key_text(value) if name in _TEXTS and isinstance(value, bytes) else value
         for name, value in row.fields.items()
@@ -174,11 +173,11 @@ def _text(name: str, value: values.Value) -> str:
     return value.hex() if name in _IDENTITIES else value.decode("utf-8", "backslashreplace")
 
 
-# -- rows of the journal that speak of jobs, with what they hold packed written out ---------------
+# -- rows of jobs, with their packed columns decoded ----------------------------------------------
 
 
 PREFIX: Final = "JOB_"
-# Of an image, what says something to people; the rest is how the index finds it.
+# The fields of an image that are shown; the rest is for the index.
 _IMAGE: Final = (
     "row",
     "priority",
@@ -191,17 +190,14 @@ _IMAGE: Final = (
 
 
 def readable(fields: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the columns of a row, those that are packed taken apart.
-
-    What cannot be taken apart stays as it is: this is for looking at what is there.
-    """
+    """Returns the columns of a row, with packed ones decoded where possible."""
     found: dict[str, Value] = {}
     for name, value in fields.items():
         try:
             parts = _parts(name, value)
         except (ValueError, struct.error):
             parts = {name: value}
-        found = found | parts | found  # what was found first stays
+        found = found | parts | found  # the first value of a name stays
     return found
 
 

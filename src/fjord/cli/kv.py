@@ -1,4 +1,4 @@
-"""`fjord kv`: key/value tables from the shell, to try an installation without code."""
+"""`fjord kv`: key/value tables from the shell."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from fjord.text import key_text, value_text
 app = noun("kv", "Reads, writes and watches key/value tables.")
 
 Table = Annotated[str, option("The table.")]
-Ttl = Annotated[float | None, option("Seconds that it lives, and again after each touch.")]
+Ttl = Annotated[float | None, option("Seconds until it expires, counted anew from each touch.")]
 ExpiresAt = Annotated[
-    str, option("The moment until which it lives, within 30 days: a date as 2026-01-31T12:00:00Z.")
+    str, option("When it expires: a date within 30 days, such as 2026-01-31T12:00:00Z.")
 ]
 
 
@@ -29,17 +29,17 @@ def set_(
     node: Node,
     key: Key,
     value: Annotated[str, argument("VALUE", "The value.")],
-    type_: Annotated[TypeName, option("What it is.", "--type")] = TypeName.string,
+    type_: Annotated[TypeName, option("The type of VALUE.", "--type")] = TypeName.string,
     ttl: Ttl = None,
     expires_at: ExpiresAt = "",
-    overwrite: Annotated[bool, option("Replace a value that is there, or refuse.")] = True,
+    overwrite: Annotated[bool, option("Replace an existing value, or refuse.")] = True,
     persist: Annotated[bool, option("Keep it on disk, or in memory only.")] = True,
     also: Annotated[
         list[str] | None, option("A further key of the value; may be repeated.")
     ] = None,
     table: Table = DEFAULT_TABLE,
 ) -> None:
-    """Gives a key a value, and returns when it is on disk.
+    """Sets the value of a key, and returns when it is on disk.
 
     Example: fjord kv set retries 3 --type integer --table settings
 
@@ -76,11 +76,11 @@ def delete(
     node: Node,
     keys: Keys,
     purge: Annotated[
-        bool, option("Leave no tombstone; older writes can come back.", "--purge")
+        bool, option("Leave no tombstone; a delayed older write can come back.", "--purge")
     ] = False,
     table: Table = DEFAULT_TABLE,
 ) -> None:
-    """Takes the values of keys away; a missing key is no error.
+    """Deletes the values of keys; a missing key is no error.
 
     Example: fjord kv delete retries --table settings
     """
@@ -96,7 +96,7 @@ def add(
     amount: Annotated[str, argument("AMOUNT", "What to add: an integer or a float.")],
     table: Table = DEFAULT_TABLE,
 ) -> None:
-    """Adds to a number where it is, and prints the new one.
+    """Adds to a number atomically, and prints the result.
 
     Example: fjord kv add visits 1
 
@@ -110,7 +110,7 @@ def add(
 
 @verb(app)
 def flip(node: Node, key: Key, table: Table = DEFAULT_TABLE) -> None:
-    """Turns true into false and false into true, and prints the new value.
+    """Inverts a boolean, and prints the new value.
 
     Example: fjord kv flip debug --table settings
     """
@@ -139,8 +139,8 @@ def truncate(
 def rename(
     node: Node,
     key: Key,
-    new: Annotated[str, argument("NEW", "Its new key.")],
-    overwrite: Annotated[bool, option("Replace a value that NEW has.", "--overwrite")] = False,
+    new: Annotated[str, argument("NEW", "The new key.")],
+    overwrite: Annotated[bool, option("Replace an existing value of NEW.", "--overwrite")] = False,
     table: Table = DEFAULT_TABLE,
 ) -> None:
     """Gives a value another key; its expiry and its dates stay.
@@ -160,7 +160,7 @@ def touch(
     expires_at: ExpiresAt = "",
     table: Table = DEFAULT_TABLE,
 ) -> None:
-    """Lets a value live longer, by its own TTL or as given, and prints it.
+    """Extends the life of a value, by its own TTL or as given, and prints it.
 
     Example: fjord kv touch session-7
 
@@ -175,16 +175,14 @@ def touch(
 @verb(app, "list")
 def list_(
     node: Node,
-    prefix: Annotated[str, option("Only keys that begin so.")] = "",
-    match: Annotated[
-        str, option("Only keys in which this regular expression (RE2) is found.")
-    ] = "",
+    prefix: Annotated[str, option("Only keys that begin with this.")] = "",
+    match: Annotated[str, option("Only keys with a match of this regular expression (RE2).")] = "",
     start: Annotated[str, option("The first key.", "--from")] = "",
-    stop: Annotated[str, option("The first key that is too far.", "--until")] = "",
-    limit: Annotated[int | None, option("At most so many.", min=1, shown="all")] = None,
+    stop: Annotated[str, option("The key to stop before.", "--until")] = "",
+    limit: Annotated[int | None, option("Maximum number.", min=1, shown="all")] = None,
     table: Table = DEFAULT_TABLE,
 ) -> None:
-    r"""Lists keys, types and values in the order of keys.
+    r"""Lists keys, types and values in key order.
 
     Example: fjord kv list --prefix user: --limit 20
 
@@ -217,7 +215,7 @@ def watch(node: Node, keys: Keys, table: Table = DEFAULT_TABLE) -> None:
         contextlib.suppress(KeyboardInterrupt),
         db.kv(table).listen(*keys) as changes,
     ):
-        tell("watching; Ctrl-C ends it", style="dim")
+        tell("watching; press Ctrl-C to stop", style="dim")
         for change in changes:
             what = "deleted" if change.deleted else f"= {value_text(change.value)}"
             cells = change.written_at.isoformat(), key_text(change.key), what
@@ -233,7 +231,7 @@ def _print_entry(node: Node, db: Database, table: str, key: str) -> None:
 
 @contextlib.contextmanager
 def _named(table: str, key: str) -> Iterator[None]:
-    """Says which key is not there; a server says only that it is not."""
+    """Adds the missing key's name to the server's error."""
     try:
         yield
     except NotFoundError as error:

@@ -1,7 +1,7 @@
-"""Lines of a file or of standard input: reading them, and what the JSON in them stands for.
+"""Lines of a file or of standard input: reading them, and parsing their JSON.
 
-A batch is all or nothing, so one that is refused for the sake of a row is sent in halves until the
-row stands alone: it is told with its number, and all others are kept.
+A batch is all or nothing, so one that is refused because of a row is halved until that row is
+alone: it is reported with its number, and all others are kept.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 What = TypeVar("What")
 Field = Callable[[str, object], Any]
-Progress = Callable[[int, int | None], None]  # told what is done, and of how much if that is known
+Progress = Callable[[int, int | None], None]  # called with what is done, and the total if known
 
 STDIN: Final = "-"
 VALUE_BYTES_MAX: Final = limits.VALUE_BYTES_MAX
-# Base64 makes four of three, JSON up to six of one.
+# Base64 turns three bytes into four, JSON one into up to six.
 LINE_BYTES_MAX: Final = 8 * limits.VALUE_BYTES_MAX
-# So much is asked for at a time; a pipe gives what it has.
+# Bytes asked for at a time; a pipe returns what it has.
 READ_BYTES: Final = limits.MIB
-# What one row is refused for; all else is the matter of the whole table, or of the node.
+# Refusals caused by one row; all others concern the whole table, or the node.
 ROW_CODES: Final = frozenset(
     {
         Code.EMPTY_KEY,
@@ -53,14 +53,14 @@ ROW_CODES: Final = frozenset(
 
 
 class Bad(NamedTuple):
-    """A line that is not what it should be."""
+    """An invalid line."""
 
     number: int
     reason: str
 
 
 class Row(NamedTuple, Generic[What]):
-    """A line that is."""
+    """A valid line."""
 
     number: int
     what: What
@@ -86,7 +86,7 @@ def opened(path: str) -> Iterator[tuple[IO[bytes], int | None]]:
 
 
 def one_by_one(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields lines with their ends; of one that is too long, as much as shows that."""
+    """Yields lines with their newlines; one that is too long is cut just past the limit."""
     while line := _read(file, file.readline, LINE_BYTES_MAX + 1):
         rest = line
         while len(rest) > LINE_BYTES_MAX and not rest.endswith(b"\n"):
@@ -95,9 +95,9 @@ def one_by_one(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def as_they_come(file: Any) -> Iterator[list[bytes]]:
-    """Yields lines without their ends: all that are there already, so that none waits for others.
+    """Yields lists of lines without their newlines, as soon as they arrive.
 
-    Of one that is too long there is as much as shows that.
+    A line that is too long is cut just past the limit.
     """
     rest = b""
     while data := _read(file, file.read1, READ_BYTES):
@@ -110,11 +110,6 @@ def as_they_come(file: Any) -> Iterator[list[bytes]]:
 
 
 def _read(file: IO[bytes], read: Callable[[int], bytes], size: int) -> bytes:
-    """Reads on in a file.
-
-    Raises:
-        UsageError: if that fails: the file is a directory, or its disk is broken.
-    """
     try:
         return read(size)
     except OSError as error:
@@ -123,7 +118,7 @@ def _read(file: IO[bytes], read: Callable[[int], bytes], size: int) -> bytes:
 
 
 def parse(number: int, line: bytes, read: Callable[[bytes], What]) -> Row[What] | Bad:
-    """Returns what a line stands for, or why it stands for nothing."""
+    """Parses a line."""
     if len(line) > LINE_BYTES_MAX:
         return Bad(number, f"it has more than {LINE_BYTES_MAX} bytes")
     try:
@@ -133,10 +128,10 @@ def parse(number: int, line: bytes, read: Callable[[bytes], What]) -> Row[What] 
 
 
 def in_halves(rows: list[Row[What]], act: Callable[[list[Row[What]]], None]) -> Iterator[Bad]:
-    """Acts on rows, in order; yields those that are refused for what they are.
+    """Acts on rows, in order; yields the bad ones.
 
     Raises:
-        RefusedError: if it is not for the sake of a row.
+        RefusedError: if it is not because of a row.
     """
     if not rows:
         return
@@ -157,14 +152,14 @@ def in_halves(rows: list[Row[What]], act: Callable[[list[Row[What]]], None]) -> 
 
 
 def fields_of(line: bytes, noun: str, fields: Mapping[str, Field]) -> dict[str, Any]:
-    """Returns the members of a line's JSON object, each read by the field of its name.
+    """Returns the members of a line's JSON object, each parsed by its field.
 
     Raises:
-        UsageError: if it is none, or has others; the text says why.
+        UsageError: if it is not an object, or has unknown members.
     """
     found = from_json(line, "it")
     if not isinstance(found, dict):
-        raise UsageError("it is no JSON object")
+        raise UsageError("it is not a JSON object")
     unknown = found.keys() - fields.keys()
     if unknown:
         raise UsageError(f"a {noun} has no {min(unknown)}; it has {', '.join(fields)}")
@@ -172,15 +167,15 @@ def fields_of(line: bytes, noun: str, fields: Mapping[str, Field]) -> dict[str, 
 
 
 def from_json(data: str | bytes, what: str) -> Any:
-    """Returns what JSON stands for.
+    """Parses JSON.
 
     Raises:
-        UsageError: if it is none, or an object in it has a member twice; the text says why.
+        UsageError: if it is invalid, or an object in it has a duplicate member.
     """
     try:
         return json.loads(data, object_pairs_hook=_members)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{what} is no JSON: {error}") from error
+        raise UsageError(f"{what} is not valid JSON: {error}") from error
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -188,7 +183,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         counted = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counted.items() if count > 1)
-        raise UsageError(f"{twice!r} is there twice; an object has each member once")
+        raise UsageError(f"{twice!r} occurs twice in an object")
     return found
 
 
@@ -205,7 +200,7 @@ def value(name: str, value: object) -> Value:
         check_size(found)
         return found
     if value is not None and not isinstance(value, str | int | float):  # a bool is an int
-        raise UsageError(f'{name} is null, a string, a number, true, false or {{"base64": ...}}')
+        raise UsageError(f'{name} must be null, a string, a number, a boolean or {{"base64": ...}}')
     if isinstance(value, str):
         check_size(value.encode(errors="surrogatepass"))
     return value
@@ -213,47 +208,46 @@ def value(name: str, value: object) -> Value:
 
 def text(name: str, value: object, otherwise: str = "") -> str:
     if not isinstance(value, str):
-        raise UsageError(f"{name} is a string{otherwise}")
+        raise UsageError(f"{name} must be a string{otherwise}")
     return value
 
 
 def check_size(value: bytes) -> None:
-    """Refuses here what would make a batch too large for a server to take apart."""
     if len(value) > VALUE_BYTES_MAX:
         raise UsageError(f"a value has at most {VALUE_BYTES_MAX} bytes")
 
 
 def from_base64(value: object) -> bytes | None:
-    """Returns what {"base64": ...} stands for, None if it is something else.
+    """Returns the bytes of {"base64": ...}, or None if it is something else.
 
     Raises:
-        UsageError: if that is no base64.
+        UsageError: if it is not valid base64.
     """
     if not isinstance(value, dict) or value.keys() != {"base64"}:
         return None
     try:
         return base64.b64decode(value["base64"], validate=True)
     except (TypeError, ValueError, binascii.Error) as error:
-        raise UsageError(f"base64 that is none: {error}") from error
+        raise UsageError(f"invalid base64: {error}") from error
 
 
-# -- rows of declared tables as JSON: objects of their columns, in the same form in and out -------
+# -- rows of declared tables as JSON objects, in the same form for input and output ---------------
 #
 #     string                     a string
 #     boolean                    true or false
-#     int8 ... uint512, oid      a number, however large
+#     int8 ... uint512, oid      a number of any size
 #     float32, float64           a number, or "nan", "inf" and "-inf"
 #     binary                     {"base64": "..."}
-#     time_seconds and the like  a date of RFC 3339 with its zone, as 2026-01-31T12:00:00+00:00
+#     time_seconds and the like  an RFC 3339 date with its zone: 2026-01-31T12:00:00+00:00
 #
-# What is null, or not there, has no value.
+# A column that is null or missing has no value.
 
 
 _FLOATS: Final = ("nan", "inf", "-inf")
 
 
 def schema_of(db: Database, table: str) -> Schema:
-    """Returns the declared columns of a table; none if it has none, or is not there."""
+    """Returns the declared columns of a table; none if it does not exist."""
     try:
         found = db.table(table)
     except NotFoundError:
@@ -263,9 +257,9 @@ def schema_of(db: Database, table: str) -> Schema:
 
 
 def row_fields(schema: Schema, others: Mapping[str, Field]) -> dict[str, Field]:
-    """Returns what the members of a line are read by, if its table has declared columns.
+    """Returns the fields of a line whose table has declared columns.
 
-    The row is `value`, or its columns stand beside the others; there is no key where columns are.
+    The row is `value`, or its columns stand beside the others; a key made of columns is left out.
     """
     types = _types(schema)
     found = {name: lambda name, one: _value(name, one, types[name]) for name in types}
@@ -276,10 +270,10 @@ def row_fields(schema: Schema, others: Mapping[str, Field]) -> dict[str, Field]:
 
 
 def gathered(members: Mapping[str, Any], others: Mapping[str, Field]) -> dict[str, Any]:
-    """Returns the members of a line with the columns among them put together as `value`.
+    """Returns the members of a line with its columns gathered as `value`.
 
     Raises:
-        UsageError: if there is a value besides.
+        UsageError: if it has a `value` too.
     """
     row = {name: one for name, one in members.items() if name not in others}
     found = {name: one for name, one in members.items() if name in others}
@@ -289,10 +283,10 @@ def gathered(members: Mapping[str, Any], others: Mapping[str, Field]) -> dict[st
 
 
 def row_of(text: str, schema: Schema) -> dict[str, Any]:
-    """Returns the row that a text of JSON stands for.
+    """Parses a row.
 
     Raises:
-        UsageError: if it is none; the text says why.
+        UsageError: if it is not a JSON object of columns.
     """
     return _row("a row", from_json(text, "the row"), _types(schema))
 
@@ -303,8 +297,8 @@ def _types(schema: Schema) -> dict[str, str]:
 
 def _row(name: str, given: object, types: Mapping[str, str]) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise UsageError(f"{name} is a JSON object of columns")
-    # What is no column, or of a wrong type, is left to those who know what to say.
+        raise UsageError(f"{name} must be a JSON object of columns")
+    # Unknown columns and wrong types are refused later, with better messages.
     return {column: _value(column, one, types.get(column, "")) for column, one in given.items()}
 
 
@@ -316,7 +310,7 @@ def _value(name: str, value: object, type_: str) -> Any:
     if type_ == "binary":
         found = from_base64(value)
         if found is None:
-            raise UsageError(f'column {name} is {{"base64": "..."}}')
+            raise UsageError(f'column {name} must be {{"base64": "..."}}')
         return found
     if type_.startswith("float") and value in _FLOATS:
         return float(str(value))
@@ -329,5 +323,5 @@ def _moment(name: str, value: object) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise UsageError(f"column {name} is a date with its zone, such as 2026-01-31T12:00:00Z")
+        raise UsageError(f"column {name} must be a date with a zone, as 2026-01-31T12:00:00Z")
     return found

@@ -1,9 +1,8 @@
-"""How results are shown: a table for people, plain lines for pipes, or JSON.
+"""How results are printed: a table for people, plain lines for pipes, or JSON.
 
-JSON is one object a line, so a long list can be read as it comes; `fjord.text` says how values are
-written in it.  A row of declared columns is an object of them, in plain lines too, see `lines`.  In
-plain lines, what would break a line or control a terminal is escaped; only `fjord kv get` prints a
-value as it is.
+JSON is one object per line, so long lists can be processed as they arrive; `fjord.text` writes
+the values in it.  A row of declared columns is a JSON object, in plain lines too; see `lines`.
+Plain lines escape control characters; only `fjord kv get` prints raw values.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-# So many rows are laid out at a time, whatever the length of the list.
+# Rows laid out at a time, whatever the length of the list.
 _ROWS: Final = 1000
 _CELL_CHARACTERS: Final = 80
 
 
 def print_json(what: Mapping[str, object]) -> None:
-    """Prints one object on a line of its own: strict JSON, whatever is in it."""
+    """Prints one object as a line of strict JSON."""
     typer.echo(json.dumps(json_value(what), allow_nan=False))
     sys.stdout.flush()
 
 
 def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints rows of text: laid out on a terminal, else with tabs between."""
+    """Prints rows of text: as a table on a terminal, otherwise tab-separated."""
     if sys.stdout.isatty():
         _print_tables(names, iter(rows))
     else:
@@ -48,12 +47,12 @@ def print_rows(names: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_line(*cells: str) -> None:
-    """Prints one line that stays one, whatever is in it."""
+    """Prints one line, escaping whatever would break it."""
     typer.echo("\t".join(map(escaped, cells)))
 
 
 def print_one(what: Mapping[str, object], *cells: str, as_json: bool) -> None:
-    """Prints one thing: an object of JSON, or a line of cells."""
+    """Prints one result: a JSON object, or a line of cells."""
     if as_json:
         print_json(what)
     else:
@@ -61,7 +60,7 @@ def print_one(what: Mapping[str, object], *cells: str, as_json: bool) -> None:
 
 
 def print_value(value: Any) -> None:
-    """Prints a value alone: bytes as they are, all else with the end of a line."""
+    """Prints a value alone: raw bytes, or text with a newline."""
     if isinstance(value, bytes):
         sys.stdout.buffer.write(value)
     else:
@@ -69,7 +68,7 @@ def print_value(value: Any) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns a number of things in words."""
+    """Returns a number with its noun, in the plural if needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -107,7 +106,7 @@ def date(moment: datetime | None) -> str | None:
 
 
 def date_of_us(wall_us: int) -> str:
-    """Returns a moment of the clock as a date; one that no date can be as its number."""
+    """Returns a time as a date, or as its number if it is out of range."""
     try:
         return datetime.fromtimestamp(wall_us / 1_000_000, tz=UTC).isoformat()
     except (OverflowError, ValueError):
@@ -139,16 +138,16 @@ def _short(text: str) -> str:
 
 EXIT_ERROR, EXIT_USAGE, EXIT_DISK = 1, 2, 3
 
-# What the library tells a caller in Python, who has no command line.
+# Advice in the library's messages that is for callers in Python only.
 READ_ONLY_ADVICE: Final = ", or open with read_only=True"
 _REPAIR_ADVICE: Final = "see `fjord journal verify` and `fjord journal repair`"
 
 
 @contextlib.contextmanager
 def explained(*, repairable: bool = True) -> Iterator[None]:
-    """Turns an error of Fjord into a sentence and an exit code.
+    """Turns a FjordError into a message and an exit code.
 
-    What is damaged is a journal that the verbs of `fjord journal` may mend, unless said otherwise.
+    If `repairable`, damage is that of a journal, which `fjord journal repair` can repair.
     """
     try:
         yield
@@ -159,7 +158,7 @@ def explained(*, repairable: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def usage() -> Iterator[None]:
-    """Turns an error of Fjord into wrong use: what was given on the command line is at fault."""
+    """Turns a FjordError into a UsageError: an argument is wrong."""
     try:
         yield
     except FjordError as error:
@@ -167,13 +166,13 @@ def usage() -> Iterator[None]:
 
 
 def exit_if(failed: object, code: int = EXIT_ERROR) -> None:
-    """Ends the command with this code if something is not as it should be."""
+    """Ends the command with this code if something failed."""
     if failed:
         raise typer.Exit(code)
 
 
 def tell(text: str, *, style: str = "") -> None:
-    """Prints a line on standard error; in a style where that is a terminal."""
+    """Prints a line on standard error, styled on a terminal."""
     if not sys.stderr.isatty():
         typer.echo(escaped(text), err=True)
         return
@@ -203,7 +202,7 @@ def _exit_code(error: FjordError) -> int:
 
 
 class Bar:
-    """Shows how far a long work is; nothing before the first `update`, or without a terminal."""
+    """A progress bar; hidden before the first `update`, and without a terminal."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -216,14 +215,14 @@ class Bar:
         self.stop()
 
     def describe(self, label: str) -> None:
-        """Shows what is done right now."""
+        """Changes the label."""
         self._label = label
         if self._running is not None:
             progress, task = self._running
             progress.update(task, description=label)
 
     def update(self, done: int, total: int | None) -> None:
-        """Shows that so much is done; a total of None is one that nobody knows."""
+        """Shows the progress; a total of None is unknown."""
         if not sys.stderr.isatty():
             return
         if self._running is None:

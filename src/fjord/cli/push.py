@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 def push(
     node: Node,
     table: TableName,
-    key: Annotated[str | None, argument("KEY", "What it is about.")] = None,
+    key: Annotated[str | None, argument("KEY", "The key.")] = None,
     value: arguments.Given = None,
     type_: arguments.Typed = None,
     priority: arguments.Level = arguments.DEFAULT_LEVEL,
     delay: arguments.Delay = None,
     at: arguments.At = "",
-    expires: Annotated[str, option("The date until which it is of use; then it is gone.")] = "",
-    domain: Annotated[str, option("Its domain.", shown="the host of the URI in KEY")] = "",
+    expires: Annotated[str, option("The date after which it is dropped.")] = "",
+    domain: Annotated[str, option("The domain.", shown="the host of the URI in KEY")] = "",
     row: Annotated[
-        str, option("Its declared columns, as an object; instead of VALUE.", metavar="JSON")
+        str, option("The declared columns as an object, instead of VALUE.", metavar="JSON")
     ] = "",
     lines_: Annotated[
-        str, option("Push one job a line of JSON; - reads them.", "--lines", metavar="FILE")
+        str, option("Push one job per JSON line; - is standard input.", "--lines", metavar="FILE")
     ] = "",
 ) -> None:
-    """Adds a job, or merges it with the one that waits under its key; returns when it is on disk.
+    """Adds a job, or merges it with a waiting job of its key; returns when it is on disk.
 
-    A line of FILE is an object with key and, if you like, value, priority, delay, process_at,
-    expires_at and domain; declared columns stand beside those. Bad lines are told with their
-    numbers, and the rest is pushed; the exit code is 1 then.
+    A line of FILE is an object with key and optionally value, priority, delay, process_at,
+    expires_at and domain; declared columns stand beside those. Bad lines are reported with their
+    numbers, the rest is pushed, and the exit code is 1.
 
     Example: fjord push pages http://example.com/a --priority important --delay 5
 
@@ -71,13 +71,12 @@ def push(
 
 
 def _check(key: str | None, value: str | None, row: str, lines_: str) -> None:
-    """Refuses what contradicts itself."""
     if lines_ and (key is not None or row):
-        raise UsageError("--lines brings keys and values; give it alone")
+        raise UsageError("--lines has keys and values; give it alone")
     if key is None and not row and not lines_:
         raise UsageError("give a key, or --row, or --lines with a file of jobs")
     if row and value is not None:
-        raise UsageError("--row is the value; give no other")
+        raise UsageError("--row is the value; give it without VALUE")
 
 
 def _push_row(db: Database, table: str, key: str | None, text: str, options: Any) -> None:
@@ -176,17 +175,14 @@ class Pushing:
 
 
 def reader(schema: Schema = _NONE) -> Callable[[bytes], dict[str, Any]]:
-    """Returns what makes a job of a line, as `Jobs.push_many` takes it.
-
-    It raises a UsageError if the line is none; the text says why.
-    """
+    """Returns a parser of lines, which returns jobs for `Jobs.push_many`."""
     fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
 
     def read(line: bytes) -> dict[str, Any]:
         job = lines.fields_of(line, "job", fields)
         job = lines.gathered(job, _FIELDS) if schema.columns else {"value": None, **job}
         if "delay" in job and "process_at" in job:
-            raise UsageError("delay and process_at both say when; give one of them")
+            raise UsageError("delay and process_at exclude each other; give one of them")
         return job if schema.key else {"key": b"", **job}
 
     return read
@@ -194,19 +190,19 @@ def reader(schema: Schema = _NONE) -> Callable[[bytes], dict[str, Any]]:
 
 def _priority(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise UsageError(f"{name} is a number from 0 to 255, or a name")
+        raise UsageError(f"{name} must be a number from 0 to 255, or a name")
     return arguments.priority(str(value))
 
 
 def _seconds(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _YEAR:
-        raise UsageError(f"{name} is a number of seconds, at most 366 days")
+        raise UsageError(f"{name} must be a number of seconds, at most 366 days")
     return value
 
 
 def _date(name: str, value: object) -> Any:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"{name} is a date such as 2026-01-31T12:00:00Z")
+        raise UsageError(f"{name} must be a date such as 2026-01-31T12:00:00Z")
     return arguments.moment(value)
 
 

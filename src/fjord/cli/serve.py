@@ -14,7 +14,7 @@ from fjord.errors import UsageError
 Blocks = Annotated[
     str,
     option(
-        "Where cold blocks are: a folder, or a URL as s3://bucket/blocks.",
+        "Where cold blocks are: a folder, or a URL such as s3://bucket/blocks.",
         "--blocks",
         envvar=arguments.BLOCKS_VARIABLE,
         shown="blocks in the data directory",
@@ -23,20 +23,20 @@ Blocks = Annotated[
 
 
 def serve(
-    data: Annotated[str, option("Data directory; made if it is not there.")],
+    data: Annotated[str, option("The data directory; created if missing.")],
     listen: Annotated[
         str, option("Loopback address and port, or a port alone.")
     ] = "127.0.0.1:17994",
     blocks_: Blocks = "",
     http: arguments.Http = "",
     idle_seconds: Annotated[
-        float, option("Close connections that ask nothing for so long.", min=0.1)
+        float, option("Close connections that are idle this long.", min=0.1)
     ] = limits.IDLE_SECONDS_MAX,
     message_seconds: Annotated[
-        float, option("Close connections that do not finish a message in time.", min=0.1)
+        float, option("Close connections that take longer to send a message.", min=0.1)
     ] = limits.MESSAGE_SECONDS_MAX,
     memory_mib: Annotated[
-        int, option("Memory for requests and replies; above it clients get BUSY.", min=16)
+        int, option("Memory for requests and replies; beyond it clients get BUSY.", min=16)
     ] = limits.SERVER_MEMORY_BYTES_MAX // limits.MIB,
     max_connections: Annotated[
         int, option("Connections at a time; further ones get BUSY.", min=1)
@@ -45,8 +45,8 @@ def serve(
     wake: Annotated[
         str,
         option(
-            "Loopback addresses and ports, or ports alone, with commas between: where a "
-            "datagram tells that a table has work.",
+            "Where to send a datagram when a table has work: loopback addresses with ports, or "
+            "ports alone, separated by commas.",
             shown="off",
         ),
     ] = "",
@@ -87,7 +87,7 @@ def serve(
 
 def _check_data(data: str) -> None:
     if not data:
-        raise UsageError("--data needs the name of a directory")
+        raise UsageError("give a directory with --data")
     arguments.check_directory(data)
 
 

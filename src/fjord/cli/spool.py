@@ -1,4 +1,4 @@
-"""`fjord spool`: what waits in a spool, what was set aside, and writing to it from a shell."""
+"""`fjord spool`: shows, verifies and writes to spools."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ KvName = Annotated[str, argument("TABLE", "The key/value table.")]
 
 @verb(app)
 def status(directory: Directory, as_json: Json = False) -> None:
-    """Prints what waits in each file of a spool and since when, and what somebody has to look at.
+    """Prints how many records wait in each file of a spool and since when, and the alerts.
 
-    Works beside writers and the forwarder. Ends with 1 if there are alerts, or a file or its first
+    Writers and a forwarder may run. Exit code 1 if there are alerts, or if a file or its first
     line cannot be read.
 
     Example: fjord spool status /var/spool/fjord
@@ -55,13 +55,15 @@ def status(directory: Directory, as_json: Json = False) -> None:
 @verb(app)
 def dump(
     directory: Directory,
-    aside: Annotated[bool, option("What was set aside, instead of what waits.", "--aside")] = False,
-    limit: Annotated[int | None, option("At most so many.", min=1)] = None,
+    aside: Annotated[
+        bool, option("Records that were set aside, instead of waiting ones.", "--aside")
+    ] = False,
+    limit: Annotated[int | None, option("Maximum number of rows.", min=1)] = None,
     as_json: Json = False,
 ) -> None:
-    """Prints what waits in a spool, one line a row, beside writers and the forwarder.
+    """Prints the waiting records of a spool, one line per row; writers and a forwarder may run.
 
-    Ends with 1 if a file cannot be read; the others are printed.
+    Exit code 1 if a file cannot be read; the others are printed.
 
     Example: fjord spool dump /var/spool/fjord --aside --json
     """
@@ -85,10 +87,10 @@ def dump(
 
 @verb(app)
 def verify(directory: Directory, as_json: Json = False) -> None:
-    """Checks every line of every file of a spool, beside writers and the forwarder.
+    """Checks every line of every file of a spool; writers and a forwarder may run.
 
-    Ends with 2 if something is damaged, or a file cannot be read. Torn lines are no damage: who
-    wrote them was told of an error, or died.
+    Exit code 2 if something is damaged, or a file cannot be read. Torn lines are not damage:
+    their writer got an error, or died.
 
     Example: fjord spool verify /var/spool/fjord
     """
@@ -108,10 +110,10 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 
 @verb(app)
 def retry(directory: Directory, as_json: Json = False) -> None:
-    """Lets everything be sent again that was set aside and is whole.
+    """Sends intact records that were set aside again.
 
-    Records of files that are still written to come later, when all others of the file are sent.
-    Ends with 1 if some stay where they are, or a file cannot be read.
+    Files that are still written to or not fully sent are left for later. Exit code 1 if any
+    records are left, or if a file cannot be read.
 
     Example: fjord spool retry /var/spool/fjord
     """
@@ -127,8 +129,7 @@ def retry(directory: Directory, as_json: Json = False) -> None:
             output.print_one(asdict(one), retried_line(one), as_json=as_json)
     except OSError as error:
         raise DurabilityError(
-            f"{directory} cannot be written to: {error.strerror}; run it again when that is put "
-            "right"
+            f"{directory} cannot be written to: {error.strerror}; fix that and run this again"
         ) from error
     if not as_json:
         text = f"{output.counted(records, 'record')} to be sent again, {left} left"
@@ -152,7 +153,7 @@ def push(
     delay: arguments.Delay = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
-    """Writes a job to a spool, which is made if it is not there; returns when it is on disk.
+    """Writes a job to a spool, created if missing; returns when it is on disk.
 
     Example: fjord spool push /var/spool/fjord pages http://example.com/a --delay 5
     """
@@ -166,11 +167,11 @@ def append(
     directory: Directory,
     table: arguments.StreamName,
     value: Given = None,
-    key: Annotated[str, option("Its key.")] = "",
+    key: Annotated[str, option("The key.")] = "",
     type_: Typed = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
-    """Writes a message to a spool, which is made if it is not there; returns when it is on disk.
+    """Writes a message to a spool, created if missing; returns when it is on disk.
 
     Example: fjord spool append /var/spool/fjord events "signed up" --key user:7
     """
@@ -188,7 +189,7 @@ def set_(
     type_: Typed = None,
     period: Period = PERIOD_SECONDS,
 ) -> None:
-    """Writes a value to a spool, which is made if it is not there; returns when it is on disk.
+    """Writes a value to a spool, created if missing; returns when it is on disk.
 
     Example: fjord spool set /var/spool/fjord settings retries 3 --type integer
     """
@@ -199,7 +200,7 @@ def set_(
 
 @verb(app)
 def delete(directory: Directory, table: KvName, key: Key, period: Period = PERIOD_SECONDS) -> None:
-    """Writes a deletion to a spool, which is made if it is not there; returns when it is on disk.
+    """Writes a deletion to a spool, created if missing; returns when it is on disk.
 
     Example: fjord spool delete /var/spool/fjord settings retries
     """
@@ -214,7 +215,7 @@ def _opened(directory: str, period: float) -> fjord.Spool:
 # -- what is printed -------------------------------------------------------------------------------
 
 
-# Ages are told in the largest of these units of which there are at least two.
+# Ages are printed in the largest unit of which there are at least two.
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -246,7 +247,6 @@ def status_rows(found: survey.SpoolStatus) -> Iterator[list[str]]:
 
 
 def status_lines(found: survey.SpoolStatus) -> Iterator[str]:
-    """Yields what is true of all files together."""
     size = output.counted(found.waiting_bytes, "byte")
     text = f"{output.counted(found.waiting, 'record')} waiting, {size}"
     if found.oldest_us:
@@ -256,7 +256,7 @@ def status_lines(found: survey.SpoolStatus) -> Iterator[str]:
     for name, reason in found.unreadable.items():
         yield unreadable_line(name, reason)
     for name in found.beheaded:
-        yield f"{name}: its first line is damaged; a forwarder replaces it, and sends the rest"
+        yield f"{name}: the first line is damaged; a forwarder replaces it and sends the rest"
     for alert in found.alerts:
         yield f"alert {alert.severity}: {alert.text}"
 
@@ -330,7 +330,7 @@ def shown_cells(shown: survey.DumpedRow) -> list[str]:
 
 
 def _value(row: RecordRow) -> tuple[str, Any]:
-    """Returns the name of a value's type, and the value; its bytes, if they are none of it."""
+    """Returns the name of a value's type, and the value, or its bytes if they are invalid."""
     if row.type > Type.BOOLEAN or values.problem(row.type, row.value) is not None:
         return f"type {row.type}", row.value
     return Type(row.type).name.lower(), values.decode(row.type, row.value)
@@ -353,7 +353,6 @@ def checked_line(one: survey.FileCheck) -> str:
 
 
 def verdict(*, total: int, damaged: int, unreadable: int) -> str:
-    """Returns what is true of all files together."""
     files_ = output.counted(total, "file")
     text = f"damaged: {damaged} of {files_}" if damaged else f"whole: {files_}"
     if unreadable:

@@ -1,4 +1,4 @@
-"""`fjord stream`: streams from the shell; appending, reading, following, and moving subscribers."""
+"""`fjord stream`: writes, reads and follows streams, and moves subscribers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,17 @@ if TYPE_CHECKING:
     from fjord.client.subscribers import SubscriberInfo
 
 
-app = noun(
-    "stream", "Makes streams, appends to them, reads and follows them, and moves subscribers."
-)
+app = noun("stream", "Writes, reads and follows streams, and moves subscribers.")
 
 
 Start = Annotated[
     str,
     option(
-        "Where to begin: beginning, end, a seq, or a date; with --subscriber a new one.",
+        "Where to begin: beginning, end, a seq, or a date; with --subscriber, only a new one.",
         shown="beginning",
     ),
 ]
-Follow = Annotated[bool, option("Go on with what comes, until Ctrl-C.", "-f", "--follow")]
+Follow = Annotated[bool, option("Continue with new messages until Ctrl-C.", "-f", "--follow")]
 
 
 # -- appending ------------------------------------------------------------------------------------
@@ -51,23 +49,23 @@ def append(
     table: StreamName,
     values: Annotated[
         list[str] | None,
-        argument("VALUE", "One or more messages; without, the lines of standard input."),
+        argument("VALUE", "One or more messages.", shown="the lines of standard input"),
     ] = None,
-    key: Annotated[str, option("Their key; mode latest needs one.")] = "",
-    type_: Annotated[TypeName, option("What they are.", "--type")] = TypeName.string,
+    key: Annotated[str, option("The key; required in mode latest.")] = "",
+    type_: Annotated[TypeName, option("The type of the values.", "--type")] = TypeName.string,
     rows: Annotated[
         list[str] | None,
-        option("Declared columns, as an object; may be repeated.", "--row", metavar="JSON"),
+        option("A message as an object of its columns; may be repeated.", "--row", metavar="JSON"),
     ] = None,
     json_lines: Annotated[
-        bool, option("Standard input has objects with key and value, or columns.", "--json-lines")
+        bool, option("Read JSON objects with key and value, or columns.", "--json-lines")
     ] = False,
 ) -> None:
     """Appends messages, and returns when they are on disk.
 
-    Values that are given are appended all or none. Lines are appended as they come, so that this
-    may stand behind `tail -f`; bad ones are told with their numbers, the rest is appended, and the
-    exit code is 1 then. In a line of JSON bytes are {"base64": "..."}.
+    Given values are appended all or none. Lines are appended as they arrive, for example from
+    `tail -f`; bad ones are reported with their numbers, the rest is appended, and the exit code
+    is 1. In JSON lines, bytes are {"base64": "..."}.
 
     Example: fjord stream append events "signed up" --key user:7
 
@@ -78,7 +76,7 @@ def append(
     Example: fjord stream append sites --row '{"uri": "http://example.com/a", "depth": 3}'
     """
     if rows and (values or json_lines):
-        raise UsageError("--row gives the messages; give nothing else")
+        raise UsageError("--row gives the messages; give it without VALUE and --json-lines")
     if not rows and not values:
         _append_lines(node, table, key, None if json_lines else type_)
         return
@@ -115,19 +113,19 @@ def read(
     node: Node,
     table: StreamName,
     subscriber: Annotated[
-        str, option("Read from its mark, and move it; made if missing.", metavar="NAME")
+        str, option("Read from its mark, and move it; created if missing.", metavar="NAME")
     ] = "",
     start: Start = "",
     count: Annotated[
-        int | None, option("At most so many messages.", "-n", "--count", min=1, shown="all")
+        int | None, option("Maximum number of messages.", "-n", "--count", min=1, shown="all")
     ] = None,
     wait: arguments.Wait = 0.0,
     follow: Follow = False,
     ack_: Annotated[bool, option("Move the mark of the subscriber.", "--ack/--no-ack")] = True,
 ) -> None:
-    """Prints messages in order, up to where the stream ends now, or as they come.
+    """Prints messages in order, up to the present end of the stream, or as they arrive.
 
-    With --subscriber they are acknowledged when they are printed; exit code 1 if somebody moves
+    With --subscriber they are acknowledged when they are printed. Exit code 1 if somebody moves
     the subscriber meanwhile, or if there is no such table.
 
     Example: fjord stream read events --start 2026-01-31T12:00:00Z
@@ -137,10 +135,10 @@ def read(
     Example: fjord stream read events --start end --follow
     """
     begin = arguments.start(start or "beginning")
-    # Only a subscriber is found by date, if only for a moment, and to make one is to write.
+    # Seeking to a date needs a subscriber, and creating one is a write.
     writes = bool(subscriber) or isinstance(begin, datetime)
     with node.open(read_only=not writes) as db, _until_stopped(follow):
-        db.table(table)  # one that is not there would look like an empty one
+        db.table(table)  # a missing table would look like an empty one
         stream = db.stream(table)
         named = stream.subscriber(subscriber, start=begin) if subscriber else None
         reader = named or stream.reader(start=begin)
@@ -155,11 +153,11 @@ def tail(
     node: Node,
     table: StreamName,
     count: Annotated[
-        int, option("So many messages.", "-n", "--count", min=0, max=limits.READ_COUNT_MAX)
+        int, option("Number of messages.", "-n", "--count", min=0, max=limits.READ_COUNT_MAX)
     ] = 10,
     follow: Follow = False,
 ) -> None:
-    """Prints the last messages, and those that come with -f; exit code 1 if there is no such table.
+    """Prints the last messages, with -f also new ones; exit code 1 if there is no such table.
 
     Example: fjord stream tail events -n 100
 
@@ -177,10 +175,9 @@ def tail(
 
 
 def _until_stopped(follow: bool) -> AbstractContextManager[None]:
-    """Lets Ctrl-C be the way to end what goes on for ever."""
     if not follow:
         return contextlib.nullcontext()
-    tell("following; Ctrl-C ends it", style="dim")
+    tell("following; press Ctrl-C to stop", style="dim")
     return contextlib.suppress(KeyboardInterrupt)
 
 
@@ -189,7 +186,7 @@ def _until_stopped(follow: bool) -> AbstractContextManager[None]:
 
 @verb(app)
 def get(node: Node, table: StreamName, key: arguments.Key) -> None:
-    """Prints the latest message of a key, in mode latest; exit code 1 if there is none.
+    """Prints the message of a key, in mode latest; exit code 1 if there is none.
 
     Example: fjord stream get profiles user:7
     """
@@ -204,9 +201,9 @@ def get(node: Node, table: StreamName, key: arguments.Key) -> None:
 
 @verb(app)
 def delete(node: Node, table: StreamName, keys: arguments.Keys) -> None:
-    """Takes the messages of keys away, in mode latest; subscribers are told by tombstones.
+    """Deletes the messages of keys, in mode latest; subscribers receive tombstones.
 
-    Exit code 1 if one of the keys had none; the others are deleted all the same.
+    Exit code 1 if a key had none; the others are deleted.
 
     Example: fjord stream delete profiles user:7
     """
@@ -219,7 +216,7 @@ def delete(node: Node, table: StreamName, keys: arguments.Keys) -> None:
 
 # -- subscribers ----------------------------------------------------------------------------------
 
-Name = Annotated[str, argument("SUBSCRIBER", "Its name.")]
+Name = Annotated[str, argument("SUBSCRIBER", "The subscriber.")]
 
 
 @verb(app)
@@ -228,7 +225,7 @@ def subscribers(
     table: StreamName,
     lag: Annotated[bool, option("Also count the messages ahead of each.", "--lag")] = False,
 ) -> None:
-    """Lists subscribers by name: their marks, when these were moved, and whether they sleep.
+    """Lists subscribers: their marks, when these were moved, and whether they sleep.
 
     Exit code 1 if there is no such table.
 
@@ -263,7 +260,7 @@ def seek(
     name: Name,
     where: Annotated[str, argument("WHERE", "beginning, end, a seq, or a date.")],
 ) -> None:
-    """Sets the mark of a subscriber, also back; exit code 1 if there is no such one.
+    """Sets the mark of a subscriber, backwards too; exit code 1 if there is no such subscriber.
 
     Example: fjord stream seek events billing beginning
 
@@ -283,7 +280,7 @@ def ack(
     name: Name,
     seq: Annotated[int, argument("SEQ", "Everything up to here is processed.", min=0)],
 ) -> None:
-    """Moves the mark of a subscriber forward; one that is farther already stays.
+    """Moves the mark of a subscriber forward; a mark beyond SEQ stays.
 
     Exit code 1 if there is no such subscriber, or no such seq yet.
 
@@ -301,7 +298,7 @@ def unsubscribe(
     table: StreamName,
     names: Annotated[list[str], argument("SUBSCRIBER", "One or more names.")],
 ) -> None:
-    """Takes subscribers away, with their marks; exit code 1 if there is no such one.
+    """Deletes subscribers and their marks; exit code 1 if there is no such subscriber.
 
     Example: fjord stream unsubscribe events billing
     """
@@ -312,7 +309,7 @@ def unsubscribe(
 
 
 def _existing(db: Database, table: str, name: str) -> Subscriber:
-    """Returns a subscriber that is there: a name that is mistyped makes no new one."""
+    """Returns an existing subscriber; a mistyped name must not create one."""
     stream = db.stream(table)
     if name not in (one.name for one in stream.subscribers()):
         look = f"`fjord stream subscribers {table}` lists them"
@@ -320,21 +317,21 @@ def _existing(db: Database, table: str, name: str) -> Subscriber:
     return stream.subscriber(name)
 
 
-# -- reading streams for people and pipes: to an end, for ever, or only the last of it ------------
+# -- reading: to the end, for ever, or only the last messages -------------------------------------
 
 
 # Messages of one read: few enough to be printed soon, many enough to be quick.
 BATCH: Final = 10_000
-# A read that waits is asked anew after so long.
+# How long one read of a followed stream waits.
 FOLLOW_SECONDS: Final = 60.0
-# How much farther the end of a stream is looked for, each time that there was not enough.
+# Growth of the range in which the last messages are sought, each time there are too few.
 _FARTHER: Final = 8
 
 
 def batches(
     reader: Subscriber | Reader, *, count: int | None, wait: float | None, follow: bool
 ) -> Iterator[MessageBatch]:
-    """Yields what there is up to the end of the snapshot, or for ever; at most `count` messages."""
+    """Yields at most `count` messages, up to the end of the snapshot or for ever."""
     left = count
     while left is None or left:
         most = BATCH if left is None else min(left, BATCH)
@@ -344,14 +341,14 @@ def batches(
             left -= len(batch)
         if batch.end_of_snapshot and not follow:
             return
-        wait = None  # only the first one is waited for
+        wait = None  # only the first read waits
 
 
 def last(stream: Stream, count: int) -> tuple[list[Message], int]:
-    """Returns the last messages of a stream, and the seq up to which they were looked for.
+    """Returns the last messages of a stream, and the seq up to which it was read.
 
-    Seqs are those of all tables, so nobody knows where to begin: it is looked back farther and
-    farther until there are enough.
+    Seqs are shared by all tables, so it reads from farther and farther back until there are
+    enough.
     """
     end = stream.reader(start="end").position
     span = count
@@ -378,7 +375,7 @@ def _last_after(stream: Stream, after: int, count: int) -> tuple[list[Message], 
 
 
 def print_messages(node: Node, messages: Iterable[Message], *, follow: bool) -> None:
-    """Prints messages; those that are followed line by line, though it be on a terminal."""
+    """Prints messages; followed ones line by line, even on a terminal."""
     if follow and not node.as_json:
         for one in messages:
             output.print_line(*_cells(one))
@@ -404,11 +401,11 @@ def _cells(message: Message) -> tuple[str, ...]:
     return str(message.seq), at, message.key, type_, value_text(message.value)
 
 
-# -- messages from lines: read as they come, appended as many at a time as have come --------------
+# -- messages from lines, appended as they arrive -------------------------------------------------
 
 
 Line = tuple[Key, Any]  # a value, or a row
-# Makes a message of a line; None if there is none in it.
+# Parses a line; None if it is empty.
 Read = Callable[[bytes], Line | None]
 
 BATCH_ROWS: Final = 10_000
@@ -416,7 +413,7 @@ _NONE: Final = Schema()
 
 
 class Appending:
-    """Appends the lines of a file, and counts."""
+    """Appends the lines of a file, and counts them."""
 
     def __init__(self, stream: Stream, read: Read, progress: lines.Progress) -> None:
         self._stream = stream
@@ -456,7 +453,7 @@ class Appending:
 
 
 def plain(key: str, type_: TypeName) -> Read:
-    """Returns what makes a message of a line that is nothing but its value."""
+    """Returns a parser of lines that are values."""
 
     def read(line: bytes) -> Line:
         lines.check_size(line)
@@ -465,13 +462,13 @@ def plain(key: str, type_: TypeName) -> Read:
         try:
             return key, arguments.value(line.decode(), type_)
         except UnicodeDecodeError as error:
-            raise UsageError("it is not UTF-8; --type buffer takes any bytes") from error
+            raise UsageError("it is not UTF-8; use --type buffer for any bytes") from error
 
     return read
 
 
 def in_json(key: str, schema: Schema = _NONE) -> Read:
-    """Returns what makes a message of a line of JSON; one without a key gets `key`."""
+    """Returns a parser of JSON lines; messages without a key get `key`."""
     fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
 
     def read(line: bytes) -> Line | None:

@@ -1,4 +1,4 @@
-"""`fjord table`: which tables there are, making some and taking one away."""
+"""`fjord table`: creates, lists, describes and drops tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fjord.errors import DeclarationError, FjordError, UsageError
 from fjord.kinds import Kind
 from fjord.text import value_text
 
-app = noun("table", "Makes, lists, describes and drops tables.")
+app = noun("table", "Creates, lists, describes and drops tables.")
 
 Name = Annotated[str, argument("NAME", "The table.")]
 
@@ -29,25 +29,25 @@ Name = Annotated[str, argument("NAME", "The table.")]
 def create(
     node: Node,
     name: Annotated[str, argument("NAME", "The table; or give --file.")] = "",
-    file: Annotated[str, option("XML that declares tables.")] = "",
+    file: Annotated[str, option("An XML file that declares tables.")] = "",
     model: Annotated[
         str, option(f"One of {', '.join(declaration.MODELS)}.", shown=Kind.JOBS.value)
     ] = "",
     column: Annotated[
-        list[str] | None, option("A column; once for each.", metavar="NAME:TYPE[:required]")
+        list[str] | None, option("A column; may be repeated.", metavar="NAME:TYPE[:required]")
     ] = None,
     key: Annotated[
-        list[str] | None, option("A column of the key; once for each.", metavar="COLUMN")
+        list[str] | None, option("A column of the key; may be repeated.", metavar="COLUMN")
     ] = None,
     set_: Annotated[
-        list[str] | None, option("A setting; once for each.", "--set", metavar="NAME=VALUE")
+        list[str] | None, option("A setting; may be repeated.", "--set", metavar="NAME=VALUE")
     ] = None,
     change: Annotated[
-        bool, option("What has a period and differs begins a new generation.", "--change")
+        bool, option("Begin a new generation of a table with a period that differs.", "--change")
     ] = False,
-    dry_run: Annotated[bool, option("Only say what would be made.", "--dry-run")] = False,
+    dry_run: Annotated[bool, option("Only print what would be created.", "--dry-run")] = False,
 ) -> None:
-    """Makes tables that are not there; those that are must be as they are declared.
+    """Creates tables; existing ones must match their declarations.
 
     Example: fjord table create --file tables.xml --dry-run
 
@@ -78,13 +78,11 @@ def create(
 
 @verb(app)
 def export(
-    names: Annotated[
-        list[str] | None, argument("NAME", "Tables; all unless given.", shown=True)
-    ] = None,
+    names: Annotated[list[str] | None, argument("NAME", "Tables.", shown="all")] = None,
     to: To = DAEMON,
     data: Data = "",
 ) -> None:
-    """Prints the XML that declares tables as they are.
+    """Prints the XML declarations of tables.
 
     Example: fjord table export pages > tables.xml
     """
@@ -98,14 +96,14 @@ def export(
 def _declared(
     name: str, model: str, columns: list[str], key: list[str], settings: list[str]
 ) -> list[Declaration]:
-    """Returns what options declare, checked like a file."""
+    """Returns the declaration that the options give, checked like a file."""
     draft = Draft(place=Location("command line"), name=name, model=model, key=key)
     problems = Problems()
     for text in columns:
         place = Location("--column", name=text)
         parts = text.split(":")
         if len(parts) not in (2, 3) or parts[2:] not in ([], ["required"]):
-            problems.add(place, "a column is NAME:TYPE or NAME:TYPE:required")
+            problems.add(place, "write a column as NAME:TYPE or NAME:TYPE:required")
         else:
             draft.columns.append((place, parts[0], parts[1], len(parts) == 3))
     for text in settings:
@@ -114,7 +112,7 @@ def _declared(
         if is_given:
             draft.settings.append((place, setting, declaration.scalar(value)))
         else:
-            problems.add(place, "a setting is NAME=VALUE")
+            problems.add(place, "write a setting as NAME=VALUE")
     found = declaration.checked([draft], problems)
     creations(found, problems)
     return found
@@ -139,9 +137,9 @@ def list_(node: Node) -> None:
 def describe(
     node: Node,
     name: Name,
-    count: Annotated[bool, option("Also count what is in it.", "--count")] = False,
+    count: Annotated[bool, option("Also count its contents.", "--count")] = False,
 ) -> None:
-    """Shows what is known of a table; exit code 1 if there is none.
+    """Shows the settings and columns of a table; exit code 1 if there is no such table.
 
     Example: fjord table describe settings --count
     """
@@ -163,10 +161,10 @@ def generations_(node: Node, name: Name) -> None:
     Example: fjord table generations pages
     """
     with node.open(read_only=True) as db:
-        db.table(name)  # one that is not there is an error
+        db.table(name)  # raises if it does not exist
         listed = db.jobs(name).generations()
         if not listed:
-            tell(f"table {name} has no period, and so it has no generations")
+            tell(f"table {name} has no period, so it has no generations")
         node.print_all(
             listed,
             lambda one: asdict(one) | {"began_at": output.date(one.began_at)},
@@ -186,16 +184,16 @@ def drop(
     name: Name,
     yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
 ) -> None:
-    """Takes a table away with all that is in it; asks for its name first.
+    """Deletes a table with all its data; asks for its name first.
 
     Example: fjord table drop old-settings
 
     Example: fjord table drop old-settings --yes
     """
     with node.open() as db:
-        db.table(name)  # one that is not there is not asked about
+        db.table(name)  # raises if it does not exist
         if not yes:
-            typed = typer.prompt(f"All of {name} will be gone. Type its name", err=True)
+            typed = typer.prompt(f"All data of {name} will be deleted. Type its name", err=True)
             if typed != name:
                 raise FjordError(f"that is not {name}; nothing was dropped")
         db.drop(name)
@@ -223,7 +221,7 @@ def _describe(table: TableInfo) -> dict[str, object]:
 
 
 def _describe_line(table: TableInfo) -> dict[str, object]:
-    """Returns the same for people: columns have lines of their own."""
+    """Returns the same without columns, which are printed as lines."""
     found = _describe(table)
     if found.pop("columns", None):
         settings = declaration_of(table).settings
@@ -235,7 +233,7 @@ def _columns(table: TableInfo) -> list[dict[str, object]]:
     try:
         declared = declaration_of(table)
     except FjordError:
-        return []  # of a later version; the settings are shown as they are
+        return []  # a later version's; the settings are shown raw
     return [
         {
             "name": one.name,

@@ -1,4 +1,4 @@
-"""`fjord wire`: messages of the FJ protocol, taken apart for people who write clients."""
+"""`fjord wire`: explains messages of the FJ protocol to client authors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fjord.wire import Function
 if TYPE_CHECKING:
     from fjord.wire.explain import Line
 
-app = noun("wire", "Takes messages of the FJ protocol apart.")
+app = noun("wire", "Explains messages of the FJ protocol.")
 
-# Three characters a byte, for a few messages of the largest size.
+# Three characters per byte, for a few messages of the largest size.
 _CHARACTERS_MAX: Final = 12 * limits.MESSAGE_BYTES_MAX
 _BYTES_SHOWN: Final = 8
 
 
 @app.callback()
 def _options() -> None:
-    """Takes messages of the FJ protocol apart."""
+    """Explains messages of the FJ protocol."""
 
 
 @verb(app, "explain")
@@ -34,13 +34,13 @@ def explain_(
         str, argument("HEX", "Bytes as hexadecimal digits, spaces allowed; - reads standard input.")
     ],
     reply_to: Annotated[
-        str, option("Function that a reply answers, such as GET_MANY, if its request is not given.")
+        str, option("The function that a reply answers, such as GET_MANY, if there is no request.")
     ] = "",
     as_json: Json = False,
 ) -> None:
     """Names every byte of requests, replies and changes.
 
-    Exit code 1 where the bytes are not the protocol, or end too early.
+    Exit code 1 if the bytes are not valid or end too early.
 
     Example: fjord wire explain "46 4a 00 01 00 00 00 07 00 00 00 00 00 00 00 00 00 00"
     """
@@ -68,7 +68,7 @@ def _bytes(text: str) -> bytes:
     except ValueError as error:
         raise UsageError("the bytes must be pairs of hexadecimal digits, such as 46 4a") from error
     if not data:
-        raise UsageError("there are no bytes to explain; give some, such as 46 4a")
+        raise UsageError("no bytes to explain; give some, such as 46 4a")
     return data
 
 
@@ -78,7 +78,7 @@ def _function(name: str) -> int | None:
     numbers = {one.name: int(one) for one in Function}
     numbers |= {row.name: row.number for row in FUNCTIONS.values()}
     if name.upper() not in numbers:
-        raise UsageError(f"{name} is no function; functions are {', '.join(numbers)}")
+        raise UsageError(f"there is no function {name}; give one of {', '.join(numbers)}")
     return numbers[name.upper()]
 
 

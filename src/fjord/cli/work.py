@@ -1,4 +1,4 @@
-"""`fjord work`: a ready worker that runs a command for each job."""
+"""`fjord work`: runs a command for each job."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ if TYPE_CHECKING:
 
 WORKERS_MAX = 256
 POLL, POLL_MIN = 30.0, 0.01
-_STOP = "no new jobs; a second signal gives back those under way"
+_STOP = "taking no new jobs; a second signal gives back the running ones"
 
 
-Exec = Annotated[str, option("What the shell runs for each job.", "--exec", metavar="CMD")]
+Exec = Annotated[str, option("The shell command to run for each job.", "--exec", metavar="CMD")]
 KeptLease = Annotated[
     float,
     option(
-        "Seconds after which a job of a worker that died waits again.",
+        "Seconds after which the job of a dead worker waits again.",
         parser=arguments.read_lease,
     ),
 ]
 Timeout = Annotated[
     float | None,
     option(
-        "Seconds that a command may run.", parser=arguments.seconds(arguments.SOME), shown="no end"
+        "Seconds that a command may run.",
+        parser=arguments.seconds(arguments.SOME),
+        shown="no limit",
     ),
 ]
 Backoff = Annotated[
     float,
     option(
-        "Seconds that a job waits after its first failure; twice as long each time, "
-        "at most five minutes.",
+        "Seconds that a job waits after its first failure; doubled each time, up to five minutes.",
         parser=arguments.seconds(),
     ),
 ]
 Wake = Annotated[
     str,
     option(
-        "Where `fjord serve --wake` sends wake-ups to: ask when one comes, instead of "
-        "waiting on the server.",
+        "Wait for wake-ups at this address, that of `fjord serve --wake`, instead of on "
+        "the server.",
         shown="off",
     ),
 ]
 Poll = Annotated[
     float | None,
     option(
-        "With --wake: ask this often, in seconds, also if none comes.",
+        "With --wake: also ask for jobs this often, in seconds.",
         parser=arguments.seconds(POLL_MIN, arguments.WAIT_MAX),
         shown="30",
     ),
@@ -66,25 +67,25 @@ def work(
     lease: KeptLease = 60.0,
     domain: Domain = "",
     workers: Annotated[int, option("Commands at a time.", min=1, max=WORKERS_MAX)] = 1,
-    once: Annotated[bool, option("Work on one job a worker, and end.", "--once")] = False,
+    once: Annotated[bool, option("Work on one job per worker, and exit.", "--once")] = False,
     drain: Annotated[
-        bool, option("End when nothing is due, instead of waiting.", "--drain")
+        bool, option("Exit when no job is due, instead of waiting.", "--drain")
     ] = False,
     timeout: Timeout = None,
     backoff: Backoff = 1.0,
     wake: Wake = "",
     poll: Poll = None,
 ) -> None:
-    """Runs a command for each job that is due, until SIGTERM or Ctrl-C.
+    """Runs a command for each due job, until SIGTERM or Ctrl-C.
 
     The value is its standard input; FJORD_TABLE, FJORD_KEY, FJORD_TYPE, FJORD_XID,
-    FJORD_PRIORITY, FJORD_DOMAIN and FJORD_TIMEOUTS are in its environment. Exit code 0 is done;
-    with any other the job has failed, and the reason is that code with the last line of standard
-    error. While the command runs, its lease is kept. The first signal takes no new jobs and waits
-    for those under way, the second gives them back.
+    FJORD_PRIORITY, FJORD_DOMAIN and FJORD_TIMEOUTS are in its environment. Exit code 0 means
+    done; with any other the job has failed, and the reason is that code with the last line of
+    standard error. The lease is renewed while the command runs. After the first signal the worker
+    takes no new jobs and waits for the running ones; the second gives them back.
 
-    Exit code 1 after a second signal; with --once and --drain also if a job is not done, as when
-    it failed; with --once also if there was no job.
+    Exit code 1 after a second signal; with --once and --drain also if a job is not done, for
+    example because it failed; with --once also if there was no job.
 
     Example: fjord work mails --exec ./send-mail --workers 4 --timeout 30
 
@@ -125,20 +126,19 @@ def work(
 
 
 def _check(options: WorkOptions, data: str, *, is_polled: bool) -> None:
-    """Refuses what contradicts itself."""
     if not options.command.strip():
         raise UsageError("--exec needs a command")
     if options.once and options.drain:
-        raise UsageError("--once and --drain both say when to end; give one of them")
+        raise UsageError("--once and --drain exclude each other; give one of them")
     if not options.wake:
         if is_polled:
-            raise UsageError("--poll goes with --wake; without, a worker waits on the server")
+            raise UsageError("--poll needs --wake; without it, a worker waits on the server")
         return
     if data:
-        raise UsageError("--wake is of a daemon; nobody sends wake-ups for a directory")
+        raise UsageError("--wake needs a daemon; give --to instead of --data")
     if not is_shared(wake_address(options.wake)) and options.workers > 1:
         raise UsageError(
-            f"{options.wake} is heard by one worker only; give a port alone for several of them"
+            f"only one worker can listen at {options.wake}; for several, give a port alone"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a client hands out as Arrow; pyarrow is loaded when it is first needed."""
+"""Arrow tables for clients; pyarrow is imported on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fjord.commands import Messages, Scanned, ScannedArrow
 from fjord.errors import FjordError
 
-# What is returned are pyarrow tables.  They have no types here, since a client works without.
+# These functions return pyarrow tables, untyped since a client works without pyarrow.
 
 
 def messages_table(found: Messages) -> Any:
@@ -24,9 +24,9 @@ def messages_table(found: Messages) -> Any:
 def scanned_table(
     found: Scanned | ScannedArrow, start_seq: int, columns: Sequence[str], key_prefix: bytes
 ) -> Any:
-    """Returns a piece of a scan from `start_seq` on as a table.
+    """Returns a piece of a scan as a table.
 
-    A server makes the rows itself; those of a directory are made here.
+    A server sends Arrow; the rows of a directory are converted here.
     """
     ipc, rows = _libraries()
     if isinstance(found, Scanned):

@@ -1,11 +1,11 @@
 """The asyncio connection: many requests in flight, each awaited by its caller.
 
     execute -> queue, while there is no connection -> channel, until its reply -> caller
-                 ^------------ broken, may be sent again ---+
+                 ^------------ broken, retryable -----------+
                  ^------------ BUSY, after a pause ---------+
 
-When a channel breaks, what may be sent again goes back to the queue in the order in which it was
-sent, and one task makes the next channel.
+When a channel breaks, retryable requests go back to the queue in the order in which they were
+sent, and one task opens the next channel.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fjord.commands import Changed, Command, Hello, Refusal, Reply
 from fjord.errors import ClosedError, Code, FjordError, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link
 
-# One timer for all requests, since a timer for each costs more than the request.
+# One timer for all requests, since one for each would cost more than the request.
 _WATCH_SECONDS: Final = 1.0
 
 
@@ -34,7 +34,7 @@ class AsyncConnection:
 
     def __init__(self, url: str, *, timeout: float) -> None:
         if timeout <= 0:
-            raise FjordError("a timeout is more than 0 seconds")
+            raise FjordError("timeout must be more than 0 seconds")
         self.address = parse_url(url)
         self.name = f"fjord://{self.address[0]}:{self.address[1]}"
         self.timeout = timeout
@@ -42,17 +42,17 @@ class AsyncConnection:
         self._client = Client(uuid.uuid4().bytes)
         self._locks = Locks()
         self._places = Places(limits.IN_FLIGHT_MAX)
-        # Requests that let the server wait take half of the places, so that others find one.
+        # Requests that wait on the server take at most half of the places.
         self._waits = Places(limits.IN_FLIGHT_MAX // 2)
         self._channel: Channel | None = None
-        self._queue: list[Pending] = []  # to be sent as soon as there is a channel
+        self._queue: list[Pending] = []  # to be sent when there is a channel
         self._resting: set[Pending] = set()  # the server was busy
-        self._undoing: set[asyncio.Task[Reply]] = set()  # what gives jobs back
-        self._task: asyncio.Task[None] | None = None  # makes the next channel
-        self._pauses: Iterator[float] | None = None  # None: the last channel was of use
+        self._undoing: set[asyncio.Task[Reply]] = set()  # give jobs back
+        self._task: asyncio.Task[None] | None = None  # opens the next channel
+        self._pauses: Iterator[float] | None = None  # None: the last channel worked
         self._watch: asyncio.TimerHandle | None = None
         self._reason: object = "no connection"  # why there is no channel
-        self._untold: FjordError | None = None  # a loss that concerns whoever calls next
+        self._untold: FjordError | None = None  # lost locks, reported to the next caller
         self._closed = False
 
     async def open(self) -> None:
@@ -75,8 +75,8 @@ class AsyncConnection:
             self._places.free -= 1
         else:
             await self._places.wait()
-        # The place is given back with the reply, not here: a request whose caller was cancelled
-        # is still in flight.
+        # The place is given back with the reply: a request whose caller was cancelled is still in
+        # flight.
         try:
             if self._closed or self._untold is not None or not self._places.free:
                 self._check_usable(deadline)
@@ -97,7 +97,7 @@ class AsyncConnection:
         except asyncio.CancelledError:
             future = pending.future
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._undo(pending, future.result())  # it came just before
+                self._undo(pending, future.result())  # the reply came just before
             raise
 
     def close(self) -> None:
@@ -114,7 +114,6 @@ class AsyncConnection:
     # -- one request ------------------------------------------------------------------------------
 
     async def _take_places(self) -> None:
-        """Takes the places of a request that lets the server wait."""
         await self._waits.take()
         try:
             await self._places.take()
@@ -123,7 +122,6 @@ class AsyncConnection:
             raise
 
     def _give_back(self, pending: Pending) -> None:
-        """A request is no longer in flight."""
         self._places.give_back()
         if pending.waits:
             self._waits.give_back()
@@ -158,7 +156,7 @@ class AsyncConnection:
             pending.future.set_result(reply)
 
     def _undo(self, pending: Pending, reply: Reply) -> None:
-        """Nobody waits for this reply any more: jobs that it hands out are given back."""
+        """Gives jobs back if their caller was cancelled."""
         command = calls.undoing(pending.command, reply)
         if command is not None:
             task = self._loop.create_task(self.execute(command))
@@ -168,10 +166,10 @@ class AsyncConnection:
     def _undone(self, task: asyncio.Task[Reply]) -> None:
         self._undoing.discard(task)
         if not task.cancelled():
-            task.exception()  # jobs that were not given back come back when their leases are over
+            task.exception()  # on failure the jobs come back when their leases expire
 
     def _rest(self, pending: Pending) -> bool:
-        """Sends a request again after a pause, if there is time for that."""
+        """Sends a request again after a pause, if there is time left."""
         pause = pending.pause_seconds()
         if pending.future.done() or self._loop.time() + pause > pending.deadline:
             return False
@@ -197,7 +195,7 @@ class AsyncConnection:
     # -- the connection ---------------------------------------------------------------------------
 
     def lost(self, channel: Channel, error: Exception) -> None:
-        """A channel is gone: what may be sent again goes back to the queue."""
+        """Puts the retryable requests of a broken channel back in the queue."""
         if channel is not self._channel:
             return  # it was never in use
         self._channel, self._reason = None, error
@@ -220,7 +218,7 @@ class AsyncConnection:
             self._task = self._loop.create_task(self._reconnect())
 
     async def _reconnect(self) -> None:
-        """Tries until there is a channel, or nobody waits for one any more."""
+        """Tries until there is a channel, or no request waits for one."""
         try:
             while self._queue:
                 await self._pause()
@@ -238,7 +236,7 @@ class AsyncConnection:
 
     async def _pause(self) -> None:
         if self._pauses is None:
-            self._pauses = calls.pauses()  # the first try is made at once
+            self._pauses = calls.pauses()  # the first try is immediate
         else:
             await asyncio.sleep(next(self._pauses))
 
@@ -258,11 +256,11 @@ class AsyncConnection:
                 self._fail(pending, error)
 
     async def _new_channel(self) -> Channel:
-        """Connects and says hello.
+        """Connects and exchanges HELLO.
 
         Raises:
-            OSError: if nobody answers.
-            RemoteProtocolError: if it is no server, or has no room.
+            OSError: if there is no answer.
+            RemoteProtocolError: if the peer is not a server, or is full.
         """
         async with asyncio.timeout(min(self.timeout, limits.CONNECT_SECONDS_MAX)):
             _, channel = await self._loop.create_connection(
@@ -278,7 +276,7 @@ class AsyncConnection:
     # -- time -------------------------------------------------------------------------------------
 
     def _check_deadlines(self) -> None:
-        """Fails what is overdue; a connection that is overdue with an answer is given up."""
+        """Fails overdue requests; a connection with an overdue reply is closed."""
         self._watch = None
         now = self._loop.time()
         late = calls.too_late(self.name, self.timeout, self._reason)
@@ -290,7 +288,7 @@ class AsyncConnection:
             silent = calls.too_late(self.name, self.timeout, "no answer")
             overdue = [one for one in channel.waiting.values() if one.deadline < now]
             for pending in overdue:
-                pending.fail(silent)  # its place is given back when the channel ends
+                pending.fail(silent)  # the channel's end gives its place back
             if overdue:
                 channel.end(TimeoutError("no answer in time"))
         is_waiting = self._channel is not None and self._channel.waiting
@@ -308,9 +306,9 @@ class AsyncConnection:
 
 
 class Pending(InFlight):
-    """A request that somebody waits for."""
+    """A request and the future of its caller."""
 
-    waits = False  # it lets the server wait
+    waits = False  # on the server
 
     def __init__(
         self, client: Client, command: Command, future: asyncio.Future[Reply], deadline: float
@@ -325,7 +323,7 @@ class Pending(InFlight):
 
 
 class Channel(asyncio.Protocol):
-    """One TCP connection: matches replies with the requests that they answer."""
+    """One TCP connection: matches replies to requests."""
 
     def __init__(self, owner: AsyncConnection, hello: Hello) -> None:
         self._owner = owner
@@ -337,7 +335,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        keep_alive(self._transport.get_extra_info("socket"))  # an answer may take its time
+        keep_alive(self._transport.get_extra_info("socket"))  # a reply may take long
         self._transport.write(self._link.send(self._hello)[1])
 
     def data_received(self, data: bytes) -> None:
@@ -346,7 +344,7 @@ class Channel(asyncio.Protocol):
             while found is not None:
                 identifier, reply = found
                 if isinstance(reply, Changed):
-                    raise RemoteProtocolError(Code.FAILED, "a change where a reply is due")
+                    raise RemoteProtocolError(Code.FAILED, "a change instead of a reply")
                 pending = self.waiting.pop(identifier, None)
                 if pending is None:
                     self._welcome(reply)
@@ -362,7 +360,7 @@ class Channel(asyncio.Protocol):
     def send(self, pending: Pending) -> None:
         identifier, message = self._link.send(pending.command, pending.number)
         self.waiting[identifier] = pending
-        if self._transport is not None:  # else it is ending, and its owner will hear of it
+        if self._transport is not None:  # otherwise it is ending, and its owner will be told
             self._transport.write(message)
 
     def end(self, error: Exception) -> None:
@@ -381,10 +379,9 @@ class Channel(asyncio.Protocol):
 
 
 class Places:
-    """A bounded number of places for requests.
+    """A bounded number of places for requests: a semaphore that is cheap while a place is free.
 
-    Cheap where one is free, since every call takes one: with `free -= 1` while there is one, else
-    with `await wait()`.
+    A caller does `free -= 1` if there is a free place, otherwise `await wait()`.
     """
 
     def __init__(self, count: int) -> None:
@@ -392,21 +389,21 @@ class Places:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Takes a place, and waits for one if that must be."""
+        """Takes a place, waiting for one if needed."""
         if self.free:
             self.free -= 1
         else:
             await self.wait()
 
     async def wait(self) -> None:
-        """Returns when a place was given to the caller; first come, first served."""
+        """Waits for a place; first come, first served."""
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         try:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self.give_back()  # it was given just before
+                self.give_back()  # the place was given just before
             raise
 
     def give_back(self) -> None:

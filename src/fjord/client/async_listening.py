@@ -1,4 +1,4 @@
-"""Listening for asyncio: changes as they come, over a connection of their own."""
+"""Listening with asyncio, over a separate connection."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fjord.errors import ClosedError, RemoteProtocolError
 from fjord.wire import Link
 
 _RECEIVE_BYTES = 64 * limits.KIB
-AsyncExecutor = AsyncConnection  # what a database has for its commands
+AsyncExecutor = AsyncConnection  # runs a database's commands
 
 
 class AsyncChanges(Generic[Told]):
-    """An asynchronous iterator of changes; it connects with the first one that is asked for.
+    """An asynchronous iterator of changes; it connects on first use.
 
-    A reader that is slow is not read ahead of: the server then holds its changes, up to a bound.
+    For a slow reader the server buffers changes, up to a bound.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class AsyncChanges(Generic[Told]):
         self._link = Link()
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._is_answered = False  # the server has begun to tell
+        self._is_answered = False  # the server has accepted the command
         self._is_closed = False
 
     async def begin(self) -> Self:
-        """Connects; changes count from here on.
+        """Connects; changes are reported from now on.
 
         Raises:
-            UnavailableError: if nobody answers.
+            UnavailableError: if there is no answer.
             RefusedError: if the server refuses.
         """
         if self._is_closed:
@@ -79,7 +79,7 @@ class AsyncChanges(Generic[Told]):
         return self._read(self._found.popleft())
 
     def close(self) -> None:
-        """Ends the listening, also where a task waits for a change."""
+        """Stops listening, also while a task waits for a change."""
         self._is_closed = True
         if self._writer is not None:
             self._writer.close()
@@ -118,7 +118,6 @@ class AsyncChanges(Generic[Told]):
             await self._receive()
 
     async def _receive(self) -> None:
-        """Takes what comes next: changes, and the answer to the command."""
         assert self._reader is not None
         data = await self._reader.read(_RECEIVE_BYTES)
         if not data:

@@ -1,4 +1,4 @@
-"""How a worker waits with asyncio, see `waker`; apart, since asyncio takes long to load."""
+"""The asyncio version of `waker`; separate, since asyncio loads slowly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fjord.client.waker import Ear
 
 
 class AsyncWaker(Ear):
-    """Does for asyncio what `fjord.Waker` does."""
+    """`fjord.Waker` for asyncio."""
 
     async def wait(self, timeout: float) -> bool:
         try:
@@ -41,7 +41,7 @@ async def pause(seconds: float) -> None:
 
 
 async def call_handler(handler: Callable[[Any], object], job: object) -> None:
-    """Calls what does the work of a job; awaits it if that is to be awaited."""
+    """Calls a handler, and awaits its result if needed."""
     working = handler(job)
     if inspect.isawaitable(working):
         await working

@@ -1,9 +1,9 @@
 """A call: the command to send, how to read its reply, and what happens when a connection breaks.
 
-Every shell runs the same calls.  Whether a command may be sent again is said in its row: see
-`commands.layout.Retry`.  A connection that holds locks takes them with it, and then nothing is
-sent again: a caller that believes it holds a lock must be told.  An answer of BUSY is different:
-nothing was done, so any command may be sent again.
+Every shell runs the same calls.  A command's row says whether it may be retried: see
+`commands.layout.Retry`.  When a connection that holds locks breaks, the locks are gone and
+nothing is retried: a caller that believes it holds a lock must be told.  BUSY is different:
+nothing was done, so any command may be retried.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ class Call(Generic[Result_co]):
     """One request of a user."""
 
     command: Command
-    read: Callable[[Reply], Result_co]  # assumes that the reply is no refusal
+    read: Callable[[Reply], Result_co]  # assumes that the reply is not a refusal
 
     def result(self, reply: Reply) -> Result_co:
-        """Returns what the user gets.
+        """Returns the result for the user.
 
         Raises:
             RefusedError: if the command was refused.
-            RemoteProtocolError: if the reply is not one to this command.
+            RemoteProtocolError: if the reply does not fit the command.
         """
         if isinstance(reply, Refusal):
             raise reply.error()
         return self.read(reply)
 
 
-# What takes several calls: it yields each of them, is sent its result or its error, and returns
-# the result of all.  Every shell follows the same steps.
+# An operation of several calls: yields each of them, is sent its result or its error, and returns
+# the final result.  Every shell follows the same steps.
 Steps = Generator[Call[Any], Any, Result]
 # The same with pauses: a number that it yields is a pause in seconds.
 PacedSteps = Generator[Call[Any] | float, Any, Result]
 
 
 def expect(reply: Reply, kind: type[Kind]) -> Kind:
-    """Returns a reply that is of the kind that its command is answered with.
+    """Returns a reply, checking its kind.
 
     Raises:
         RemoteProtocolError: if it is of another kind.
@@ -63,25 +63,21 @@ def expect(reply: Reply, kind: type[Kind]) -> Kind:
 
 
 def ask(command: Command, kind: type[Kind]) -> Call[Kind]:
-    """Returns a call whose result is the reply itself, of the kind that it should be."""
+    """Returns a call whose result is the reply itself."""
     return Call(command, lambda reply: expect(reply, kind))
 
 
 def expect_rows(found: int, wanted: int) -> None:
-    """Makes sure that a reply has a row for each one that was asked for.
-
-    Raises:
-        RemoteProtocolError: if it has more, or fewer.
-    """
+    """Raises RemoteProtocolError unless a reply has the wanted number of rows."""
     if found != wanted:
         raise RemoteProtocolError(Code.BAD_BATCH, f"a reply with {found} rows, not {wanted}")
 
 
 def check_name(name: str) -> str:
-    """Returns the name of a table, or of a subscriber.
+    """Returns the name of a table or subscriber.
 
     Raises:
-        RefusedError: if it is none, as a server would say it.
+        RefusedError: if it is not valid.
     """
     problem = commands.name_problem(name)
     if problem is not None:
@@ -90,11 +86,7 @@ def check_name(name: str) -> str:
 
 
 def check_names(what: str, given: Iterable[str], known: Set[str]) -> None:
-    """Makes sure that options are known, since nothing else looks at their names.
-
-    Raises:
-        TypeError: if one is not.
-    """
+    """Raises TypeError if an option is unknown."""
     unknown = set(given) - known
     if unknown:
         names = ", ".join(sorted(map(str, unknown)))
@@ -102,7 +94,7 @@ def check_names(what: str, given: Iterable[str], known: Set[str]) -> None:
 
 
 def check_whole(name: str, number: int) -> int:
-    """Returns a whole number, for an option that is one.
+    """Returns an option that is a whole number.
 
     Raises:
         TypeError: if it is something else.
@@ -117,11 +109,7 @@ def check_whole(name: str, number: int) -> int:
 
 
 def check_dicts(name: str, wanted: str, rows: Sequence[object]) -> None:
-    """Makes sure that rows are dicts, or like them.
-
-    Raises:
-        TypeError: if one is not.
-    """
+    """Raises TypeError if a row is not a mapping."""
     if set(map(type, rows)) != {dict}:
         for row in rows:
             if not isinstance(row, Mapping):
@@ -129,12 +117,12 @@ def check_dicts(name: str, wanted: str, rows: Sequence[object]) -> None:
 
 
 def is_number(given: object) -> bool:
-    """Says whether something is a number, of whatever library, and not True or False."""
+    """Says whether something is a number of any library, except True and False."""
     return isinstance(given, Real) and not isinstance(given, bool)
 
 
 def not_a(name: str, wanted: str, found: object) -> TypeError:
-    """Returns the error that says what an option is, and what was given."""
+    """Returns the error for an option of a wrong type."""
     return TypeError(f"{name} is {wanted}, not {type(found).__name__}")
 
 
@@ -154,7 +142,7 @@ def nothing_to_do(result: Result) -> Call[Result]:
 
 
 def missing_rows(reply: Reply, rows: int) -> Sequence[int]:
-    """Returns which of some rows were not there.
+    """Returns the places of the rows that did not exist.
 
     Raises:
         RemoteProtocolError: if it names a row that was not sent.
@@ -180,10 +168,10 @@ def read_numbers(reply: Reply) -> dict[str, int]:
 
 
 def read_number(reply: Reply, name: str) -> int:
-    """Returns one of the numbers of a reply.
+    """Returns one number of a reply.
 
     Raises:
-        RemoteProtocolError: if it is not among them.
+        RemoteProtocolError: if it is missing.
     """
     numbers = read_numbers(reply)
     if name not in numbers:
@@ -202,9 +190,9 @@ def read_name(name: bytes) -> str:
 
 
 class Deadline:
-    """When a call must be over.
+    """When a call times out.
 
-    The clock is read when the call begins, and then only after something that may have taken time.
+    The clock is read when the call begins, and then only after steps that may take long.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
@@ -218,7 +206,7 @@ class Deadline:
 
 
 class Client:
-    """Who a client is: the same over all of its connections."""
+    """A client's identity, which outlives its connections."""
 
     def __init__(self, identity: bytes) -> None:
         self.hello = commands.Hello(client=identity)
@@ -226,45 +214,38 @@ class Client:
 
 
 class InFlight:
-    """A command under way, through as many connections and answers as it takes."""
+    """A command in flight, across retries."""
 
-    # Defaults of the class, since one of these is made for every call.
-    is_unsure = False  # a connection broke with it: it may have been applied
-    number = 0  # makes a retry safe; 0 = it needs none
+    # Class attributes, since an instance is made for every call.
+    is_unsure = False  # a connection broke: it may have been applied
+    number = 0  # makes a retry safe; 0 = not needed
     _pauses: Iterator[float] | None = None
 
     def __init__(self, client: Client, command: Command) -> None:
         rule = type(command).row.retry
         retry = rule if type(rule) is Retry else rule(command)  # type: ignore[operator]
         self._client = client
-        self.command = command  # as it is sent
+        self.command = command  # as sent
         self.can_repeat = retry is not Retry.NEVER  # after a connection broke
         if retry is Retry.NUMBERED:
             client.last_number = self.number = client.last_number + 1
 
     def was_busy(self) -> None:
-        """The server was busy: nothing was done, so the request gets a new number.
-
-        With its old one it would be too old once many others have run ahead of it.
-        """
+        """Numbers the request anew: nothing was done, and its old number could become too old."""
         if self.number and not self.is_unsure:
             self._client.last_number = self.number = self._client.last_number + 1
 
     def wait_at_most(self, seconds: float) -> None:
-        """Lets a command that says how long the server may wait not outlast its caller.
-
-        Otherwise the server would hand jobs to a call that is over.
-        """
+        """Shortens the wait of a retry, so that the server hands no jobs to a call that is over."""
         command = self.command
         if isinstance(command, Next | Read) and command.wait_us:
             left_us = max(0, round(seconds * 1_000_000))
             self.command = replace(command, wait_us=min(command.wait_us, left_us))
 
     def pause_seconds(self, *, at_once: bool = False) -> float:
-        """Returns how long to wait before the next try; `at_once`: not at all if it is the second.
+        """Returns how long to wait before the next try; with `at_once`, 0 before the second.
 
-        A connection that broke may only have been idle for too long, so one new one is tried
-        without a pause.
+        A broken connection may only have been idle for too long.
         """
         if self._pauses is None:
             self._pauses = pauses()
@@ -274,10 +255,9 @@ class InFlight:
 
 
 class Locks(set[tuple[str, bytes]]):
-    """Which locks a connection holds, table and key, as far as its client was told."""
+    """The locks that a connection holds, as table and key."""
 
     def note(self, command: Command, reply: Reply) -> None:
-        """Takes notice of what was answered."""
         if isinstance(reply, Refusal):
             return
         if isinstance(command, commands.Lock):
@@ -286,13 +266,13 @@ class Locks(set[tuple[str, bytes]]):
             self.difference_update((command.table, key) for key in command.keys.rows())
 
     def lose(self) -> bool:
-        """The connection is gone; returns whether locks went with it."""
+        """Forgets all locks; returns whether there were any."""
         had = bool(self)
         self.clear()
         return had
 
 
-# With these words a server ends a connection, not what it was asked for.
+# Codes with which a server closes a connection.
 _GOODBYES: Final = {Code.BUSY, Code.IDLE_TIMEOUT, Code.READ_TIMEOUT, Code.SLOW_CONSUMER}
 
 
@@ -304,7 +284,7 @@ def is_final(error: Exception) -> bool:
 
 
 def undoing(command: Command, reply: Reply) -> Command | None:
-    """Returns what is to be sent after a reply that nobody waits for any more."""
+    """Returns the command that undoes a reply whose caller is gone, if needed."""
     if (
         not isinstance(command, Next)
         or not isinstance(reply, commands.Taken)
@@ -318,7 +298,7 @@ def undoing(command: Command, reply: Reply) -> Command | None:
 def pauses(
     first: float = limits.RECONNECT_SECONDS_FIRST, most: float = limits.RECONNECT_SECONDS_MAX
 ) -> Iterator[float]:
-    """Yields how many seconds to wait before each further try."""
+    """Yields the seconds to wait before each retry."""
     seconds = first
     while True:
         yield seconds
@@ -326,10 +306,10 @@ def pauses(
 
 
 def check_welcome(reply: Reply) -> None:
-    """Makes sure that the answer to HELLO is one.
+    """Checks the reply to HELLO.
 
     Raises:
-        RemoteProtocolError: if the server does not want this client.
+        RemoteProtocolError: if the server refuses this client.
     """
     if isinstance(reply, Refusal):
         text = f"{reply.text} (the daemon and this client may be of different versions)"
@@ -338,15 +318,15 @@ def check_welcome(reply: Reply) -> None:
         raise RemoteProtocolError(Code.FAILED, "the peer does not know HELLO")
 
 
-# -- what users are told --------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------
 
 
 def broken(name: str, reason: object, *, locks_lost: bool = False) -> UnavailableError:
-    """Returns the error of a command that is not sent again."""
+    """Returns the error of a command that is not retried."""
     what = (
-        "the locks that it held are lost, and nothing is sent again while locks are held"
+        "its locks are lost, and nothing is retried while locks are held"
         if locks_lost
-        else "a command of this kind is not sent again"
+        else "a command of this kind is not retried"
     )
     return UnavailableError(
         f"the connection to {name} broke ({reason}); the command may or may not have been "
@@ -355,20 +335,20 @@ def broken(name: str, reason: object, *, locks_lost: bool = False) -> Unavailabl
 
 
 def too_late(name: str, seconds: float, reason: object) -> UnavailableError:
-    """Returns the error of a command that was tried until its time was over."""
+    """Returns the error of a command that timed out."""
     return UnavailableError(
-        f"no answer from {name} within {seconds:g} s ({reason}); is `fjord serve` running? The "
+        f"no reply from {name} within {seconds:g} s ({reason}); is `fjord serve` running? The "
         "command may or may not have been applied"
     )
 
 
 def nobody(name: str, reason: object) -> UnavailableError:
-    """Returns the error of a first connection that fails."""
+    """Returns the error of a failed first connection."""
     return UnavailableError(f"no daemon answers at {name} ({reason}); is `fjord serve` running?")
 
 
 def deaf(name: str, reason: object) -> UnavailableError:
-    """Returns the error of a listener whose connection broke."""
+    """Returns the error of a listener with a broken connection."""
     return UnavailableError(
         f"the connection to {name} broke ({reason}); changes may have been missed: listen again, "
         "then read what you listen to"

@@ -1,11 +1,11 @@
 """The blocking shell: encode, send, wait, decode.
 
     Connection   a client, for any number of threads
-      Line       one request at a time, through as many connections as that takes
+      Line       one request at a time, across reconnects
         Duplex   one connection, from its greeting to its end
 
-Requests share one line, one at a time.  A request that lets the server wait would hold up all
-others, so each of those has a line of its own, which is kept for the next one.
+Requests share one line, one at a time.  A request that waits on the server would hold up all
+others, so each of those gets its own line, which is kept for the next one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from fjord.commands import Changed, Command, Refusal, Reply
 from fjord.errors import ClosedError, Code, FjordError, LocalProtocolError, RemoteProtocolError
 from fjord.wire import Link
 
-_LOOK_SECONDS: Final = 0.001  # a wait of 0 seconds still looks for what is there
+_LOOK_SECONDS: Final = 0.001  # a wait of 0 seconds still checks once
 _RECEIVE_BYTES: Final = 256 * limits.KIB
-# What a message lacks, if it is at least this much, is received in one go.
+# The rest of a message of at least this size is received at once.
 _LARGE_BYTES: Final = 64 * limits.KIB
 _TIMEVAL: Final = struct.Struct("ll")
 _KEEP_ALIVE_SECONDS: Final = 60
@@ -40,14 +40,14 @@ _KEEP_ALIVE_SECONDS: Final = 60
 def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Database:
     """Connects to a daemon, for example at `fjord://127.0.0.1:17994`.
 
-    A connection that breaks is made again, and what can be sent again is, exactly once in effect.
+    It reconnects when a connection breaks, and retries what it can, with exactly-once effect.
 
     Args:
         url: the daemon's address.
-        timeout: how many seconds a call may take, with all its tries.
+        timeout: how many seconds a call may take, including retries.
 
     Raises:
-        UnavailableError: if nobody answers there.
+        UnavailableError: if there is no answer.
     """
     connection = Connection(url, timeout=timeout)
     return Database(connection, name=connection.name, is_remote=True)
@@ -90,7 +90,7 @@ class Connection:
             self._guard.release()
 
     def listen(self, command: commands.Listen | commands.ListenJobs) -> SocketListening:
-        """Begins to listen, on a connection of its own."""
+        """Begins to listen, on a separate connection."""
         self._check_usable()
         deadline = self._deadline()
         try:
@@ -110,7 +110,7 @@ class Connection:
         return SocketListening(duplex, self.name)
 
     def close(self) -> None:
-        """Ends the connection; whoever waits for jobs is told so, all others are waited for."""
+        """Closes the connection: ends waits for jobs, and waits for all other requests."""
         with self._lending:
             self._closing.set()
             waiting, spare = tuple(self._waiting), tuple(self._spare)
@@ -141,7 +141,7 @@ class Connection:
                 self._waiting.discard(line)
                 self._spare.append(line)
                 if self._closing.is_set():
-                    line.disconnect()  # nobody else does any more
+                    line.disconnect()  # `close` has missed it
 
     def _new_line(self) -> Line:
         return Line(self._address, self._client, self._closing, timeout=self._timeout)
@@ -157,7 +157,7 @@ class Connection:
 
 
 class SocketListening:
-    """Changes that come over a connection of their own."""
+    """Changes that arrive over a separate connection."""
 
     def __init__(self, duplex: Duplex, name: str) -> None:
         self._duplex = duplex
@@ -187,7 +187,7 @@ class SocketListening:
 
 
 class Line:
-    """Runs one request at a time, through as many connections as that takes."""
+    """Runs one request at a time, across reconnects."""
 
     def __init__(
         self, address: tuple[str, int], client: Client, closing: threading.Event, *, timeout: float
@@ -195,8 +195,8 @@ class Line:
         self._address = address
         self._name = f"fjord://{address[0]}:{address[1]}"
         self._client = client
-        self._closing = closing  # set: whoever waits to try again does so no more
-        self._timeout = timeout  # of a call, without what it lets the server wait
+        self._closing = closing  # set: do not retry any more
+        self._timeout = timeout  # of a call, without its wait on the server
         self._clock = SystemClock()
         self._locks = Locks()
         self._duplex: Duplex | None = None
@@ -216,7 +216,7 @@ class Line:
                 self._lost(request, deadline, error, sent=sent)
                 continue
             except BaseException:
-                # A half-sent message, or an unread reply, would be taken for the next one's.
+                # A half-sent message, or an unread reply, would confuse the next request.
                 self.disconnect()
                 raise
             if not request.can_repeat:
@@ -228,15 +228,15 @@ class Line:
             request.was_busy()
 
     def connect(self, deadline: Deadline) -> Duplex:
-        """Makes a connection.
+        """Connects.
 
         Raises:
-            OSError: if nobody answers.
+            OSError: if there is no answer.
         """
         duplex = Duplex(self._address, self._clock, deadline, self._client.hello)
         self._duplex = duplex
         deadline.left_seconds()
-        self._check_open()  # else nobody might see that it has to be interrupted
+        self._check_open()  # `close` may have missed it
         return duplex
 
     def disconnect(self) -> None:
@@ -245,7 +245,7 @@ class Line:
             self._duplex = None
 
     def interrupt(self) -> None:
-        """Ends the connection while another thread waits on it."""
+        """Ends the connection while another thread uses it."""
         duplex = self._duplex
         if duplex is not None:
             duplex.interrupt()
@@ -253,11 +253,11 @@ class Line:
     # -- inside -----------------------------------------------------------------------------------
 
     def _ready_duplex(self, deadline: Deadline) -> Duplex:
-        """Returns a connection for a first request, or for one that is never sent twice."""
+        """Returns a connection for a first request, or for one that is never retried."""
         duplex = self._duplex
         if duplex is None:
             return self.connect(deadline)
-        # What is never sent twice should not be sent once to a connection that is gone already.
+        # A request that is never retried must not be sent over a connection that is already closed.
         if duplex.is_over():
             self.disconnect()
             if self._locks.lose():
@@ -266,7 +266,7 @@ class Line:
         return duplex
 
     def _lost(self, request: InFlight, deadline: Deadline, error: Exception, *, sent: bool) -> None:
-        """Returns if the request is to be sent again, now."""
+        """Returns if the request should be retried now, raises otherwise."""
         self.disconnect()
         request.is_unsure = request.is_unsure or sent
         reason = "no answer in time" if isinstance(error, BlockingIOError) else error
@@ -280,7 +280,7 @@ class Line:
             raise calls.too_late(self._name, deadline.seconds, reason) from error
 
     def _pause(self, request: InFlight, deadline: Deadline, *, at_once: bool = False) -> bool:
-        """Waits, and says whether there is time for another try."""
+        """Waits before a retry; says whether there is time for one."""
         seconds = request.pause_seconds(at_once=at_once)
         left = deadline.left_seconds()
         if left <= limits.RECONNECT_SECONDS_FIRST:
@@ -297,7 +297,7 @@ class Line:
 
 
 class Duplex:
-    """Sends commands and receives what comes, each within a deadline."""
+    """One connection: sends commands and receives replies, each within a deadline."""
 
     def __init__(
         self,
@@ -312,8 +312,8 @@ class Duplex:
         greeted = Deadline(clock, seconds)
         self._socket = socket.create_connection(address, seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(self._socket)  # the server may take its time to answer
-        # A timeout of the kernel's: Python's own would poll before every send and receive.
+        keep_alive(self._socket)  # a reply may take long
+        # A kernel timeout, since Python's own would poll before every send and receive.
         self._socket.settimeout(None)
         self._armed_seconds = 0.0
         self._link = Link()
@@ -326,12 +326,10 @@ class Duplex:
             raise
 
     def exchange(self, command: Command, deadline: Deadline, number: int = 0) -> Reply:
-        """Sends a command, perhaps with a number, and returns its reply.
-
-        What comes with it and after it is left for the next look.
+        """Sends a command and returns its reply; later data stays buffered.
 
         Raises:
-            OSError: if the connection broke; BlockingIOError if the time is over.
+            OSError: if the connection broke; BlockingIOError after the deadline.
         """
         identifier, parts = self._link.send_parts(command, number)
         if deadline.left != self._armed_seconds:
@@ -354,7 +352,7 @@ class Duplex:
             found = self._receive_more(deadline)
 
     def wait_for_changes(self, deadline: Deadline | None) -> None:
-        """Waits until something comes, at most until `deadline`."""
+        """Waits for data, at most until `deadline`."""
         found = self._link.receive()
         if found is None:
             found = self._receive(deadline)
@@ -373,20 +371,20 @@ class Duplex:
             return False
         except OSError:
             return True
-        return True  # its end, or last words: nobody has asked for anything
+        return True  # its end, or an unsolicited error
 
     def interrupt(self) -> None:
-        """Ends the connection also where another thread waits on it."""
+        """Ends the connection, also while another thread uses it."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # it is over already
+            pass  # it has already ended
 
     def close(self) -> None:
         self._socket.close()
 
     def _send_rest(self, parts: list[Buffer], sent: int, deadline: Deadline) -> None:
-        """Sends what is left of a message; a large one may have taken its time."""
+        """Sends the rest of a message."""
         if sent < sum(map(len, parts)):
             message = memoryview(b"".join(parts))
             while sent < len(message):
@@ -405,9 +403,9 @@ class Duplex:
         return self._link.receive(data)
 
     def _receive_more(self, deadline: Deadline) -> tuple[int, Reply | Changed] | None:
-        """Receives like `_receive`; the rest of a large message to where it stays, uncopied.
+        """Like `_receive`, but receives the rest of a large message in place, without copying.
 
-        If that takes too long, what was received is lost, and the connection is of no more use.
+        After a timeout the received part is lost, and the connection cannot be used any more.
         """
         missing = self._link.missing
         if not _LARGE_BYTES <= missing <= limits.ANSWER_BYTES_MAX:
@@ -426,14 +424,14 @@ class Duplex:
         return self._link.receive(data)
 
     def _wait_at_most(self, seconds: float, *, exactly: bool = False) -> None:
-        """Sets how long the kernel waits, if that differs much from what it is set to."""
+        """Sets the kernel timeout, if it differs much from the present one."""
         if seconds <= 0:
             raise BlockingIOError("no time left")
         if exactly or abs(seconds - self._armed_seconds) > seconds / 10:
             self._arm(seconds)
 
     def _arm(self, seconds: float) -> None:
-        """Sets how long the kernel waits; 0: for ever."""
+        """Sets the kernel timeout; 0 = none."""
         wait_us = max(1, int(seconds * 1_000_000)) if seconds else 0
         limit = _TIMEVAL.pack(*divmod(wait_us, 1_000_000))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
@@ -442,6 +440,6 @@ class Duplex:
 
 
 def keep_alive(peer: socket.socket) -> None:
-    """Finds out about a peer that went away without a word, though nothing is sent."""
+    """Detects a dead peer even while nothing is sent."""
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEP_ALIVE_SECONDS)

@@ -1,4 +1,4 @@
-"""A database: a name space of tables over something that executes commands."""
+"""A database: the tables of a daemon or a directory."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from fjord.errors import UnavailableError
 async def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> AsyncDatabase:
     """Connects to a daemon, for example at `fjord://127.0.0.1:17994`.
 
-    A connection that breaks is made again, and what can be sent again is, exactly once in effect.
+    It reconnects when a connection breaks, and retries what it can, with exactly-once effect.
 
     Args:
         url: the daemon's address.
-        timeout: how many seconds a call may take, with all its tries.
+        timeout: how many seconds a call may take, including retries.
 
     Raises:
-        UnavailableError: if nobody answers there.
+        UnavailableError: if there is no answer.
     """
     connection = AsyncConnection(url, timeout=timeout)
     await connection.open()
@@ -46,13 +46,13 @@ async def connect(url: str, *, timeout: float = limits.REPLY_SECONDS_MAX) -> Asy
 
 
 class AsyncDatabase:
-    """What `fjord.aio.connect` returns."""
+    """The tables of a daemon; `fjord.aio.connect` returns it."""
 
     def __init__(self, executor: AsyncExecutor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor
-        self.runner = AsyncRunner(executor, name)  # for calls that are built elsewhere, too
+        self.runner = AsyncRunner(executor, name)  # also for calls that are built elsewhere
         self._run, self._follow = self.runner.run, self.runner.follow
-        self._is_remote = is_remote  # a server, which answers scans in Arrow too
+        self._is_remote = is_remote  # a server, which can answer scans in Arrow
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
         self._schemas_of = schemas.shared()
@@ -61,29 +61,29 @@ class AsyncDatabase:
         return f"<{type(self).__name__}{shown_at(self.runner.name)}>"
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncKv:
-        """Returns a key/value table; it comes into being with its first write."""
+        """Returns a key/value table; its first write creates it."""
         return AsyncKv(self.runner, KvCalls(table, self._stamps))
 
     def jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
-        """Returns a jobs table; it comes into being with its first job.
+        """Returns a jobs table; its first job creates it.
 
-        Settings that are given here are declared before jobs are first pushed or taken.  If the
-        table is there, they must be those that it has; which others it has does not matter.
-        Otherwise the first push or take raises an ExistsError that says what differs.
+        The given settings are declared before the first push or take.  If the table exists, they
+        must match its own; settings that are not given are not compared.  If they differ, the
+        first push or take raises an ExistsError that says how.
 
         Args:
             table: its name.
             settings:
-                merge: False: a plain queue, in which keys need not differ, nor be there.
-                fairness: "domain" hands out jobs of one domain after the other.
-                lease: seconds that a worker may take, unless it says otherwise; 3600.
+                merge: False makes a plain queue, in which keys may repeat or be missing.
+                fairness: "domain" lets domains take turns.
+                lease: default length of a lease in seconds; 3600.
                 timeouts_max: a job that fails or times out more often is dead; 5.
-                debounce: pushing a job again moves it at most so many seconds beyond the moment
-                    at which it was first pushed; 3600.
-                history: False: what happened to jobs does not go to cold blocks.
+                debounce: how many seconds past its first push further pushes can postpone a job;
+                    3600.
+                history: False keeps the jobs' history out of cold blocks.
 
         Raises:
-            ValueError: if a setting cannot be meant.
+            ValueError: if a setting is invalid.
         """
         calls = JobCalls(table, self._stamps, self._schemas_of)
         return AsyncJobs(self.runner, calls, settings)
@@ -91,51 +91,51 @@ class AsyncDatabase:
     async def create_jobs(
         self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
     ) -> AsyncJobs:
-        """Makes a jobs table, and returns it; one that is there, and is the same, is no error.
+        """Creates a jobs table and returns it; an existing one must have the same settings.
 
         Args:
             table: its name.
-            change: True: one that is there, with a period, gets these settings and columns with
-                a new generation, which begins now; jobs that wait keep the columns they have.
+            change: True begins a new generation of an existing table with a period, with these
+                settings and columns; waiting jobs keep their columns.
             settings: those of `jobs`.
 
         Raises:
-            ExistsError: if it is there with other settings.
+            ExistsError: if it exists with other settings.
         """
         await self._run(JobCalls(table, self._stamps).create(settings, change=change))
         return self.jobs(table)
 
     def stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
-        """Returns a stream; it comes into being with its first message.
+        """Returns a stream; its first message creates it.
 
-        Settings that are given here are declared before messages are first appended or read.  If
-        the stream is there, they must be those that it has; which others it has does not matter.
-        Otherwise the first append or read raises an ExistsError that says what differs.
+        The given settings are declared before the first append or read.  If the stream exists,
+        they must match its own; settings that are not given are not compared.  If they differ,
+        the first append or read raises an ExistsError that says how.
 
         Args:
             table: its name.
             settings:
                 mode: "log" keeps every message, "latest" the newest of each key; "log".
-                history: whether what leaves the journal goes to cold blocks; a log always has
-                    them.
-                block_rows: a block is written when there are so many messages; 1,000,000.
-                block_age: or when the oldest message has waited so many seconds; a day.
-                retention: seconds after which messages go, a block at a time; never.
-                retention_bytes: the oldest blocks go when all have more bytes; never.
+                history: whether messages that leave the journal go to cold blocks; always so for
+                    a log.
+                block_rows: a block is written when there are this many messages; 1,000,000.
+                block_age: or when the oldest message is this many seconds old; a day.
+                retention: seconds after which messages are removed, a block at a time; never.
+                retention_bytes: the oldest blocks are removed while all are larger; never.
 
         Raises:
-            ValueError: if a setting cannot be meant.
-            RefusedError: if this is no name of a table.
+            ValueError: if a setting is invalid.
+            RefusedError: if the name is invalid.
         """
         calls = StreamCalls(table, self._schemas_of)
         entries = KvCalls(table, self._stamps, calls.schemas)
         return AsyncStream(self.runner, calls, entries, settings)
 
     async def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
-        """Makes a stream, and returns it; one that is there, and is the same, is no error.
+        """Creates a stream and returns it; an existing one must have the same settings.
 
         Raises:
-            ExistsError: if it is there with other settings.
+            ExistsError: if it exists with other settings.
         """
         await self._run(StreamCalls(table).create(settings))
         return self.stream(table)
@@ -143,31 +143,31 @@ class AsyncDatabase:
     async def create_tables(
         self, tables: declared_tables.Tables, *, change: bool = False, dry_run: bool = False
     ) -> list[Made]:
-        """Makes the tables that a file declares; those that are there, and the same, stay.
+        """Creates the declared tables; existing ones must match their declarations.
 
-        All are checked first, so none is made if one is wrong.
+        All are checked first, so none is created if one is wrong.
 
         Args:
-            tables: a file of XML, see docs/declarations.md; or declarations.
-            change: a jobs table that is there, has a period and differs begins a generation with
-                what is declared.
-            dry_run: makes nothing, and says what would be.
+            tables: an XML file (see docs/declarations.md), or declarations.
+            change: an existing jobs table with a period that differs begins a generation with the
+                declared settings.
+            dry_run: creates nothing, and returns what would be created.
 
         Raises:
-            DeclarationError: if something is wrong; the text says all of it, and where.
-            ExistsError: if a table is there and differs; the text says in what.
+            DeclarationError: if a declaration is wrong; the text lists every problem and place.
+            ExistsError: if an existing table differs; the text says how.
         """
         steps = declared_tables.steps(tables, change=change, dry_run=dry_run)
         return await self._follow(steps)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Gathers the writes of an `async with` block, and does all of them or none at its end.
+        """Gathers the writes of an `async with` block, and applies all or none at its end.
 
-        An exception inside the block ends it, and nothing is sent.
+        If the block raises, nothing is sent.
 
         Raises:
-            RefusedError: if any of the writes is refused; none is done then.
+            RefusedError: if any write is refused; then none is applied.
         """
         gathered = Transaction(self._stamps, name=self.runner.name, schemas_of=self._schemas_of)
         try:
@@ -182,10 +182,10 @@ class AsyncDatabase:
         """Shows streams and key/value tables as they are now to an `async with` block.
 
         Args:
-            lifetime: seconds after which it is closed by itself; at most 900, which is usual.
+            lifetime: seconds after which the snapshot closes; at most 900, the default.
 
         Raises:
-            RefusedError: if too many are open (QUOTA); a read, if its time is over
+            RefusedError: if too many are open (QUOTA); from a read, if the snapshot has expired
                 (SNAPSHOT_GONE).
         """
         opened = await self._run(snapshots.open_call(lifetime))
@@ -194,14 +194,14 @@ class AsyncDatabase:
             runner = AsyncSnapshotRunner(self.runner, opened.snapshot)
             yield AsyncSnapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
-            raise  # it is closed when its time is over
+            raise  # it closes when it expires
         except BaseException:
             await self._run(closing)
             raise
         await self._run(closing)
 
     async def tables(self) -> list[TableInfo]:
-        """Returns the tables that there are, by name."""
+        """Returns all tables, by name."""
         return await self._run(declared_tables.tables_call())
 
     async def table(self, name: str) -> TableInfo:
@@ -213,7 +213,7 @@ class AsyncDatabase:
         return await self._run(declared_tables.table_call(name))
 
     async def drop(self, name: str) -> None:
-        """Takes a table away with all that is in it.
+        """Deletes a table with all its data.
 
         Raises:
             NotFoundError: if there is no such table.
@@ -221,11 +221,11 @@ class AsyncDatabase:
         await self._run(Call(commands.DropTable(name=name), done))
 
     async def stats(self) -> dict[str, int]:
-        """Returns the numbers by which a node is watched."""
+        """Returns the node's metrics."""
         return await self._run(stats_call())
 
     async def ping(self) -> float:
-        """Asks for an answer; returns how many seconds it took."""
+        """Returns how many seconds a round trip takes."""
         begun_us = self._clock.monotonic_us()
         await self._run(Call(commands.Nop(), done))
         return (self._clock.monotonic_us() - begun_us) / 1_000_000
@@ -243,21 +243,19 @@ class AsyncDatabase:
     ) -> AsyncIterator[Scanned]:
         """Yields the durable ops of a table, in order, in bounded pieces.
 
-        The end is fixed when the scan begins: `end_seq`, or everything that is durable then.
-        It reads the journal.  Where that no longer goes back to `start_seq`, since the rest is in
-        cold blocks, it is refused.
+        The end is fixed when the scan begins: `end_seq`, or everything durable then.  The scan
+        reads the journal, and is refused if `start_seq` is already in cold blocks only.
 
         Args:
             table: its name.
-            start_seq: the first seq that counts.
-            end_seq: the first one that no longer counts; 0: everything that is durable.
+            start_seq: the first seq.
+            end_seq: the seq to stop before; 0: everything durable.
             ops: only ops of these kinds, such as ["STREAM_APPEND"]; see `fjord.ops`.
-            key_prefix: leaves out ops of which no row has a key that begins so.
+            key_prefix: leaves out ops without a row whose key begins with this.
 
         Raises:
             NotFoundError: if there is no such table.
-            RefusedError: if what it begins with is in cold blocks only; the text says where to
-                begin.
+            RefusedError: if its beginning is in cold blocks only; the text says where to begin.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
         return self._pieces(history.stored(scan))
@@ -274,20 +272,20 @@ class AsyncDatabase:
     ) -> AsyncIterator[Any]:
         """Yields the durable history of a table as pyarrow tables, in bounded pieces.
 
-        They have the columns of docs/spark.md; pieces without a row are left out.  Like `scan` it
-        reads the journal, and is refused where that no longer goes back to `start_seq`.
+        They have the columns of docs/spark.md; pieces without rows are left out.  Like `scan` it
+        reads the journal, and is refused if `start_seq` is already in cold blocks only.
 
         Args:
             table: its name.
-            start_seq: the first seq that counts.
-            end_seq: the first one that no longer counts; 0: everything that is durable.
-            columns: only these, in this order; all unless given.
+            start_seq: the first seq.
+            end_seq: the seq to stop before; 0: everything durable.
+            columns: only these, in this order; by default all.
             ops: only rows of ops of these kinds.
-            key_prefix: only rows whose keys begin so.
+            key_prefix: only rows whose keys begin with this.
 
         Raises:
             NotFoundError: if there is no such table.
-            RefusedError: if what it begins with is in cold blocks only.
+            RefusedError: if its beginning is in cold blocks only.
             FjordError: if pyarrow is not installed.
         """
         scan = scan_of(table, start_seq, end_seq, ops=ops, key_prefix=key_prefix)
@@ -299,35 +297,35 @@ class AsyncDatabase:
             yield await self._run(call)
 
     async def span(self, table: str, after: int = 0, **bounds: Unpack[SpanBounds]) -> SpanInfo:
-        """Returns where a batch of a table's history ends that begins behind a seq.
+        """Returns where a batch of a table's history ends that begins after a seq.
 
-        A batch ends where a commit ends, so that none is cut in two; `scan` and `scan_arrow` then
-        read it.  Like them it looks at the journal.
+        A batch ends where a commit ends, so that none is split; read it with `scan` or
+        `scan_arrow`.  Like these it reads the journal.
 
         Args:
             table: its name.
-            after: the seq behind which the batch begins; 0: the beginning.
+            after: the seq after which the batch begins; 0: the beginning.
             bounds:
-                until: the last seq that counts; 0: everything that is durable.
-                rows_max: commits are taken while they fit, the first one in any case; 0: all.
-                bytes_max: the same for bytes of ops as they are stored.
-                before: only commits that were written before this moment.
-                epoch: what the span said that ended at `after`.
+                until: the last seq; 0: everything durable.
+                rows_max: commits are taken while they fit, but at least one; 0: all.
+                bytes_max: the same for bytes of stored ops.
+                before: only commits written before this time.
+                epoch: the epoch of the span that ended at `after`.
 
         Raises:
             NotFoundError: if there is no such table.
-            RefusedError: with BAD_RANGE, if what it begins with is no longer in the journal; with
-                FORKED, if the journal is not the one any more that was read up to `after`.
+            RefusedError: with BAD_RANGE, if its beginning is no longer in the journal; with
+                FORKED, if this is not the journal that was read up to `after`.
         """
         command = history.span_of(table, after, **bounds)
         return await self._follow(history.spanned(command))
 
     def staging(self, table: str) -> AsyncStaging:
-        """Returns what stages rows of a table, and commits them exactly once."""
+        """Returns an object that stages rows of a table and commits them exactly once."""
         return AsyncStaging(self.runner, table)
 
     async def blocks(self, table: str) -> list[BlockInfo]:
-        """Returns the cold blocks that the history of a table is in, in order.
+        """Returns the cold blocks of a table, in order.
 
         Raises:
             NotFoundError: if there is no such table.
@@ -335,24 +333,24 @@ class AsyncDatabase:
         return await self._follow(history.blocks(table))
 
     async def seal(self, table: str = "") -> None:
-        """Writes what is durable to cold blocks now: of one table, or of all that have history."""
+        """Writes all durable history of one table, or of all tables, to cold blocks now."""
         await self._run(Call(commands.SealNow(table=table), done))
 
     async def replace_blocks(self, table: str, names: Sequence[str], new: BlockInfo) -> None:
-        """Puts one cold block in the place of some that follow each other.
+        """Replaces neighbouring cold blocks with one that has all their rows.
 
-        Whoever has written the new one, with all rows of the old ones, calls this.  Their files
-        go an hour later.  Asking again for what is done is no error.
+        Write the new block first.  The old files are deleted an hour later.  Repeating the call
+        is no error.
 
         Args:
             table: its name.
-            names: of the old ones, in order.
-            new: the new one; it covers the seqs from the first to the last of the old ones.
+            names: the old blocks, in order.
+            new: the new block, which covers the same seqs.
 
         Raises:
             NotFoundError: if there is no such table.
-            RefusedError: with BAD_RANGE, if these are not the blocks that there are, or the new
-                one does not fit.
+            RefusedError: with BAD_RANGE, if the old blocks do not exist, or the new one does not
+                fit.
         """
         await self._run(history.replace_call(table, names, new))
 

@@ -52,7 +52,7 @@ def _tables(reply: Reply) -> list[TableInfo]:
 
 
 def _kind(number: int) -> str:
-    """Returns the name of a kind, or the number of one that only later versions know."""
+    """Returns the name of a kind, or the number of an unknown one."""
     return str(BY_NUMBER.get(number, number))
 
 
@@ -60,32 +60,32 @@ def _kind(number: int) -> str:
 
 
 class JobSettings(TypedDict, total=False):
-    """How a jobs table works; fixed when the table is made."""
+    """Settings of a jobs table; fixed when it is created."""
 
-    merge: bool  # a job whose key waits already is merged with it; True unless given
-    fairness: str  # "none", or "domain": one after the other from each domain
-    lease: Seconds  # how long a worker may take, unless it says otherwise; an hour
+    merge: bool  # a push whose key already waits is merged; default True
+    fairness: str  # "none" (default), or "domain": domains take turns
+    lease: Seconds  # default length of a lease; an hour
     timeouts_max: int  # a job that fails or times out more often is dead; 5
-    debounce: Seconds  # pushing again moves no date beyond insertion date + this; an hour
-    history: bool  # what happened to jobs goes to cold blocks; True unless given
-    columns: Columns  # what jobs are made of; anything unless given
-    key: str | Sequence[str]  # those columns that are the key
-    period: str  # "hour", "day" or "month": how long a generation takes; there is one unless given
-    drained: str  # what becomes of one without jobs: "delete" unless given, "truncate" or "reset"
-    secure: bool  # True: what is given back to the disk is overwritten before
+    debounce: Seconds  # merging moves no date beyond insertion date + this; an hour
+    history: bool  # the jobs' history goes to cold blocks; default True
+    columns: Columns  # of values; default: any value
+    key: str | Sequence[str]  # the columns that are the key
+    period: str  # how long a generation lasts: "hour", "day" or "month"; default: for ever
+    drained: str  # what happens to a drained generation: "delete" (default), "truncate", "reset"
+    secure: bool  # True: removed data is overwritten first
 
 
 class StreamSettings(TypedDict, total=False):
-    """How a stream works; fixed when the table is made."""
+    """Settings of a stream; fixed when it is created."""
 
-    mode: str  # "log" keeps every message, "latest" the newest of each key; "log" unless given
-    history: bool  # what leaves the journal goes to cold blocks; a log always has them
-    block_rows: int  # a block is written when there is so much, and has no more
-    block_age: Seconds  # or when the oldest message has waited so long; a day
-    retention: Seconds | None  # blocks whose messages are all older go; None: they stay
-    retention_bytes: int | None  # the oldest blocks go when all have more bytes; None: they stay
-    columns: Columns  # what messages are made of; anything unless given
-    key: str | Sequence[str]  # those columns that are the key
+    mode: str  # "log" (default) keeps every message, "latest" the newest of each key
+    history: bool  # messages that leave the journal go to cold blocks; always so for a log
+    block_rows: int  # a block is written when there are this many messages; also its maximum
+    block_age: Seconds  # or when the oldest message is this old; a day
+    retention: Seconds | None  # blocks with only older messages are removed; default: kept
+    retention_bytes: int | None  # the oldest blocks are removed while all are larger; default: kept
+    columns: Columns  # of messages; default: any value
+    key: str | Sequence[str]  # the columns that are the key
 
 
 _BOUNDS_US: Final = {
@@ -101,8 +101,8 @@ def encode_job_settings(settings: JobSettings) -> bytes:
     """Returns the bytes that a jobs table is declared with.
 
     Raises:
-        ValueError: if a setting cannot be meant.
-        TypeError: if there is no such setting, or a duration is none.
+        ValueError: if a setting is invalid.
+        TypeError: if a setting is unknown, or of a wrong type.
     """
     check_names("a jobs table", settings, JobSettings.__optional_keys__)
     encoded = _encoded(jobs.Settings, settings)
@@ -111,7 +111,7 @@ def encode_job_settings(settings: JobSettings) -> bytes:
 
 
 def encode_stream_settings(settings: StreamSettings) -> bytes:
-    """Returns the bytes that a stream is declared with; raises the same."""
+    """Like `encode_job_settings`, for a stream."""
     check_names("a stream", settings, StreamSettings.__optional_keys__)
     given = {name: one for name, one in settings.items() if one is not None}
     encoded = _encoded(streams.Settings, given)
@@ -138,29 +138,28 @@ def _duration_us(name: str, seconds: Seconds) -> int:
 
 # -- tables that files declare --------------------------------------------------------------------
 #
-# Their settings are checked before anything is sent.  All of them are compared with what is there
-# before the first is made, so one that cannot be made as it is declared leaves everything as it
-# was.  A table with a period may be changed instead: what is declared holds from its next
-# generation on.
+# Their settings are checked before anything is sent.  All tables are compared with existing ones
+# before the first is created, so one that cannot be created leaves everything unchanged.  A table
+# with a period may be changed instead: the declaration applies from its next generation on.
 
 
-# What a file says elsewhere than in its settings.
+# Not declared among the settings of a file.
 _APART: Final = frozenset({"columns", "key"})
 _UNCHANGEABLE: Final = (
-    "only a jobs table with a period can be changed; it keeps a period, its merge and its fairness"
+    "only a jobs table with a period can be changed, and it keeps a period, `merge` and `fairness`"
 )
-_NO_TABLES: Final = 'it declares no table; one is <table name="pages" model="jobs"/>'
+_NO_TABLES: Final = 'it declares no table; write one like <table name="pages" model="jobs"/>'
 
 Tables = str | os.PathLike[str] | Iterable[Declaration]
 
 
 class _Model(NamedTuple):
-    """What a table of a model is to a server."""
+    """How a model is declared to the server."""
 
     kind: Kind
     settings: frozenset[str] = frozenset()  # that may be given
     encode: Callable[[Any], bytes] = lambda settings: b""
-    fixed: tuple[tuple[str, Any], ...] = ()  # settings that the model is about
+    fixed: tuple[tuple[str, Any], ...] = ()  # settings that define the model
 
 
 _SETTINGS: Final[dict[str, list[str]]] = {
@@ -178,18 +177,18 @@ _MODELS: Final[dict[str, _Model]] = {
 
 
 class Made(NamedTuple):
-    """What became of a declaration."""
+    """The result of a declaration."""
 
     name: str
     model: str
-    outcome: str  # "made"; "same": it was there; "changed": the same, with other settings
+    outcome: str  # "made"; "same": it existed; "changed": it existed with other settings
 
 
 def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
     """Returns the tables that a file declares in XML.
 
     Raises:
-        DeclarationError: if something is wrong, with settings too; the text has all of it.
+        DeclarationError: if something is wrong, including settings; the text lists everything.
         FjordError: if defusedxml is not installed.
     """
     return [declared for declared, _ in creations(path)]
@@ -198,11 +197,11 @@ def read_file(path: str | os.PathLike[str]) -> list[Declaration]:
 def creations(
     tables: Tables, problems: Problems | None = None
 ) -> list[tuple[Declaration, CreateTable]]:
-    """Returns the commands that make tables, checked as far as that can be done here.
+    """Returns the commands that create tables, checked as far as possible without the server.
 
     Raises:
-        DeclarationError: if a setting is unknown or cannot be meant, or there are problems
-            already; the text has all of them.
+        DeclarationError: if a setting is unknown or invalid, or there are problems already; the
+            text lists all of them.
     """
     problems = Problems() if problems is None else problems
     declarations = _read(tables, problems) if isinstance(tables, str | os.PathLike) else tables
@@ -214,9 +213,7 @@ def creations(
 def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]:
     source = os.fspath(path)
     if os.path.splitext(source)[1].lower() not in ("", ".xml"):
-        raise DeclarationError(
-            f"{source}: tables are declared in XML, in a file that ends with .xml"
-        )
+        raise DeclarationError(f"{source}: declare tables in XML, in a file that ends with .xml")
     try:
         with open(source, "rb") as file:
             data = file.read(declaration.FILE_BYTES_MAX + 1)
@@ -231,12 +228,12 @@ def _read(path: str | os.PathLike[str], problems: Problems) -> list[Declaration]
 
 
 def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Steps[list[Made]]:
-    """Makes tables that are not there, and finds that the others are as they are declared.
+    """Creates missing tables, and compares existing ones with their declarations.
 
     Raises:
         DeclarationError: if a declaration is wrong.
-        ExistsError: if a table is there, differs, and is not to be changed, or cannot be; no table
-            was made then.
+        ExistsError: if an existing table differs and may not, or cannot, be changed; then no table
+            is created.
     """
     wanted = creations(tables)
     there: dict[str, TableInfo] = {one.name: one for one in (yield tables_call())}
@@ -248,13 +245,13 @@ def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Ste
         if found and differing and change and _can_change(command, found):
             changed.append(replace(command, changes=True))
         elif differing:
-            text = f"table {declared.name} is there, and differs: {'; '.join(differing)}"
+            text = f"table {declared.name} already exists and differs: {'; '.join(differing)}"
             why = f" ({_UNCHANGEABLE})" if change else ""
             refused.append(f"{declared.place}: {text}{why}")
     if refused:
         raise ExistsError(Code.EXISTS, "; ".join(refused[: declaration.PROBLEMS_MAX]))
     new = [command for _, command in wanted if command.name not in there]
-    # Others can be refused, so they are the first.
+    # Changes can be refused, so they come first.
     for command in () if dry_run else (*changed, *new):
         yield Call(command, done)
     outcomes = {one.name: "changed" for one in changed} | {one.name: "made" for one in new}
@@ -262,10 +259,10 @@ def steps(tables: Tables, *, change: bool = False, dry_run: bool = False) -> Ste
 
 
 def declaration_of(table: TableInfo) -> Declaration:
-    """Returns what would declare a table that is there.
+    """Returns the declaration of an existing table.
 
     Raises:
-        FjordError: if it is of a kind, or has settings, that a later version knows.
+        FjordError: if its kind or settings are those of a later version.
     """
     try:
         known = _MODELS[table.kind]
@@ -304,7 +301,7 @@ def _creation(table: Declaration, problems: Problems) -> CreateTable:
         has = f"there are {', '.join(sorted(model.settings))}" if model.settings else "it has none"
         text = f"a table of model {table.model} has no setting {declaration.shown(name)}; {has}"
         problems.add(_place(table, name), text)
-    # Some are right only together with others, so all are tried, less those that were wrong.
+    # Some settings are valid only together, so all are tried, without those found wrong so far.
     while True:
         wrong = _wrong(table, model, settings)
         if wrong is None:
@@ -319,7 +316,7 @@ def _creation(table: Declaration, problems: Problems) -> CreateTable:
 
 
 def _wrong(table: Declaration, model: _Model, settings: dict[str, Any]) -> tuple[str, str] | None:
-    """Returns a setting that cannot be meant, and why; no name if it is none of them alone."""
+    """Returns an invalid setting and why; no name if only a combination is invalid."""
     text = _refusal(table, model, settings)
     if text is None:
         return None
@@ -345,7 +342,7 @@ def _place(table: Declaration, setting: str) -> Location:
 
 
 def _given(model: _Model, settings: Any) -> dict[str, Any]:
-    """Returns those settings that are not as usual, as users give them."""
+    """Returns the settings that differ from the defaults, as users give them."""
     usual = type(settings)()
     found: dict[str, Any] = {}
     for name in (one.name for one in fields(settings)):
@@ -353,7 +350,7 @@ def _given(model: _Model, settings: Any) -> dict[str, Any]:
         shown = name.removesuffix("_us")
         if value == getattr(usual, name) or shown not in model.settings:
             continue
-        plain = str(value) if isinstance(value, str) else value  # without its enumeration
+        plain = str(value) if isinstance(value, str) else value  # not as an enum member
         found[shown] = _seconds(value) if shown != name else plain
     return found
 
@@ -363,7 +360,7 @@ def _seconds(duration_us: int) -> int | float:
     return duration_us / jobs.SECOND_US if rest else seconds
 
 
-# -- what is there --------------------------------------------------------------------------------
+# -- comparing with existing tables ---------------------------------------------------------------
 
 
 def _differing_from_file(
@@ -371,7 +368,7 @@ def _differing_from_file(
 ) -> list[str]:
     if there.kind != _MODELS[declared.model].kind:
         return [f"it is a {there.kind} table, not {declared.model}"]
-    # All of them, and the columns and the key first.
+    # The columns and the key first.
     names = sorted(_SETTINGS.get(there.kind, ()), key=lambda name: name not in _APART)
     return _differing(there, command.settings, names, _word)
 
@@ -379,7 +376,7 @@ def _differing_from_file(
 def _differing(
     there: TableInfo, wanted: bytes, names: Iterable[str], word: Callable[[Any], str] = str
 ) -> list[str]:
-    """Says in which of these settings a table differs from those that are wanted."""
+    """Says how a table differs from the wanted settings."""
     has, wants = (settings_of(there.kind, data) for data in (there.settings, wanted))
     if has is None or wants is None:
         return []
@@ -395,14 +392,12 @@ def _differing(
 
 
 def _setting(settings: Any, name: str) -> Any:
-    """Returns a setting as users give it; durations are kept in microseconds."""
     if hasattr(settings, name):
         return getattr(settings, name)
     return _seconds(getattr(settings, f"{name}_us"))
 
 
 def _can_change(command: CreateTable, there: TableInfo) -> bool:
-    """Says whether a table begins a generation with other settings when it is told to."""
     if there.kind != Kind.JOBS or command.kind != Kind.JOBS.number:
         return False
     old, new = (jobs.decode_settings(one) for one in (there.settings, command.settings))
@@ -411,16 +406,15 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
 
 
 def _word(value: Any) -> str:
-    """Returns a setting as a file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # -------------------------------------------------------------------------------------------------
 #
-# Declaring a table before its first use: what is said of it must be so, the rest may be anything.
+# Declaring a table before its first use.
 #
-# A table that is not there is made with the settings that are given.  One that is there is asked
-# for its own, and only those that are given are compared.
+# A missing table is created with the given settings.  Of an existing one, only the given settings
+# are compared.
 
 
 _COLUMNS_MAX: Final = 20  # that an error names
@@ -428,16 +422,16 @@ _COLUMNS_MAX: Final = 20  # that an error names
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTable:
-    """What is to be said of a table; it may be said again if that failed."""
+    """A declaration to be made before a table's first use; repeated if it failed."""
 
     command: CreateTable
     given: Collection[str]  # the names of the settings that are given
 
     def steps(self) -> Steps[None]:
-        """Makes the table, or finds that it is as it should be.
+        """Creates the table, or compares the existing one.
 
         Raises:
-            ExistsError: if it is not; the text says what differs.
+            ExistsError: if it differs; the text says how.
         """
         try:
             yield Call(self.command, done)
@@ -445,19 +439,17 @@ class ExpectedTable:
             there: TableInfo = yield table_call(self.command.name)
             differing = _differing(there, self.command.settings, self.given)
             if differing:
-                text = f"table {there.name} is there with other settings: {'; '.join(differing)}"
+                text = f"table {there.name} exists with other settings: {'; '.join(differing)}"
                 raise ExistsError(Code.EXISTS, text) from None
 
 
 def expected(name: str, kind: Kind, settings: JobSettings | StreamSettings) -> ExpectedTable:
-    """Returns what to say of a jobs table or stream before its first use."""
     encoded = _MODELS[kind].encode(settings)
     command = CreateTable(name=name, kind=kind.number, settings=encoded)
     return ExpectedTable(command, settings.keys())
 
 
 def differing_columns(there: Schema, wanted: Schema) -> list[str]:
-    """Says in which columns two tables differ, at most so many of them."""
     has = {column.name: _words(column) for column in there.columns}
     wants = {column.name: _words(column) for column in wanted.columns}
     found = [f"it has no column {name}" for name in wants.keys() - has.keys()]
@@ -475,7 +467,6 @@ def differing_columns(there: Schema, wanted: Schema) -> list[str]:
 
 
 def differing_key(there: Schema, wanted: Schema) -> list[str]:
-    """Says whether two tables have other columns as their key."""
     if there.key == wanted.key:
         return []
     has, wants = (", ".join(key) or "none" for key in (there.key, wanted.key))

@@ -1,7 +1,7 @@
-"""What users see of entries: keys, values with their dates, changes; and how those are encoded.
+"""Entries and changes as users see them, and the encoding of keys, values, dates and durations.
 
-A key is bytes.  Text stands for its UTF-8; bytes that are no UTF-8 come back as the lone surrogates
-of Python's `surrogateescape`, and are taken as such, so any key can be read and used as text.
+A key is bytes.  Text stands for its UTF-8; other bytes are returned as the lone surrogates of
+Python's `surrogateescape`, and accepted as such, so any key can be used as text.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A value and what is known of it."""
+    """A value with its type, dates and state."""
 
-    value: Any  # of a stream with declared columns, a dict of them
+    value: Any  # a dict, in a stream with declared columns
     type: values.Type | values.RowType
     written_at: datetime  # the writer's clock
     created_at: datetime  # when the key got its first value
     accessed_at: datetime | None  # when it was last touched or taken
     expires_at: datetime | None  # None: never
-    ttl: float | None  # seconds that a touch lets it live
+    ttl: float | None  # seconds until expiry after a touch
     locked: bool
     worked_on: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a listener is told: the value that a key has now."""
+    """A change of a listened key."""
 
-    key: Key  # as it was given to `listen`
-    value: Value  # None if it is gone
-    deleted: bool  # it was deleted, or has expired
+    key: Key  # as given to `listen`
+    value: Value  # the new one; None if it was deleted
+    deleted: bool  # deleted or expired
     written_at: datetime
     expires_at: datetime | None
 
@@ -60,7 +60,7 @@ class Change:
 
 
 def encode_keys(keys: Iterable[Key], what: str = "key") -> list[bytes]:
-    """Returns the bytes of keys, or of what else is given like them.
+    """Returns the bytes of keys, or of something given like keys.
 
     Raises:
         LocalProtocolError: if one is neither str nor bytes, or not UTF-8.
@@ -84,10 +84,10 @@ def several_keys(keys: Iterable[AnyKey]) -> list[AnyKey]:
     """Returns keys as a list.
 
     Raises:
-        TypeError: if it is a single one, which would be taken for one of each letter.
+        TypeError: if it is a single key, which would be split into characters.
     """
     if isinstance(keys, str | bytes):
-        raise TypeError("several keys are a list; this is a single one")
+        raise TypeError("several keys must be a list; this is a single key")
     return list(keys)
 
 
@@ -112,11 +112,11 @@ def _encode_key(key: Key, what: str) -> bytes:
 
 
 class Encoded(list[bytes]):
-    """Rows of a declared table, or their keys, as they are sent."""
+    """Encoded rows of a declared table, or their keys."""
 
 
 def key_column(keys: Iterable[Key]) -> list[bytes]:
-    """Returns the bytes of keys, with no step of Python for each where that can be."""
+    """Returns the bytes of keys, without a Python loop where possible."""
     if isinstance(keys, Encoded):
         return keys
     listed: Any = keys
@@ -127,10 +127,10 @@ def key_column(keys: Iterable[Key]) -> list[bytes]:
 
 
 def value_column(given: Any) -> tuple[bytes, list[bytes]]:
-    """Returns the types and the bytes of values; those of one type all at once.
+    """Returns the types and the bytes of values, fast if all are of one type.
 
     Raises:
-        LocalProtocolError: if one is nothing that can be sent.
+        LocalProtocolError: if one cannot be sent.
     """
     if isinstance(given, Encoded):
         return bytes((values.ROW,)) * len(given), given
@@ -159,23 +159,23 @@ BLANK: Final = Strings((0, 0), b"")
 
 
 def microseconds(moment: datetime | None) -> int:
-    """Returns a date as the protocol has it; 0 for none."""
+    """Returns a date in microseconds; 0 for None."""
     if moment is None:
         return 0
     # Integers are exact; a float has too few digits for microseconds of the far future.
     found = (moment.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
     if found <= 0:
-        raise LocalProtocolError(Code.BAD_TIMEOUT, "an expiry is in the future")
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "an expiry must be in the future")
     return found
 
 
 def duration_us(seconds: Seconds | None) -> int:
-    """Returns a duration in microseconds; 0 for none."""
+    """Returns a duration in microseconds; 0 for None."""
     if seconds is None:
         return 0
     exact = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
     if not 0 < exact < float("inf") or (found := round(exact * 1_000_000)) == 0:
-        raise LocalProtocolError(Code.BAD_TIMEOUT, "a duration is more than 0 seconds, and ends")
+        raise LocalProtocolError(Code.BAD_TIMEOUT, "a duration must be more than 0, and finite")
     return found
 
 
@@ -226,7 +226,7 @@ def read_values(
 
 
 def read_entry(found: Entries, row: int, decode: Decode = decode_value) -> Entry:
-    """Returns all that is known of an entry that is there."""
+    """Returns an existing entry of a reply."""
     type_ = found.types[row]
     return Entry(
         value=decode(type_, found.values[row]),
@@ -242,7 +242,7 @@ def read_entry(found: Entries, row: int, decode: Decode = decode_value) -> Entry
 
 
 def change_reader(keys: Iterable[Key]) -> Callable[[Changed], Change]:
-    """Returns how to read changes of these keys."""
+    """Returns a reader of changes of these keys."""
     given: Mapping[bytes, Key] = {encode_key(key): key for key in keys}
 
     def read(changed: Changed) -> Change:
@@ -258,25 +258,25 @@ def change_reader(keys: Iterable[Key]) -> Callable[[Changed], Change]:
     return read
 
 
-# -- delays, leases, waits and dates of jobs: as users give them, in microseconds -----------------
+# -- delays, leases, waits and dates of jobs, in microseconds -------------------------------------
 #
-# What cannot be meant is refused here, with a ValueError or a TypeError that names the option,
-# before anything is sent.
+# Invalid ones are refused here with a ValueError or a TypeError that names the option, before
+# anything is sent.
 
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-# What fits a column of numbers is left to the server, which knows its bounds.
+# Smaller numbers are left to the server, which knows its bounds.
 _NUMBER_MAX: Final = 2**63
 
 
 def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
-    """Returns a duration that may be nothing; None is nothing.
+    """Returns a delay; 0 for None.
 
     Raises:
-        ValueError: if it is negative, or has no end.
-        TypeError: if it is no duration.
+        ValueError: if it is negative or infinite.
+        TypeError: if it is not a duration.
     """
-    given: Any = seconds  # since users give what they like
+    given: Any = seconds  # of any type
     if given is None:
         return 0
     if isinstance(given, timedelta):
@@ -294,33 +294,33 @@ def delay_us(seconds: Seconds | None, name: str = "delay") -> int:
 
 
 def lease_us(seconds: Seconds | None) -> int:
-    """Returns how long jobs are taken for; 0 for None: as their table says."""
+    """Returns the length of a lease; 0 for None, the table's setting."""
     if seconds is None:
         return 0
     found = delay_us(seconds, "lease")
     if not found:
-        raise ValueError("lease is more than 0 seconds; leave it out for that of the table")
+        raise ValueError("lease must be more than 0 seconds; leave it out for the table's setting")
     return found
 
 
 def wait_us(seconds: Seconds | None) -> int:
-    """Returns how long the server waits for the first job; 0 for None."""
+    """Returns how long the server waits; 0 for None."""
     if seconds is None:
         return 0
     found = delay_us(seconds, "wait")
     if found > limits.WAIT_US_MAX:
         raise ValueError(
-            f"wait is at most {limits.WAIT_US_MAX // 1_000_000} seconds, not {seconds}; ask again"
+            f"wait is at most {limits.WAIT_US_MAX // 1_000_000} seconds, not {seconds}; call again"
         )
     return found
 
 
 def moment_us(moment: datetime | None, name: str) -> int:
-    """Returns a date as the protocol has it; 0 for None.
+    """Returns a date in microseconds; 0 for None.
 
     Raises:
         ValueError: if it has no time zone, or is before 1970.
-        TypeError: if it is no date with a time.
+        TypeError: if it is not a datetime.
     """
     if moment is None:
         return 0
@@ -330,5 +330,5 @@ def moment_us(moment: datetime | None, name: str) -> int:
         raise ValueError(f"{name} needs a time zone, as in datetime.now(UTC) or .astimezone()")
     found = (moment - _EPOCH) // _MICROSECOND
     if found <= 0:
-        raise ValueError(f"{name} is after 1970, not {moment}")
+        raise ValueError(f"{name} must be after 1970, not {moment}")
     return found

@@ -1,7 +1,7 @@
-"""Scans: the durable ops of a table, in order, as they are stored or as Arrow tables.
+"""History: scans of a table's durable ops, spans, and cold blocks.
 
-A scan is pure, as `pages` is: it says which call to run next.  Each piece says where the next one
-begins, and where all of it ends, which is fixed by the first piece.
+A scan is pure, like `pages`: it returns the next call to run.  Each piece says where the next one
+begins, and where the scan ends, which the first piece fixes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Kinds = Iterable[Opcode | str]
 
 
 class ScanWalk(Generic[Piece]):
-    """Asks for one piece after the other."""
+    """Asks for one piece after another."""
 
     def __init__(self, command: Scan, read: Callable[[Scan, Any], Piece]) -> None:
         self._next: Scan | None = command
@@ -69,7 +69,7 @@ def stored(command: Scan) -> ScanWalk[Scanned]:
 
 
 def as_arrow(command: Scan, columns: Sequence[str], *, is_remote: bool) -> ScanWalk[Any]:
-    """Scans rows as pyarrow tables: a server makes them; those of a directory are made here.
+    """Scans rows as pyarrow tables; a server sends Arrow, rows of a directory are converted here.
 
     Raises:
         TypeError: if columns are not a list of names.
@@ -86,7 +86,7 @@ def as_arrow(command: Scan, columns: Sequence[str], *, is_remote: bool) -> ScanW
 
 
 def _opcodes(given: Kinds | None) -> bytes:
-    """Returns kinds of ops as a scan has them.
+    """Returns kinds of ops as opcodes.
 
     Raises:
         ValueError: if there is no such kind.
@@ -109,9 +109,9 @@ def _opcode(given: Opcode | str) -> int:
 
 # -- spans: where a batch of a table's history ends.  Pure, and shared by all shells --------------
 #
-# A server looks at a bounded part of the journal at a time.  If that was not enough, the rest is
-# asked for from there on, with what the batch still has room for.  The first commit of such a rest
-# comes in any case; it is left out again if the batch that there is has no room for it.
+# A server searches a bounded part of the journal at a time.  If that is not enough, the rest is
+# requested from there, within the room that the batch still has.  The first commit of the rest is
+# always returned; it is dropped again if the batch has no room for it.
 
 
 EPOCH_BYTES: Final = 16
@@ -119,32 +119,32 @@ _NO_EPOCH: Final = bytes(EPOCH_BYTES)
 
 
 class SpanInfo(NamedTuple):
-    """A batch of a table's history: the rows behind a seq, up to the end of a commit."""
+    """A batch of a table's history: the rows after a seq, up to the end of a commit."""
 
-    seq: int  # of the last commit that has rows of the table; where it began, if there are none
+    seq: int  # of the last commit with rows of the table; its beginning, if there are none
     rows: int
-    bytes: int  # of their ops, as they are stored
+    bytes: int  # of their stored ops
     at: datetime | None  # when the last commit was written; None if there are no rows
-    durable_seq: int  # everything up to here can be asked for
+    durable_seq: int  # everything up to here can be read
     first_seq: int  # where the journal begins
-    epoch: str  # names the writer of `seq`; empty: nobody has written it yet
+    epoch: str  # identifies the writer of `seq`; empty: nobody has written it yet
 
 
 class SpanBounds(TypedDict, total=False):
-    """What bounds a batch."""
+    """Bounds of a batch."""
 
-    until: int  # the last seq that counts; 0 = all that is durable
+    until: int  # the last seq; 0 = everything durable
     rows_max: int  # 0 = any number
     bytes_max: int
-    before: datetime | None  # only commits that were written before this moment
-    epoch: str  # what the span said that ended where this one begins
+    before: datetime | None  # only commits written before this time
+    epoch: str  # of the previous span
 
 
 def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
     """Returns the first command for a batch.
 
     Raises:
-        ValueError, TypeError: if something in it cannot be meant.
+        ValueError, TypeError: if a bound is invalid.
     """
     calls.check_names("a span", bounds, SpanBounds.__optional_keys__)
     return Span(
@@ -186,7 +186,7 @@ def spanned(command: Span) -> Steps[SpanInfo]:
 
 
 def _rest(command: Span, found: Spanned, after: int) -> Span | None:
-    """Returns what asks for more behind a seq; None if the batch is full."""
+    """Returns the command that continues after a seq; None if the batch is full."""
     rows_left, bytes_left = command.rows_max - found.rows, command.bytes_max - found.size
     if (command.rows_max and rows_left <= 0) or (command.bytes_max and bytes_left <= 0):
         return None
@@ -207,7 +207,7 @@ def _fits(rest: Span, found: Spanned) -> bool:
 def _bound(name: str, given: int) -> int:
     found = calls.check_whole(name, given)
     if not 0 <= found < 2**63:
-        raise ValueError(f"{name} is 0, which is no bound, or more, not {given}")
+        raise ValueError(f"{name} must be 0 (no bound) or more, not {given}")
     return found
 
 
@@ -229,8 +229,8 @@ def _epoch(given: str) -> bytes:
 class BlockInfo(NamedTuple):
     """A cold block of a table: a file with rows of its history."""
 
-    name: str  # path of its files, without their suffixes, below the location
-    location: str  # of all blocks, as the node calls it
+    name: str  # path of its files below the location, without suffixes
+    location: str  # of all blocks, as the node names it
     first: int  # the seqs that it covers, both included
     last: int
     rows: int
@@ -256,7 +256,7 @@ def blocks(table: str) -> Steps[list[BlockInfo]]:
 
 
 def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]:
-    """Returns the call that puts a block in the place of others."""
+    """Returns the call that replaces blocks with one."""
     if isinstance(names, str | bytes):
         raise not_a("names", "a list of names of blocks", names)
     command = commands.ReplaceBlocks(

@@ -1,7 +1,4 @@
-"""A key/value table: what users ask for turned into commands, replies into values.
-
-Pure, and shared by all shells: `Kv`, `AsyncKv` and transactions only run what is built here.
-"""
+"""A key/value table: its calls, which are pure and shared by all shells, and the asyncio shell."""
 
 from __future__ import annotations
 
@@ -31,10 +28,10 @@ if TYPE_CHECKING:
 class SetOptions(TypedDict, total=False):
     """How values are set."""
 
-    ttl: Seconds | None  # lives so long, and again so long after each touch
-    expires_at: datetime | None  # lives until then
-    overwrite: bool  # False: refuse if a key is there; True unless given
-    persist: bool  # False: in memory only, gone with the process; True unless given
+    ttl: Seconds | None  # expires this long after it was set or last touched
+    expires_at: datetime | None
+    overwrite: bool  # False: refuse if a key exists; default True
+    persist: bool  # False: in memory only, until the process stops; default True
 
 
 class SetOneOptions(SetOptions, total=False):
@@ -48,7 +45,7 @@ class KvCalls:
 
     def __init__(self, table: str, stamps: Stamps, schemas: Schemas | None = None) -> None:
         self.table = table
-        self.schemas = schemas  # of the rows that values may be; None: they are none
+        self.schemas = schemas  # of rows; None: the table has no rows
         self._stamps = stamps
         self._decode = schemas.decode if schemas else entries.decode_value
         self._decode_all = schemas.decode_all if schemas else entries.decode_values
@@ -239,7 +236,6 @@ class KvCalls:
 
 
 def _set_fields(options: SetOptions) -> dict[str, Any]:
-    """Returns options as the fields of a command."""
     check_names("set", options, SetOptions.__optional_keys__)
     return {
         "expires_at_us": entries.microseconds(options.get("expires_at")),
@@ -250,13 +246,13 @@ def _set_fields(options: SetOptions) -> dict[str, Any]:
 
 
 def _listed(keys: Iterable[AnyKey]) -> list[AnyKey]:
-    """Returns keys as a list; a lone key would be taken for one key a letter."""
+    """Returns keys as a list; a single key would be split into characters."""
     if isinstance(keys, str | bytes | bytearray | memoryview):
-        raise LocalProtocolError(Code.BAD_TYPE, "several keys are a list; this is a single one")
+        raise LocalProtocolError(Code.BAD_TYPE, "several keys must be a list; this is a single key")
     listed = list(keys)
     if len(listed) > limits.BATCH_ROWS_MAX:
         raise LocalProtocolError(
-            Code.BAD_BATCH, f"a batch has at most {limits.BATCH_ROWS_MAX} keys; use smaller ones"
+            Code.BAD_BATCH, f"a batch has at most {limits.BATCH_ROWS_MAX} keys; split it"
         )
     return listed
 
@@ -264,7 +260,7 @@ def _listed(keys: Iterable[AnyKey]) -> list[AnyKey]:
 def _some(keys: Iterable[Key]) -> list[Key]:
     listed = _listed(keys)
     if not listed:
-        raise LocalProtocolError(Code.EMPTY_KEY, "name at least one key")
+        raise LocalProtocolError(Code.EMPTY_KEY, "give at least one key")
     return listed
 
 
@@ -321,7 +317,7 @@ class AsyncKeyedTable:
         """Yields the keys that begin with `prefix`, in order, without their values."""
         return self._walk(self._calls.keys(Span(prefix=prefix)))
 
-    # -- like a dict, in the blocking shell -------------------------------------------------------
+    # -- dict methods of the blocking shell -------------------------------------------------------
 
     async def __acontains__(self, key: Key) -> bool:
         return await self.exists(key)
@@ -333,7 +329,6 @@ class AsyncKeyedTable:
     # -- inside -----------------------------------------------------------------------------------
 
     async def _look(self, call: Call[Result]) -> Result:
-        """Runs a call that may be answered with rows."""
         if self._calls.schemas is None:
             return await self._run(call)
         return await self._runner.follow(self._calls.schemas.reading(call))
@@ -345,14 +340,14 @@ class AsyncKeyedTable:
 
 
 class AsyncItems(AsyncKeyedTable):
-    """A table that is read in the order of its keys, too."""
+    """A table that can be read in key order."""
 
     @overload
     def items(self) -> AsyncIterator[tuple[str, Any]]: ...
     @overload
     def items(self, prefix: AnyKey) -> AsyncIterator[tuple[AnyKey, Any]]: ...
     def items(self, prefix: Key = "") -> AsyncIterator[tuple[Key, Any]]:
-        """Yields keys that begin with `prefix`, in order, and their values, a page at a time."""
+        """Yields keys that begin with `prefix`, with their values, in key order, page by page."""
         return self._walk(self._calls.items(Span(prefix=prefix)))
 
 
@@ -365,52 +360,52 @@ class AsyncKv(AsyncKeyedTable):
     # -- writes -----------------------------------------------------------------------------------
 
     async def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
-        """Gives `key` a value.
+        """Sets the value of `key`.
 
         Args:
             key: the key, at most 480 bytes.
             value: the value, at most 1 MiB.
             options:
-                ttl: seconds that it lives, from now and again from each touch.
-                expires_at: the moment until which it lives.
+                ttl: seconds until it expires, counted anew from each touch.
+                expires_at: when it expires.
                 overwrite: False refuses if the key has a value.
                 persist: False keeps it in memory only, until the server stops.
-                also: further keys of the same value, instead of those that it had.
+                also: further keys of the same value, replacing earlier ones.
 
         Raises:
-            ExistsError: if the key is there and `overwrite` is off.
+            ExistsError: if the key exists and `overwrite` is False.
             LockedError: if another client has locked the key.
         """
         await self._run(self._calls.set(key, value, **options))
 
     async def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
-        """Gives values to many keys, all or none, in one commit."""
+        """Sets the values of many keys, all or none, in one commit."""
         await self._run(self._calls.set_many(items, **options))
 
     async def delete(self, key: Key, *, purge: bool = False) -> None:
-        """Takes the value of `key` away; a missing key is no error.
+        """Deletes the value of `key`; a missing key is no error.
 
         Args:
-            key: any key of the value; its others are gone too.
-            purge: also removes the trace that keeps older writes from bringing it back.
+            key: any key of the value; its other keys are deleted too.
+            purge: leaves no tombstone, so a delayed older write can bring the value back.
         """
         await self._run(self._calls.delete_many([key], purge=purge))
 
     async def delete_many(self, keys: Iterable[Key], *, purge: bool = False) -> None:
-        """Takes the values of many keys away, in one commit."""
+        """Deletes the values of many keys, in one commit."""
         await self._run(self._calls.delete_many(keys, purge=purge))
 
     async def add(self, key: Key, amount: float) -> int | float:
-        """Adds to a number where it is, and returns the new one.
+        """Adds to a number atomically, and returns the result.
 
         Raises:
             NotFoundError: if there is no such key.
-            RefusedError: if it is no number, or the result has more than 64 bits.
+            RefusedError: if it is not a number, or the result does not fit 64 bits.
         """
         return cast(float, await self._run(self._calls.add(key, amount)))
 
     async def flip(self, key: Key) -> bool:
-        """Turns True into False and False into True, and returns the new one."""
+        """Inverts a boolean, and returns the new value."""
         return cast(bool, await self._run(self._calls.flip(key)))
 
     async def truncate(self, key: Key, size: int) -> str | bytes:
@@ -422,7 +417,7 @@ class AsyncKv(AsyncKeyedTable):
 
         Raises:
             NotFoundError: if there is no such key.
-            ExistsError: if `to` has a value and `overwrite` is off.
+            ExistsError: if `to` has a value and `overwrite` is False.
         """
         await self._run(self._calls.rename(key, to, overwrite=overwrite))
 
@@ -435,7 +430,7 @@ class AsyncKv(AsyncKeyedTable):
         self, key: Key, default: Default, *, skip_worked: bool = False
     ) -> Value | Default: ...
     async def get(self, key: Key, default: object = None, *, skip_worked: bool = False) -> object:
-        """Returns the value of `key`, or `default` if there is none, or it is worked on."""
+        """Returns the value of `key`; `default` if there is none, or if it is skipped."""
         return await self._run(self._calls.get(key, default, skip_worked=skip_worked))
 
     async def get_many(
@@ -469,11 +464,11 @@ class AsyncKv(AsyncKeyedTable):
         ttl: Seconds | None = None,
         expires_at: datetime | None = None,
     ) -> object:
-        """Lets a value live longer, and returns it; `default` if there is none.
+        """Extends the life of a value, and returns it; `default` if there is none.
 
-        It lives for its own TTL from now, for `ttl` seconds, or until `expires_at`, whichever is
-        the longest; never shorter than before, and one that never expires stays so.  A value may
-        be None itself: another default tells the two apart.
+        It expires after its own TTL from now, after `ttl` seconds, or at `expires_at`, whichever
+        is latest, and never earlier than before; one that never expires stays so.  A value may be
+        None itself: give another default to tell the two apart.
         """
         call = self._calls.touch_many([key], ttl=ttl, expires_at=expires_at)
         found = await self._run(call)
@@ -489,8 +484,8 @@ class AsyncKv(AsyncKeyedTable):
         """Marks a value as worked on, and returns it; `default` if there is none to take.
 
         There is none if the key has no value, or others work on it.  A value may be None itself:
-        another default tells the two apart.  The mark ends after `seconds`, or when the key gets
-        a new value.
+        give another default to tell the two apart.  The mark ends after `seconds`, or when the
+        key gets a new value.
         """
         found = await self._run(self._calls.take_many([key], seconds=seconds))
         return found.get(key, default)
@@ -498,7 +493,7 @@ class AsyncKv(AsyncKeyedTable):
     async def take_many(
         self, keys: Iterable[AnyKey], *, seconds: Seconds = 60
     ) -> dict[AnyKey, Value]:
-        """Marks values as worked on; returns those that were there and that nobody works on."""
+        """Marks existing values that nobody works on as worked on, and returns them."""
         return await self._run(self._calls.take_many(keys, seconds=seconds))
 
     # -- in the order of keys ---------------------------------------------------------------------
@@ -511,9 +506,9 @@ class AsyncKv(AsyncKeyedTable):
         limit: int | None = None,
         skip_worked: bool = False,
     ) -> AsyncIterator[tuple[AnyKey, Value]]:
-        """Yields keys and values from `start` up to before `stop`, a page at a time.
+        """Yields keys and values from `start` up to, but not including, `stop`, page by page.
 
-        Keys are of the kind that the bounds are: str or bytes.
+        Keys are str or bytes, like the bounds.
         """
         span = Span(start=start, stop=stop, limit=limit, skip_worked=skip_worked)
         return self._walk(self._calls.items(span))
@@ -521,9 +516,9 @@ class AsyncKv(AsyncKeyedTable):
     def match(
         self, pattern: AnyKey, *, limit: int | None = None, skip_worked: bool = False
     ) -> AsyncIterator[tuple[AnyKey, Value]]:
-        """Yields keys in which a regular expression (RE2) is found, and their values.
+        """Yields keys that contain a match of a regular expression (RE2), and their values.
 
-        It is matched on bytes.  One that begins with ^ and a literal looks at those keys only.
+        It matches bytes.  One that begins with ^ and a literal reads only keys that begin with it.
         """
         span = Span(match=pattern, limit=limit, skip_worked=skip_worked)
         return self._walk(self._calls.items(span))
@@ -543,7 +538,7 @@ class AsyncKv(AsyncKeyedTable):
         await self._run(self._calls.lock(keys))
 
     async def unlock(self, *keys: Key) -> None:
-        """Gives keys free that this client has locked."""
+        """Unlocks keys that this client has locked."""
         await self._run(self._calls.unlock(keys))
 
     @contextlib.asynccontextmanager
@@ -560,10 +555,10 @@ class AsyncKv(AsyncKeyedTable):
         await self.unlock(*keys)
 
     def listen(self, *keys: Key) -> AsyncChanges[Change]:
-        """Tells of changes of these keys from the first `async for`, `async with` or `wait` on.
+        """Reports changes of these keys from the first `async for`, `async with` or `wait` on.
 
         Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
-        It has a connection of its own.
+        It has its own connection.
         """
         return self._runner.listen(self._calls.listen(keys), entries.change_reader(keys))
 

@@ -1,4 +1,4 @@
-"""Listening: changes as they come, over a connection or a directory."""
+"""Listening for changes, over a connection or in a directory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fjord import commands
 from fjord.commands import Changed, Command, Reply
 from fjord.errors import ClosedError
 
-Told = TypeVar("Told")  # what a change of a table is for whoever listens
+Told = TypeVar("Told")  # a change, as the listener gets it
 
 
 class Listening(Protocol):
-    """Changes of the keys, or of the table, that were asked for."""
+    """Changes of the requested keys or table."""
 
     def wait(self, timeout: float | None) -> Changed | None:
         """Returns the next change, None if none came in `timeout` seconds.
@@ -71,7 +71,7 @@ class Changes(Generic[Told]):
         return None if changed is None else self._read(changed)
 
     def close(self) -> None:
-        """Ends the listening, also where another thread waits for a change."""
+        """Stops listening, also while another thread waits for a change."""
         self._listening.close()
 
     def __enter__(self) -> Self:

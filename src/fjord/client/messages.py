@@ -1,7 +1,7 @@
-"""Messages as users get them: columns as they came, and objects for whoever looks at single ones.
+"""Messages as users see them: as columns, or as objects made on demand.
 
-What a read returns is decoded when it is first looked at, a column at a time; a program that only
-passes columns on, to Arrow or elsewhere, pays for nothing else.
+The result of a read is decoded on first access, a column at a time, so a program that only passes
+columns on, to Arrow for example, pays for nothing else.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Message(NamedTuple):
 
     seq: int  # its number; those of a stream ascend
     key: str  # may be empty in mode log
-    value: Any  # None for a tombstone; of a stream with declared columns, a dict of them
+    value: Any  # None for a tombstone; a dict, in a stream with declared columns
     at: datetime  # when it was committed, by the server's clock
     is_tombstone: bool = False  # its key was deleted, in mode latest
 
 
 class ReadBy(NamedTuple):
-    """Who has read a batch: what it is acknowledged with."""
+    """The subscriber that has read a batch, for the ack."""
 
-    name: str  # of the subscriber
-    epoch: int  # of that time
+    name: str
+    epoch: int  # at the time of the read
 
 
 class MessageColumns(NamedTuple):
-    """Messages that came together, as columns of equal length."""
+    """A run of messages, as columns of equal length."""
 
     seqs: Sequence[int]
     at_us: Sequence[int]  # Unix microseconds
@@ -56,7 +56,7 @@ class MessageColumns(NamedTuple):
 
 
 class MessageBatch:
-    """What a read returns: messages in order, perhaps none."""
+    """The result of a read: messages in order, possibly none."""
 
     __slots__ = ("_columns", "_declared", "_decoding", "found", "read_by", "stream")
 
@@ -68,8 +68,8 @@ class MessageBatch:
         schemas: Schemas | None = None,
     ) -> None:
         self.stream = stream  # its name
-        self.found = found  # as they came
-        self.read_by = read_by  # the subscriber that has read it, if it was one
+        self.found = found  # as received
+        self.read_by = read_by  # the subscriber that has read it, if any
         self._decoding = Schemas(stream, decode_settings) if schemas is None else schemas
         self._columns: list[MessageColumns] | None = None
         self._declared: RowColumns | None = None
@@ -86,10 +86,9 @@ class MessageBatch:
 
     @property
     def lacks_columns(self) -> bool:
-        """Whether there are rows whose columns are to be asked for before they can be read.
+        """Whether columns must be fetched from the server before rows can be read.
 
-        A stream keeps the columns that it was made with, so one row tells of all; and where a
-        message was none, the others are not looked at.
+        A stream keeps the columns that it was created with, so checking one message is enough.
         """
         known = self._decoding.current
         if not self.found.rows or (known is not None and not known.schema.columns):
@@ -108,15 +107,15 @@ class MessageBatch:
 
     @property
     def last_seq(self) -> int:
-        """Everything up to here was given; messages of other streams may be between."""
+        """Everything up to here was returned; seqs of other tables may be in between."""
         return self.found.after
 
     @property
     def end_of_snapshot(self) -> bool:
-        """Whether this is all that there was when the snapshot began.
+        """Whether the snapshot ends here.
 
-        Everything that was committed together is in one snapshot, so to acknowledge here is
-        consistent.
+        Everything that was committed together is in one snapshot, so this is a consistent point
+        for an ack.
         """
         return self.found.ended
 
@@ -124,10 +123,10 @@ class MessageBatch:
 
     @property
     def columns(self) -> list[MessageColumns]:
-        """The messages as columns without an object for each, a record for each run of them.
+        """The messages as columns, one record for each run.
 
         Raises:
-            RemoteProtocolError: if what the server sent are no messages.
+            RemoteProtocolError: if the server sent something other than messages.
         """
         if self._columns is None:
             self._columns = _decode(self.found)
@@ -148,7 +147,7 @@ class MessageBatch:
     def column(self, name: str) -> list[Any]:
         """Returns the values of a declared column, one for each message, None for a tombstone.
 
-        Only this column is read, which takes a fraction of the time that dicts take.
+        Only this column is decoded, which is much faster than dicts.
 
         Raises:
             LocalProtocolError: if there is no such column, or the stream has no declared ones.
@@ -159,7 +158,7 @@ class MessageBatch:
     def value_columns(self) -> dict[str, list[Any]]:
         """The values of all declared columns, as `append_many` takes them.
 
-        None are there if the batch has no row that says which there are.
+        Empty if the batch has no rows, so that the columns are unknown.
         """
         return {name: self._rows.column(name) for name in self._rows.names}
 
@@ -187,12 +186,12 @@ class MessageBatch:
 
     @property
     def messages(self) -> MessageSequence:
-        """The messages as objects, each of which is made when it is asked for."""
+        """The messages as objects, made on demand."""
         return MessageSequence(self.columns, self._decoding)
 
 
 class MessageSequence(Sequence[Message]):
-    """Messages that are made on demand; to go through all of them is the fastest way."""
+    """Messages made on demand; iterating is the fastest access."""
 
     __slots__ = ("_decoding", "_ends", "_parts")
 
@@ -240,7 +239,7 @@ class MessageSequence(Sequence[Message]):
 
 
 def _begins_plain(found: Messages) -> bool:
-    """Says whether the first message is no row, as far as a look at its op tells."""
+    """Says whether the first op shows that the first message is not a row."""
     data = found.ops.data
     return (
         len(data) > ops.HEADER.size
@@ -267,7 +266,7 @@ def _decode(found: Messages) -> list[MessageColumns]:
         if singles.seqs:
             parts.append(singles.columns())
     except (ValueError, struct.error) as error:
-        raise RemoteProtocolError(Code.BAD_BATCH, f"these are no messages: {error}") from error
+        raise RemoteProtocolError(Code.BAD_BATCH, f"not messages: {error}") from error
     rows = sum(len(part.types) for part in parts)
     if rows != found.rows:
         raise RemoteProtocolError(Code.BAD_BATCH, f"{rows} messages, not {found.rows}")
@@ -277,12 +276,12 @@ def _decode(found: Messages) -> list[MessageColumns]:
 # An op of one message: header, type, and the offsets of its key; the key and the value follow.
 _SINGLE: Final = struct.Struct(f"{ops.HEADER.format}B7xII")
 _OFFSETS: Final = struct.Struct("<II")
-# For longer ones it does not matter how they are decoded.
+# Longer ones need no fast path.
 _SINGLE_BYTES_MAX: Final = 4096
 
 
 class _Singles:
-    """Messages that came one by one: many ops of one row each become one run."""
+    """Gathers many ops of one message each into one run."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
@@ -292,7 +291,7 @@ class _Singles:
         self._values: list[bytes] = []
 
     def add(self, data: memoryview) -> bool:
-        """Takes an op, if it is one of one message; says whether it is."""
+        """Adds an op if it has one message; says whether it has."""
         opcode, flags, reserved, _, rows, length, type_, zero, key_bytes = _SINGLE.unpack_from(data)
         if opcode != Opcode.STREAM_APPEND or rows != 1 or flags or reserved or zero:
             return False
@@ -333,9 +332,9 @@ _BUFFER: Final = bytes((Type.BUFFER,))
 _STRING: Final = bytes((Type.STRING,))
 _ROW: Final = bytes((ROW,))
 _TOMBSTONE: Final = bytes((ops.TOMBSTONE,))
-# Strings of one length are cut out of a column so many at a time.
+# Strings of equal length that are cut out of a column at a time.
 _EVEN_ROWS: Final = 64
-# Makes a tuple of another type without a step of Python.
+# Makes a named tuple without running Python code.
 _make: Final = cast(Callable[[type[Message], tuple[Any, ...]], Message], tuple.__new__)
 
 
@@ -360,7 +359,7 @@ def _keys(column: Strings) -> Iterable[str]:
 
 
 def _rows(column: Strings) -> Iterable[bytes]:
-    """Returns the strings of a column; many of one length are cut out in large pieces."""
+    """Returns the strings of a column; many of equal length are cut out in large pieces."""
     count, length = len(column), column.offsets[1]
     if count < _EVEN_ROWS or not length or len(column.data) != count * length:
         return column.rows()
@@ -396,7 +395,7 @@ def _value(type_: int, data: bytes) -> Value:
 
 
 def _dates(at_us: Sequence[int]) -> Iterable[datetime]:
-    # Messages of one commit have one moment, and those of one run mostly are of one commit.
+    # Messages of one commit have the same time, and most runs are of one commit.
     if at_us == columns.repeat(at_us[0], len(at_us)):
         return repeat(date(at_us[0]), len(at_us))
     known = {one: date(one) for one in set(at_us)}

@@ -1,7 +1,7 @@
-"""Walking through a table in the order of its keys, a page at a time.
+"""Walking through a table in key order, a page at a time.
 
-A `Walk` is pure: it says which call to run next, and where to go on.  The shells run the calls,
-one whenever a page is used up, so nothing is held but one page.
+A `Walk` is pure: it returns the next call to run.  The shells run a call whenever a page is used
+up, so only one page is held at a time.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, kw_only=True)  # with slots, Span[str]() fails in Python 3.11
 class Span(Generic[AnyKey]):
-    """Which entries are wanted; keys come back as bytes if any of these is bytes, else as text."""
+    """Selects entries; keys are returned as bytes if any field is bytes, otherwise as text."""
 
-    start: AnyKey | None = None  # the first key that counts
-    stop: AnyKey | None = None  # the first key that no longer counts
-    prefix: AnyKey | None = None  # what keys begin with
-    match: AnyKey | None = None  # RE2: what is found in keys
-    limit: int | None = None  # at most so many entries
-    skip_worked: bool = False  # leave out what is worked on
+    start: AnyKey | None = None  # the first key
+    stop: AnyKey | None = None  # the key to stop before
+    prefix: AnyKey | None = None  # keys that begin with this
+    match: AnyKey | None = None  # keys that contain a match of this RE2 pattern
+    limit: int | None = None  # maximum number of entries
+    skip_worked: bool = False  # leave out values that are worked on
 
     def bounds(self) -> tuple[bytes, bytes]:
-        """Returns the first key, and the first one that no longer counts; empty = the end."""
+        """Returns the first key, and the key to stop before; empty = the end."""
         start, stop = _encoded(self.start), _encoded(self.stop)
         if self.prefix is None:
             return start, stop
@@ -48,7 +48,7 @@ class Span(Generic[AnyKey]):
 
 
 class PageWalk(Generic[Row]):
-    """Asks for one page after the other; each says where the next one begins."""
+    """Asks for one page after another; each says where the next one begins."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class PageWalk(Generic[Row]):
         Args:
             command: asks for the first page.
             read: returns the rows of a page.
-            limit: at most so many rows.
-            is_sparse: `read` leaves rows out, so whole pages are asked for.
+            limit: maximum number of rows.
+            is_sparse: `read` leaves rows out, so whole pages are requested.
         """
         self._command = command
         self._read = read
@@ -97,7 +97,7 @@ class PageWalk(Generic[Row]):
             raise RemoteProtocolError(Code.BAD_BATCH, text)
         if next_start and is_again:
             raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-        found = self._read(page)[: self._left]  # if that fails, the page can be asked for again
+        found = self._read(page)[: self._left]  # if that fails, the page can be requested again
         if self._left is not None:
             self._left -= len(found)
         self._is_over = not next_start or self._left == 0
@@ -128,12 +128,12 @@ class Walk(PageWalk[Row]):
             skip_worked=span.skip_worked,
         )
         super().__init__(command, read, span.limit)
-        # An empty span, as of a prefix outside of start and stop, needs no question.
+        # An empty span, such as a prefix outside of start and stop, needs no request.
         self._is_over = bool(stop) and span.prefix is not None and start >= stop
 
 
 def successor(prefix: bytes) -> bytes:
-    """Returns the first key behind all that begin with `prefix`; empty = there is none."""
+    """Returns the first key after all that begin with `prefix`; empty = none."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes([cut[-1] + 1]) if cut else b""
 

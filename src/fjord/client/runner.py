@@ -1,4 +1,4 @@
-"""Runs calls over a connection; every table of a database does so through the same runner."""
+"""Runs calls; all tables of a database share one runner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fjord.errors import FjordError
 
 
 class AsyncRunner:
-    """Sends what calls ask for, and gives what they make of the answers."""
+    """Sends the commands of calls and returns their results."""
 
     def __init__(self, executor: AsyncExecutor, name: str = "") -> None:
         self.executor = executor
@@ -29,7 +29,7 @@ class AsyncRunner:
         return call.read(reply)
 
     async def follow(self, steps: Steps[Result] | PacedSteps[Result]) -> Result:
-        """Runs the calls of some steps one after the other; returns what they come to."""
+        """Runs steps; returns their result."""
         found: Any = None
         try:
             step = next(steps)
@@ -58,7 +58,7 @@ class AsyncRunner:
 
 
 class AsyncSnapshotRunner(AsyncRunner):
-    """Runs calls that read, as of a snapshot."""
+    """Runs reads as of a snapshot."""
 
     def __init__(self, runner: AsyncRunner, snapshot: int) -> None:
         super().__init__(runner.executor, runner.name)
@@ -69,12 +69,12 @@ class AsyncSnapshotRunner(AsyncRunner):
 
 
 class AsyncDeclaringRunner(AsyncRunner):
-    """Runs calls for which a table must be as it is declared."""
+    """Declares a table before its first call."""
 
     def __init__(self, runner: AsyncRunner, table: ExpectedTable) -> None:
         super().__init__(runner.executor, runner.name)
         self._runner = runner
-        self._table: ExpectedTable | None = table  # None: it was declared
+        self._table: ExpectedTable | None = table  # None: done
 
     async def run(self, call: Call[Result]) -> Result:
         if self._table is not None:

@@ -1,8 +1,8 @@
-"""The columns of declared tables, as far as a client has heard of them.
+"""The columns of declared tables, as far as a client knows them.
 
-Nobody has to ask for them: a table's handle asks the server when it first meets a row that it
-cannot write or read, and does again what it was about.  What takes several calls is written down
-once, as steps that every shell follows.
+A table's handle fetches them from the server when it first meets a row that it cannot write or
+read, and repeats the operation.  This takes several calls, written once as steps that every shell
+follows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name
 _ROW: Final = bytes((values.ROW,))
 _NUMBER_BYTES: Final = 2  # of the schema, in front of each row
 NO_COLUMNS: Final = declared_rows.of(Schema())
-# A database remembers the columns of so many tables; those that were not used for long are asked
-# for again.
+# Tables whose columns a database remembers; those of tables not used for long are fetched again.
 _TABLES_MAX: Final = 1024
 
 
 class UnknownSchemaError(FjordError):
-    """The columns of the table were changed just now. Read or write again."""
+    """The columns of the table have just changed; read or write again."""
 
 
 ReadSettings = Callable[[bytes], jobs.Settings | streams.Settings]
@@ -40,28 +39,27 @@ SchemasOf = Callable[[str, ReadSettings], "Schemas"]
 
 
 def shared() -> SchemasOf:
-    """Returns what gives all handles of one table the same columns to learn."""
+    """Returns a function that gives all handles of one table the same `Schemas`."""
     return functools.lru_cache(maxsize=_TABLES_MAX)(Schemas)
 
 
 class Schemas:
-    """What the rows of one table are made of."""
+    """The columns of one table's rows, in all their versions."""
 
     def __init__(self, table: str, read_settings: ReadSettings) -> None:
         self._table = table
         self._read_settings = read_settings
-        self.current: Rows | None = None  # None: it was not asked yet
+        self.current: Rows | None = None  # None: not fetched yet
         self._known: dict[bytes, Rows] = {}  # by the number that rows begin with
-        self._id = 0  # of the table that had them; one that is made anew has another
+        self._id = 0  # of the table; one that was created again has another
 
     def forget(self) -> None:
-        """Takes notice that the columns may be others by now."""
         self.current = None
 
     # -- asking the server ------------------------------------------------------------------------
 
     def learning(self) -> Steps[None]:
-        """Asks for the columns; a table that is not there has none."""
+        """Fetches the columns; a missing table has none."""
         try:
             table: TableInfo = yield table_call(self._table)
         except NotFoundError:
@@ -75,7 +73,7 @@ class Schemas:
             self._known[schema.number.to_bytes(_NUMBER_BYTES, "little")] = declared_rows.of(schema)
 
     def building(self, build: Callable[[], Result]) -> Steps[Result]:
-        """Builds what may hold rows; `build` is called again when the columns are known."""
+        """Builds a call that may hold rows; calls `build` again once the columns are known."""
         before = self.current
         try:
             return build()
@@ -83,14 +81,14 @@ class Schemas:
             yield from self.learning()
         except (LocalProtocolError, TypeError):
             if before is None:
-                raise  # it had no columns to be wrong about
+                raise  # the columns were not to blame
             yield from self.learning()
             if self.current is before:
                 raise
         return build()
 
     def writing(self, build: Callable[[], Call[Result]]) -> Steps[Result]:
-        """Runs a call that may hold rows, and again if the table has other columns by now."""
+        """Runs a call that may hold rows, and again if the table's columns have changed."""
         call = yield from self.building(build)
         try:
             found: Result = yield call
@@ -100,7 +98,7 @@ class Schemas:
         return found
 
     def reading(self, call: Call[Result]) -> Steps[Result]:
-        """Runs a call that changes nothing, and may be answered with rows."""
+        """Runs a read that may return rows."""
         try:
             found: Result = yield call
         except UnknownSchemaError:
@@ -112,10 +110,10 @@ class Schemas:
 
     @property
     def names(self) -> list[str]:
-        """The columns of a row that is written now; none if the table has none.
+        """The columns of new rows; empty if the table has none.
 
         Raises:
-            UnknownSchemaError: if the server is to be asked first.
+            UnknownSchemaError: if they must be fetched from the server first.
         """
         if self.current is None:
             raise UnknownSchemaError
@@ -123,23 +121,23 @@ class Schemas:
 
     @property
     def has_key(self) -> bool:
-        """Says whether keys are made of columns; not as long as nobody knows."""
+        """Whether keys are made of columns; False while the columns are unknown."""
         return self.current is not None and bool(self.current.schema.key)
 
     def encode(self, rows: Sequence[Row]) -> tuple[Encoded, Encoded]:
-        """Returns rows as they are sent, and their keys, if the table has key columns.
+        """Returns encoded rows, and their keys if the table has key columns.
 
         Raises:
-            UnknownSchemaError: if the server is to be asked first.
-            LocalProtocolError: if they are no rows of this table.
-            TypeError: if they are no rows at all.
+            UnknownSchemaError: if the columns must be fetched from the server first.
+            LocalProtocolError: if the rows do not fit this table.
+            TypeError: if they are not rows.
         """
         check_dicts("each value, where one is a row,", "a dict", rows)
         found, keys = self._rows().encode(rows)
         return Encoded(found), Encoded(keys)
 
     def encode_columns(self, columns: Columns) -> tuple[Encoded, Encoded]:
-        """Returns the same for rows that are given as a list for each column; raises the same."""
+        """Like `encode`, for rows given as a list for each column."""
         for name, column in columns.items():
             if isinstance(column, str | bytes) or not isinstance(column, Sequence):
                 raise not_a(f"column {name}", "a list of values", column)
@@ -150,7 +148,7 @@ class Schemas:
         if self.current is None:
             raise UnknownSchemaError
         if not self.current.schema.columns:
-            self.forget()  # it may have some when it is made
+            self.forget()  # it may have some once it is created
             text = f"table {self._table} has no declared columns, so it takes no rows"
             raise LocalProtocolError(Code.BAD_TYPE, text)
         return self.current
@@ -158,7 +156,7 @@ class Schemas:
     # -- reading ----------------------------------------------------------------------------------
 
     def lacks(self, types: bytes, column: Sequence[bytes]) -> bool:
-        """Says whether there are rows among some values that cannot be read without asking."""
+        """Says whether columns must be fetched to read the rows among these values."""
         if values.ROW not in types:
             return False
         begun = {
@@ -172,7 +170,7 @@ class Schemas:
         """Returns a value, or a row as a dict.
 
         Raises:
-            UnknownSchemaError: if the server is to be asked first.
+            UnknownSchemaError: if the columns must be fetched from the server first.
         """
         if type_ != values.ROW:
             return decode_value(type_, data)
@@ -184,7 +182,7 @@ class Schemas:
         column: Sequence[bytes],
         plain: Callable[[int, bytes], Any] = decode_value,
     ) -> list[Any]:
-        """Returns the same for many, rows of one schema all together; `plain` reads the others."""
+        """Like `decode` for many values, with rows of one schema together; `plain` reads others."""
         if types and not types.strip(_ROW):
             own: list[Any] | None = self.rows_of(column[0]).decode_own(column)
             if own is not None:
@@ -203,7 +201,6 @@ class Schemas:
         return found
 
     def rows_of(self, row: bytes) -> Rows:
-        """Returns what reads a row; raises the same."""
         return self._of(row[:_NUMBER_BYTES])
 
     def _of(self, number: bytes) -> Rows:
@@ -215,7 +212,7 @@ class Schemas:
 
 
 class NoSchemas(Schemas):
-    """For a writer that can ask nobody: there are no columns, and rows are refused."""
+    """For a spool, which cannot ask the server: it refuses rows."""
 
     @property
     def names(self) -> list[str]:
@@ -226,6 +223,5 @@ class NoSchemas(Schemas):
 
 
 def no_rows() -> LocalProtocolError:
-    """Returns the error that says that a spool takes no rows."""
-    text = "a spool takes no rows, since it can ask nobody for their columns; use fjord.connect"
+    text = "a spool takes no rows, since it cannot ask the server for columns; use fjord.connect"
     return LocalProtocolError(Code.BAD_TYPE, text)

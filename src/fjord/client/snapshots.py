@@ -1,4 +1,4 @@
-"""Snapshots: reads as of one moment; pure, and shared by all shells."""
+"""Snapshots: reads as of one moment."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def open_call(lifetime: Seconds | None) -> Call[Opened]:
-    """Returns the call that opens a snapshot, for at most so many seconds.
+    """Returns the call that opens a snapshot.
 
     Raises:
-        ValueError: if that is no time at all.
+        ValueError: if the lifetime is 0.
     """
     lifetime_us = delay_us(lifetime, "lifetime")
     if lifetime is not None and not lifetime_us:
-        raise ValueError("lifetime is more than 0 seconds; leave it out for the longest there is")
+        raise ValueError("lifetime must be more than 0 seconds; leave it out for the longest")
     return ask(commands.OpenSnapshot(lifetime_us=lifetime_us), Opened)
 
 
 def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:
-    """Returns a call that reads the same, as it was when the snapshot was opened."""
+    """Returns the same read as of a snapshot."""
     if isinstance(call.command, commands.Nop | commands.ListTables):
-        return call  # get_many of nothing; columns, which are kept for as long as there are rows
+        return call  # get_many of nothing; columns, which are kept as long as their rows
 
     def read(reply: Reply) -> Result:
         found = expect(reply, commands.Replies).replies
@@ -53,7 +53,7 @@ def as_of(snapshot: int, call: Call[Result]) -> Call[Result]:
 
 
 class AsyncSnapshot:
-    """Key/value tables and streams as they were when it was opened, whatever is written since."""
+    """Key/value tables and streams as they were when the snapshot was opened."""
 
     def __init__(
         self, runner: AsyncRunner, opened: Opened, stamps: Stamps, schemas_of: SchemasOf = Schemas
@@ -78,7 +78,7 @@ class AsyncSnapshot:
 
     @property
     def expires_at(self) -> datetime:
-        """When it is closed by itself."""
+        """When it closes."""
         return date(self._opened.until_us)
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncSnapshotKv:
@@ -108,13 +108,13 @@ class AsyncSnapshotKv(AsyncSnapshotEntries):
     def range(
         self, start: AnyKey, stop: AnyKey | None = None, *, limit: int | None = None
     ) -> AsyncIterator[tuple[AnyKey, Value]]:
-        """Yields keys and values from `start` up to before `stop`, a page at a time."""
+        """Yields keys and values from `start` up to, but not including, `stop`, page by page."""
         return self._walk(self._calls.items(Span(start=start, stop=stop, limit=limit)))
 
     def match(
         self, pattern: AnyKey, *, limit: int | None = None
     ) -> AsyncIterator[tuple[AnyKey, Value]]:
-        """Yields keys in which a regular expression (RE2) is found, and their values."""
+        """Yields keys that contain a match of a regular expression (RE2), and their values."""
         return self._walk(self._calls.items(Span(match=pattern, limit=limit)))
 
     def entries(self, span: Span[AnyKey]) -> AsyncIterator[tuple[AnyKey, Entry]]:
@@ -123,14 +123,14 @@ class AsyncSnapshotKv(AsyncSnapshotEntries):
 
 
 class AsyncSnapshotStream(AsyncSnapshotEntries):
-    """A stream as of a snapshot; its keys and values are there in mode latest."""
+    """A stream as of a snapshot; keys and values work in mode latest."""
 
     async def read(self, n: int = COUNT, *, after: int = 0) -> MessageBatch:
-        """Returns messages behind a seq, at most `n`; perhaps none."""
+        """Returns at most `n` messages after a seq, possibly none."""
         return await self._runner.follow(read_on(self._cursor(after), n, None))
 
     async def batches(self, n: int = COUNT, *, after: int = 0) -> AsyncIterator[MessageBatch]:
-        """Yields all messages behind a seq, at most `n` at a time."""
+        """Yields all messages after a seq, at most `n` at a time."""
         cursor, is_over = self._cursor(after), False
         while not is_over:
             batch = await self._runner.follow(read_on(cursor, n, None))

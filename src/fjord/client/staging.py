@@ -1,10 +1,10 @@
 """Staging: rows that many processes write, and one makes visible, exactly once.
 
-    stage = staging.append(...)        in any process, as often as it takes
+    stage = staging.append(...)        in any process, any number of times
     staging.commit(writer, batch, stages)
 
-What is staged nobody sees.  A batch of a writer is committed once, however often it is asked for,
-so whoever does not know if it was may ask again.
+Staged rows are invisible.  A batch of a writer is committed once, so a commit can always be
+retried.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def commit_steps(table: str, writer: str, batch: int, stages: Sequence[int]) -> Steps[Committed]:
-    """Asks until nothing is left to be written."""
+    """Repeats the commit until nothing is left to be written."""
     command = CommitStages(table=table, writer=writer, batch=batch, stages=list(stages))
     found: Committed = yield ask(command, Committed)
     rows, is_new, left = found.rows, found.is_new, found.left
     while left:
         found = yield ask(command, Committed)
         if found.left >= left:
-            raise RemoteProtocolError(Code.BAD_CURSOR, "the server does not come to an end")
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server makes no progress")
         rows, left = rows + found.rows, found.left
         is_new = is_new or found.is_new
     return replace(found, rows=rows, is_new=is_new)
@@ -46,7 +46,7 @@ def _batch(reply: Reply) -> int | None:
 
 
 class AsyncStaging:
-    """Rows of one table that are staged and committed.  Columns are as commands have them."""
+    """Stages and commits rows of one table.  Columns are those of the commands."""
 
     def __init__(self, runner: AsyncRunner, table: str) -> None:
         self._runner = runner
@@ -58,7 +58,7 @@ class AsyncStaging:
         return await self._runner.run(_stage(rows))
 
     async def push(self, **columns: Any) -> int:
-        """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
+        """Stages jobs, as the columns of `commands.Push`; returns the number of the stage."""
         return await self._runner.run(_stage(Push(table=self._table, **columns)))
 
     async def set(self, **columns: Any) -> int:
@@ -68,19 +68,19 @@ class AsyncStaging:
     async def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
         """Makes stages visible as a batch of a writer.
 
-        Messages of a log become visible together.  All else is written a stage at a time; once
-        this was begun, whoever commits the same batch again goes on with the same rows.
+        Messages of a log become visible together.  Other rows are written a stage at a time; once
+        this has begun, a retry of the same batch continues with the same rows.
 
         Args:
             writer: a name that is the same for all batches.
-            batch: its number; one that is not larger than the last one is committed already.
-            stages: in the order in which their rows are written.
+            batch: its number; one that is not larger than the last one is already committed.
+            stages: in the order in which to write their rows.
 
         Returns:
-            What was done; `is_new` is False if the batch was committed before.
+            The result; `is_new` is False if the batch was committed before.
 
         Raises:
-            RefusedError: with STAGE_GONE, if a stage is not there any more.
+            RefusedError: with STAGE_GONE, if a stage no longer exists.
         """
         return await self._runner.follow(commit_steps(self._table, writer, batch, stages))
 

@@ -1,6 +1,6 @@
-"""The calls of a stream: what users ask for turned into commands, replies into values.
+"""A stream: its calls, which are pure and shared by all shells, and the asyncio shell.
 
-Pure, and shared by all shells.  What belongs to one subscriber is in `subscribers`.
+Subscribers are in `subscribers`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fjord.client.runner import AsyncRunner
 
 
-# Messages: a list of values, or of rows; or for declared columns a list for each column.
+# Messages: a list of values or rows; or, for declared columns, a list for each column.
 Given = Iterable[Value | Row] | Columns
 
 
@@ -72,12 +72,12 @@ class StreamCalls:
         return Call(_append(self.table, types, data, named), _seq)
 
     def append_parts(self, values: Given, keys: Iterable[Key] | None) -> Iterator[Call[int]]:
-        """Returns the calls that append messages in as few commits as can be."""
+        """Returns the calls that append messages in as few commits as possible."""
         parts = append_parts(self.table, *self._encoded(values, keys))
         return (Call(command, _seq) for command in parts)
 
     def appending(self, values: Given, keys: Iterable[Key] | None) -> Steps[int]:
-        """Appends messages in as few commits as can be; returns the seq of the last one."""
+        """Appends messages in as few commits as possible; returns the seq of the last one."""
         given = values if isinstance(values, Mapping) else listed("values", values)
         named = None if keys is None else listed("keys", keys)
         last = 0
@@ -100,7 +100,7 @@ class StreamCalls:
     def _encoded(
         self, given: Given, keys: Iterable[Key] | None
     ) -> tuple[Iterable[Value], Iterable[Key] | None]:
-        """Returns messages and their keys; rows are encoded, and may bring their keys."""
+        """Returns messages and their keys; rows are encoded, and may contain their keys."""
         if isinstance(given, Mapping):
             rows, made = self.schemas.encode_columns(given)
         else:
@@ -146,7 +146,6 @@ class StreamCalls:
         return batch
 
     def reader(self, start: Starting) -> Steps[Cursor]:
-        """Finds out where a reader without a name begins."""
         where, at = subscribers.start_of(start)
         if where is Start.END:
             numbers: dict[str, int] = yield calls.stats_call()
@@ -158,7 +157,7 @@ class StreamCalls:
         return Cursor(self.table, after, schemas=self.schemas)
 
     def _locate(self, at_us: int) -> Steps[int]:
-        """Only a subscriber begins at a moment, so there is one for as long as it takes."""
+        """Finds the seq of a date through a temporary subscriber; there is no other request."""
         name = f"reader-{uuid.uuid4().hex}"
         command = commands.Subscribe(table=self.table, name=name, start=Start.TIME, at=at_us)
         position: commands.Position = yield ask(command, commands.Position)
@@ -181,10 +180,10 @@ class StreamCalls:
             start = page.next_name
 
 
-# -- building appends: messages as columns, with no step of Python for each where that can be -----
+# -- building appends: messages as columns, without a Python loop where possible ------------------
 #
-# Most appends have values of one type and no keys; then the work is a join and a sum.  What is
-# more than one commit may have is split into several, each of them as large as can be.
+# Most appends have values of one type and no keys; then the work is a join and a sum.  Messages
+# that exceed one commit are split into several commits, each as large as possible.
 
 
 _SINGLE: Final = (str, bytes, bytearray, memoryview)
@@ -205,9 +204,9 @@ def append_one(table: str, value: Value, key: Key) -> Append:
 def append_parts(
     table: str, given: Iterable[Value], keys: Iterable[Key] | None
 ) -> Iterator[Append]:
-    """Yields the commands that append messages in order, each as large as one may be.
+    """Yields the commands that append messages in order, each as large as possible.
 
-    What cannot be sent is found before the first one is made.
+    Values that cannot be sent are found before the first one is made.
     """
     types, data, named = _columns(given, keys)
     rows = len(types)
@@ -229,7 +228,7 @@ def _parts(
     while start < len(types):
         most = min(len(types), start + limits.BATCH_ROWS_MAX)
         bound = sizes[start] + limits.BATCH_BYTES_MAX
-        # A message that is too large by itself goes alone, and is refused by the server.
+        # A message that is too large is sent alone, and refused by the server.
         end = max(start + 1, bisect.bisect_right(sizes, bound, start, most + 1) - 1)
         part = slice(start, end)
         yield _append(table, types[part], data[part], None if keys is None else keys[part])
@@ -261,16 +260,16 @@ def listed(name: str, given: Iterable[Any]) -> list[Any]:
     """Returns messages or keys as a list.
 
     Raises:
-        TypeError: if it is a single one, which would be taken for one of each letter.
+        TypeError: if it is a single one, which would be split into characters.
     """
     if isinstance(given, list):
-        return given  # perhaps `Encoded` rows, which it stays
+        return given  # keeps the type of `Encoded` rows
     if isinstance(given, _SINGLE) or not isinstance(given, Iterable):
-        raise TypeError(f"{name} are a list; this is a single {type(given).__name__}")
+        raise TypeError(f"{name} must be a list; this is a single {type(given).__name__}")
     return list(given)
 
 
-# -- what replies say -----------------------------------------------------------------------------
+# -- replies --------------------------------------------------------------------------------------
 
 
 def _seq(reply: Reply) -> int:
@@ -283,9 +282,9 @@ def _seq(reply: Reply) -> int:
 class AsyncStream(AsyncItems):
     """Messages in order.  Every call returns when its effect is durable.
 
-    In mode log it keeps every message; in mode latest the newest of each key, and is a map of
-    those too.  Keys are str or bytes; values are None, bytes, str, int, float or bool, or, where
-    columns are declared, rows: dicts of them.
+    In mode log it keeps every message; in mode latest it keeps the newest of each key, and is
+    also a map of those.  Keys are str or bytes; values are None, bytes, str, int, float or bool,
+    or rows (dicts) if columns are declared.
     """
 
     def __init__(
@@ -307,12 +306,12 @@ class AsyncStream(AsyncItems):
         """Adds a message; returns its seq.
 
         Args:
-            value: the message, at most 1 MiB; a row, a dict of the columns, if they are declared.
-            key: what it is about, at most 480 bytes; in mode latest it replaces the one before it
-                with the same key, and must have one.  Where key columns are declared, they are it.
+            value: the message, at most 1 MiB; a row (a dict) if columns are declared.
+            key: at most 480 bytes.  In mode latest it is required, and the message replaces the
+                previous one of the same key.  Leave it out if key columns are declared.
 
         Raises:
-            RefusedError: if the server refuses; nothing was changed then.
+            RefusedError: if the server refuses; then nothing has changed.
         """
         if type(value) in PLAIN_TYPES:
             return await self._run(self._stream.append(value, key))
@@ -322,58 +321,58 @@ class AsyncStream(AsyncItems):
     async def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> int:
         """Adds messages in order; returns the seq of the last one, 0 if there is none.
 
-        This is the fastest way, above all with a list of bytes.  Up to 100,000 messages and 8 MiB
-        of keys and values are one commit, all or none; more are several commits, of which the
-        first are there if a later one fails.
+        This is the fastest way, especially with a list of bytes.  Up to 100,000 messages and
+        8 MiB of keys and values are one commit, all or none; more are several commits, and if one
+        fails, the earlier ones stay.
 
         Args:
-            values: the messages.  For declared columns a list of rows, or, which is faster, a
-                dict with a list for each column.
-            keys: one for each of them; none unless given.
+            values: the messages.  For declared columns a list of rows or, faster, a dict with a
+                list for each column.
+            keys: one for each message; default: none.
 
         Raises:
-            RefusedError: if any message is refused; none of its commit is added then.
-            ValueError: if there are not as many keys as values.
+            RefusedError: if any message is refused; then none of its commit is added.
+            ValueError: if the numbers of keys and values differ.
         """
         return await self._follow(self._stream.appending(values, keys))
 
     async def delete(self, key: Key) -> bool:
-        """Takes the message of a key away, in mode latest; says whether there was one.
+        """Deletes the message of a key, in mode latest; says whether there was one.
 
-        Readers that have seen it, or have not, are told by a message without a value: a tombstone.
+        Readers receive a tombstone, a message without a value.
         """
         return await self._run(self._stream.delete(key))
 
     async def delete_many(self, keys: Iterable[AnyKey]) -> list[AnyKey]:
-        """Takes messages away, in one commit; returns the keys that had none."""
+        """Deletes messages, in one commit; returns the keys that had none."""
         return await self._run(self._stream.delete_many(keys))
 
     # -- reads ------------------------------------------------------------------------------------
 
     async def subscriber(self, name: str, *, start: Starting = "beginning") -> AsyncSubscriber:
-        """Returns the subscriber of that name; it is made if there is none.
+        """Returns a subscriber, which is created if it does not exist.
 
         Args:
             name: 1 to 128 of A-Z a-z 0-9 _ -.
             start: where a new one begins: "beginning", "end", a seq, or a datetime with a time
-                zone; one that is there stays where it is.
+                zone; an existing one keeps its position.
         """
         call = subscribers.subscribe(self._stream.table, name, start, self._stream.schemas)
         return AsyncSubscriber(self._runner, await self._run(call))
 
     async def reader(self, *, start: Starting = "beginning") -> AsyncReader:
-        """Returns a reader that has no name, and of which nothing is kept."""
+        """Returns a reader without a name, whose position is not stored."""
         return AsyncReader(self._runner, await self._follow(self._stream.reader(start)))
 
     async def read(
         self, n: int = COUNT, *, after: int | MessageBatch = 0, wait: Seconds | None = None
     ) -> MessageBatch:
-        """Returns messages behind a seq, at most `n`; perhaps none.
+        """Returns at most `n` messages after a seq, possibly none.
 
         Args:
-            n: at most so many, and at most 100,000.
-            after: the seq, or what was read before.
-            wait: seconds that the server waits for the first one; it does not wait unless given.
+            n: maximum number, at most 100,000.
+            after: the seq, or the previous batch.
+            wait: seconds that the server waits for the first message; default: none.
         """
         return await self._follow(self._stream.read(n, after, wait))
 
@@ -390,18 +389,18 @@ class AsyncStream(AsyncItems):
     def __aiter__(self) -> AsyncIterator[str]:
         return self.keys()
 
-    # -- like a dict, in the blocking shell -------------------------------------------------------
+    # -- dict methods of the blocking shell -------------------------------------------------------
 
     async def __adelitem__(self, key: Key) -> None:
         if not await self.delete(key):
             raise KeyError(key)
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- subscribers and blocks -------------------------------------------------------------------
 
     async def subscribers(self) -> list[SubscriberInfo]:
         """Returns its subscribers, by name."""
         return await self._follow(self._stream.subscribers())
 
     async def blocks(self) -> list[BlockInfo]:
-        """Returns the cold blocks that its history is in, in order."""
+        """Returns its cold blocks, in order."""
         return await self._follow(history.blocks(self._stream.table))

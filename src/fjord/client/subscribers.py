@@ -5,9 +5,9 @@ begins at the mark and runs ahead of it:
 
     ... processed ... | mark ... read, not acknowledged ... | cursor ... not read ...
 
-An acknowledgement moves the mark forward.  A seek, by whomever, sets it anywhere and makes all that
-was read before worthless: its epoch grows, and what carries an old one is refused.  Then, and
-after a transaction that failed, the next read begins at the mark again.
+An ack moves the mark forward.  A seek by any process sets it anywhere and invalidates all earlier
+reads: the epoch grows, and acks with an old one are refused.  After that, and after a failed
+transaction, the next read begins at the mark again.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from fjord.client.runner import AsyncRunner
 
 
-#: What is acknowledged: what a read returned, one message, or everything up to a seq.
+#: What to ack: the result of a read, one message, or everything up to a seq.
 Processed = MessageBatch | Message | int
 
 
 def subscribe(
     table: str, name: str, start: Starting, schemas: Schemas | None = None
 ) -> Call[SubscriberCalls]:
-    """Returns the call that makes a subscriber, or finds the one that is there."""
+    """Returns the call that creates a subscriber, or finds an existing one."""
     where, at = start_of(start)
     command = commands.Subscribe(table=table, name=calls.check_name(name), start=where, at=at)
     return Call(
@@ -51,7 +51,7 @@ class SubscriberInfo(NamedTuple):
 
     name: str
     position: int  # its mark: everything up to this seq is processed
-    epoch: int  # grows with each seek; one that is made again has another
+    epoch: int  # grows with each seek; one that is created again has another
     moved_at: datetime  # when its mark was last set
     is_asleep: bool
 
@@ -68,7 +68,7 @@ def read_subscribers(page: commands.Subscribers) -> list[SubscriberInfo]:
 
 
 class SubscriberCalls:
-    """Builds the calls of one subscriber, and takes notice of what comes of them."""
+    """Builds the calls of one subscriber, and keeps its state."""
 
     def __init__(
         self, table: str, name: str, position: Position, schemas: Schemas | None = None
@@ -78,8 +78,8 @@ class SubscriberCalls:
         self._epoch = position.epoch
         self._mark = position.seq
         self._is_asleep = position.asleep
-        self._is_lost = False  # the mark may be anywhere: it is asked for before the next read
-        self._is_held = False  # a `taking` block has the first message behind the mark
+        self._is_lost = False  # the mark is unknown: it is fetched before the next read
+        self._is_held = False  # a `taking` block has the first message after the mark
         self._cursor = Cursor(table, position.seq, subscriber=name, schemas=schemas)
 
     # -- reading ----------------------------------------------------------------------------------
@@ -93,21 +93,21 @@ class SubscriberCalls:
         return (yield from read_on(self._cursor, count, wait, read_by=me, once=once))
 
     def read_first(self, wait: Seconds | None) -> Steps[MessageBatch]:
-        """Reads the first message that is not acknowledged, whatever was read before.
+        """Reads the first message that is not acked, regardless of earlier reads.
 
-        There is one mark: acknowledging a later message would acknowledge all before it.
+        There is only one mark: acking a later message would ack all before it.
         """
         if self._is_held:
             raise RuntimeError(
                 f"a `taking` block of subscriber {self.name} holds the first message of "
-                f"{self.table}; leave that block before you take another one"
+                f"{self.table}; leave that block first"
             )
         if not self._is_lost:
             self._cursor.go(self._mark)
         return (yield from self.read(1, wait, once=True))
 
     def hold(self, wait: Seconds | None) -> Steps[MessageBatch]:
-        """Reads the first message for a `taking` block, which has it until `let_go`."""
+        """Reads the first message for a `taking` block, which holds it until `let_go`."""
         batch = yield from self.read_first(wait)
         self._is_held = len(batch) > 0
         return batch
@@ -116,7 +116,7 @@ class SubscriberCalls:
         self._is_held = False
 
     def peek(self) -> Steps[Message | None]:
-        """Reads what `pop` would take: the first message behind the mark, wherever that is now."""
+        """Reads the message that `pop` would take: the first one after the current mark."""
         here = self._cursor
         cursor = Cursor(self.table, 0, here.until, subscriber=self.name, schemas=here.schemas)
         cursor.go((yield from self.position()).position)
@@ -130,7 +130,7 @@ class SubscriberCalls:
             try:
                 yield from self.ack(batch, is_exact=True)
             except StaleError:
-                continue  # somebody else was faster, and has this one
+                continue  # another process was faster
             return first_of(batch)
 
     def rewind(self) -> Steps[None]:
@@ -141,12 +141,11 @@ class SubscriberCalls:
         self._is_lost = False
 
     def go_back(self, batch: MessageBatch) -> None:
-        """Takes notice that what was read just now was not worked on: it comes again."""
+        """Lets the last read come again, since it was not processed."""
         if len(batch) and batch.read_by == (self.name, self._epoch):
             self._cursor.after = batch.seqs[0] - 1
 
     def lose(self) -> None:
-        """Takes notice that the mark may not be where it should."""
         self._is_lost = True
 
     # -- the mark ---------------------------------------------------------------------------------
@@ -159,11 +158,11 @@ class SubscriberCalls:
             raise
 
     def pledge(self, processed: Processed) -> Call[None]:
-        """Returns the call that acknowledges as part of a transaction.
+        """Returns the call that acks as part of a transaction.
 
-        It is refused if anybody else has moved the mark, since what follows from messages is to
-        be written once.  Other calls of the same transaction may build on it, so it counts as
-        done; if the transaction fails, `lose` is called.
+        It is refused if another process has moved the mark, since results must be written once.
+        Later calls of the same transaction build on it, so it counts as done; if the transaction
+        fails, `lose` is called.
         """
         call = self._acknowledge(processed, is_exact=True)
         self._mark = max(self._mark, self._seq_of(processed))
@@ -196,7 +195,7 @@ class SubscriberCalls:
         return processed.last_seq
 
     def _note(self, reply: Reply) -> None:
-        """Takes notice of the mark; what is processed, by whomever, need not be read."""
+        """Notes the mark, and skips messages that any process has acked."""
         self._mark = expect(reply, Position).seq
         if self._cursor.after < self._mark:
             self._cursor.go(self._mark)
@@ -212,7 +211,7 @@ class SubscriberCalls:
 
         return Call(commands.Seek(table=self.table, name=self.name, start=where, at=at), read)
 
-    # -- what else the server knows ---------------------------------------------------------------
+    # -- other calls ------------------------------------------------------------------------------
 
     def position(self) -> Steps[SubscriberInfo]:
         command = commands.ListSubscribers(table=self.table, start=self.name, count=1)
@@ -220,7 +219,7 @@ class SubscriberCalls:
             command, lambda reply: read_subscribers(expect(reply, commands.Subscribers))
         )
         if not found or found[0].name != self.name:
-            text = f"stream {self.table} has no subscriber {self.name} any more"
+            text = f"subscriber {self.name} of stream {self.table} no longer exists"
             raise RefusedError.of(Code.NOT_FOUND, text)
         return found[0]
 
@@ -246,29 +245,29 @@ def first_of(batch: MessageBatch) -> Message | None:
     return batch.messages[0] if len(batch) else None
 
 
-# -- where readers of a stream are: where they begin, how far they are, where they stop -----------
+# -- positions in a stream ------------------------------------------------------------------------
 #
-# A `Cursor` is pure.  It reads one snapshot after the other: what there is when the snapshot
-# begins, up to its end, and then what has come meanwhile.
+# A `Cursor` is pure.  It reads one snapshot after another: the messages present when the snapshot
+# begins, and then those that have arrived meanwhile.
 
 
-#: Where to begin: "beginning", "end", the seq of the first message, or its moment.
+#: Where to begin: "beginning", "end", the seq of the first message, or its date.
 Starting = str | int | datetime
 
-#: How many messages a read returns at most, unless it is said.
+#: Default maximum of messages per read.
 COUNT: Final = 1000
 
 _WORDS: Final = {"beginning": Start.BEGINNING, "end": Start.END}
 
 
 def start_of(start: Starting, name: str = "start") -> tuple[Start, int]:
-    """Returns where to begin as commands have it.
+    """Returns where to begin, as the fields of a command.
 
     Raises:
-        ValueError: if there is no such place.
-        TypeError: if it is nothing that names a place.
+        ValueError: if it is not a valid position.
+        TypeError: if it is of a wrong type.
     """
-    given: Any = start  # since users give what they like
+    given: Any = start  # of any type
     if isinstance(given, str):
         if given not in _WORDS:
             raise ValueError(f'{name} is "beginning", "end", a seq or a datetime, not {given!r}')
@@ -281,26 +280,26 @@ def start_of(start: Starting, name: str = "start") -> tuple[Start, int]:
 
 
 def check_seq(name: str, seq: int) -> int:
-    """Returns a seq that may be one.
+    """Returns a seq.
 
     Raises:
         ValueError: if it is negative, or has more than 63 bits.
     """
     found = calls.check_whole(name, seq)
     if not 0 <= found < 2**63:
-        raise ValueError(f"{name} is a seq: 0 or more, not {seq}")
+        raise ValueError(f"{name} must be a seq, 0 or more, not {seq}")
     return found
 
 
 def check_count(count: int) -> int:
-    """Returns how many messages are asked for; a read returns no more than its bound."""
+    """Returns how many messages to request; larger numbers are cut to the bound."""
     if calls.check_whole("n", count) < 1:
         raise ValueError(f"n is 1 or more, not {count}")
     return min(count, limits.READ_COUNT_MAX)
 
 
 class Cursor:
-    """How far a reader is, and how far its snapshot reaches."""
+    """A reader's position, and the end of its snapshot."""
 
     __slots__ = ("after", "schemas", "subscriber", "table", "until")
 
@@ -315,7 +314,7 @@ class Cursor:
     ) -> None:
         self.table = table
         self.schemas = Schemas(table, decode_settings) if schemas is None else schemas
-        self.after = after  # everything up to here was given
+        self.after = after  # everything up to here was returned
         self.until = until  # the end of the snapshot; 0 = the next read begins one
         self.subscriber = subscriber  # who reads, if it has a name
 
@@ -352,7 +351,7 @@ class Cursor:
         return Call(command, read)
 
     def go(self, after: int) -> None:
-        """Goes to another place; the snapshot stays if that is inside of it."""
+        """Goes to another position; the snapshot stays if it contains that."""
         self.after = after
         if self.until <= after:
             self.until = 0
@@ -375,14 +374,13 @@ def read_on(
             if batch.lacks_columns:
                 yield from cursor.schemas.learning()
         except BaseException:
-            cursor.after, cursor.until = place  # what nobody was given comes again
+            cursor.after, cursor.until = place  # read it again
             raise
         if batch.found.rows or batch.found.ended:
             return batch
 
 
 def _check(command: commands.Read, found: commands.Messages) -> None:
-    """Makes sure that a reader gets on."""
     if found.rows > command.count:
         text = f"{found.rows} messages, not {command.count} at most"
         raise RemoteProtocolError(Code.BAD_BATCH, text)
@@ -397,7 +395,7 @@ def _check(command: commands.Read, found: commands.Messages) -> None:
 
 
 class AsyncReader:
-    """Reads a stream from some place on, and keeps its place itself; nothing is acknowledged."""
+    """Reads a stream without a subscriber; its position is kept only in memory."""
 
     def __init__(self, runner: AsyncRunner, cursor: Cursor) -> None:
         self._runner = runner
@@ -408,16 +406,15 @@ class AsyncReader:
 
     @property
     def position(self) -> int:
-        """Everything up to this seq was given."""
+        """Everything up to this seq was returned."""
         return self._cursor.after
 
     async def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
-        """Returns the next messages, at most `n`; perhaps none.
+        """Returns at most `n` next messages, possibly none.
 
         Args:
-            n: at most so many, and at most 100,000.
-            wait: seconds that the server waits for the first one, at most 3600; it does not wait
-                unless given.
+            n: maximum number, at most 100,000.
+            wait: seconds that the server waits for the first message, at most 3600; default: none.
         """
         return await self._runner.follow(read_on(self._cursor, n, wait))
 
@@ -426,24 +423,24 @@ class AsyncReader:
     ) -> AsyncIterator[MessageBatch]:
         """Yields messages, at most `n` at a time, until there are no more.
 
-        With `wait` it ends when none has come for so many seconds.
+        With `wait` it ends when none has arrived for this many seconds.
         """
         while len(batch := await self.read(n, wait=wait)):
             yield batch
 
 
 class AsyncSubscriber:
-    """Reads a stream under a name; how far it has come is kept by the server.
+    """Reads a stream under a name; the server stores its mark.
 
     It is for one task at a time.  Its properties are awaited too: `await subscriber.lag`.
 
-    Several processes may use one name: those that `pop` get each message once, all others should
-    not share it.
+    Several processes that `pop` may share a name, and get each message once; other readers should
+    not share one.
     """
 
     def __init__(self, runner: AsyncRunner, subscriber: SubscriberCalls) -> None:
         self._run, self._follow = runner.run, runner.follow
-        #: What a transaction needs to acknowledge for it.
+        #: Used by transactions.
         self.calls = subscriber
 
     def __repr__(self) -> str:
@@ -456,14 +453,13 @@ class AsyncSubscriber:
     # -- reading ----------------------------------------------------------------------------------
 
     async def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
-        """Returns the next messages, in order, at most `n`; perhaps none.
+        """Returns at most `n` next messages in order, possibly none.
 
-        They come again in another process, or after `rewind`, until they are acknowledged.
+        Until they are acked, they come again in another process or after `rewind`.
 
         Args:
-            n: at most so many, and at most 100,000.
-            wait: seconds that the server waits for the first one, at most 3600; it does not wait
-                unless given.
+            n: maximum number, at most 100,000.
+            wait: seconds that the server waits for the first message, at most 3600; default: none.
 
         Raises:
             NotFoundError: if the subscriber was deleted.
@@ -473,44 +469,43 @@ class AsyncSubscriber:
     async def batches(
         self, n: int = COUNT, *, wait: Seconds | None = None
     ) -> AsyncIterator[MessageBatch]:
-        """Yields messages, at most `n` at a time, until there are no more; acknowledge each.
+        """Yields batches of at most `n` messages, until there are no more; ack each.
 
-        With `wait` it ends when none has come for so many seconds.
+        With `wait` it ends when none has arrived for this many seconds.
         """
         while len(batch := await self.read(n, wait=wait)):
             yield batch
 
     async def peek(self) -> Message | None:
-        """Returns the message that `pop` would take, and moves nothing; None if there is none.
+        """Returns the message that `pop` would take, without moving anything, or None.
 
-        It is the first one that is not acknowledged, whatever was read.
+        It is the first one that is not acked, regardless of earlier reads.
         """
         return await self._follow(self.calls.peek())
 
     async def pop(self, *, wait: Seconds | None = None) -> Message | None:
-        """Takes the first message that is not acknowledged: returns it once that is durable.
+        """Acks the first message that is not acked, and returns it once that is durable.
 
-        Others that pop under the same name get other messages.  What was read and not acknowledged
-        comes again, as after `rewind`.  A message is lost if the process ends before it has worked
-        on it; use `taking` where that must not be.
+        Others that pop under the same name get other messages.  Messages read but not acked come
+        again, as after `rewind`.  The message is lost if the process ends before processing it;
+        use `taking` to avoid that.
 
         Args:
-            wait: seconds that the server waits for one; it does not wait unless given.
+            wait: seconds that the server waits for a message; default: none.
 
         Raises:
-            RuntimeError: inside of a `taking` block, which has that message.
+            RuntimeError: inside a `taking` block, which holds that message.
         """
         return await self._follow(self.calls.pop(wait))
 
     @contextlib.asynccontextmanager
     async def taking(self, *, wait: Seconds | None = None) -> AsyncIterator[Message | None]:
-        """Gives the first message that is not acknowledged, or None, to an `async with` block.
+        """Gives the first message that is not acked, or None, to an `async with` block.
 
-        It is acknowledged when the block ends well.  If the block raises, it is the next message
-        again.
+        It is acked when the block succeeds.  If the block raises, it comes again.
 
         Raises:
-            RuntimeError: inside of another such block, which has that message.
+            RuntimeError: inside another such block, which holds that message.
         """
         batch = await self._follow(self.calls.hold(wait))
         try:
@@ -526,55 +521,55 @@ class AsyncSubscriber:
     # -- the mark ---------------------------------------------------------------------------------
 
     async def ack(self, processed: Processed) -> None:
-        """Says that messages are processed: all up to the end of a batch, a message, or a seq.
+        """Marks messages as processed: all up to the end of a batch, a message, or a seq.
 
         Raises:
-            StaleError: if somebody has sought meanwhile; the next read begins where that led.
+            StaleError: if another process has moved the mark; the next read begins there.
             RefusedError: if there is no such seq yet.
         """
         await self._follow(self.calls.ack(processed))
 
     async def seek(self, start: Starting) -> None:
-        """Goes to another place, also back: "beginning", "end", a seq or a moment.
+        """Moves the mark, backwards too: to "beginning", "end", a seq or a date.
 
-        What was read before can no longer be acknowledged, by whomever.
+        Earlier reads, of any process, can no longer be acked.
         """
         await self._run(self.calls.seek(start))
 
     async def rewind(self) -> None:
-        """Goes back to the mark: what was read and not acknowledged comes again."""
+        """Goes back to the mark: messages read but not acked come again."""
         await self._follow(self.calls.rewind())
 
     @property
     async def position(self) -> int:
-        """Its mark, as the server has it: everything up to this seq is processed."""
+        """Its mark on the server: everything up to this seq is processed."""
         found = await self._follow(self.calls.position())
         return found.position
 
     @property
     async def lag(self) -> int:
-        """How many messages are ahead of its mark."""
+        """How many messages are after its mark."""
         return await self._run(self.calls.lag())
 
     # -- its end ----------------------------------------------------------------------------------
 
     async def sleep(self) -> None:
-        """Says that it will not read for a while: the server keeps nothing in memory for it."""
+        """Pauses loading ahead: the server keeps nothing in memory for it."""
         await self._run(self.calls.rest(asleep=True))
 
     async def wake(self) -> None:
-        """Says that it is about to read; a read does so too."""
+        """Resumes loading ahead; a read does so too."""
         await self._run(self.calls.rest(asleep=False))
 
     async def close(self) -> None:
-        """Lets it sleep, with its mark where it is."""
+        """Lets it sleep; its mark stays."""
         await self.sleep()
 
     async def delete(self) -> None:
-        """Takes it away, with its mark.
+        """Deletes the subscriber and its mark.
 
         Raises:
-            NotFoundError: if it is not there any more.
+            NotFoundError: if it no longer exists.
         """
         await self._run(self.calls.delete())
 
@@ -582,5 +577,5 @@ class AsyncSubscriber:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:  # else the connection may be gone, and sleep is a courtesy
+        if kind is None:  # otherwise the connection may be gone, and sleeping is optional
             await self.close()

@@ -1,4 +1,4 @@
-"""Transactions: writes that are gathered, and sent as one batch."""
+"""Transactions: writes gathered and sent as one batch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from fjord.values import Value
 
 
 class Transaction:
-    """Writes to any tables, all of them or none, visible at one moment.
+    """Writes to any tables, applied all or none, and visible at the same moment.
 
-    Nothing is sent before the end, so a transaction can write but not read.  Rows of a table whose
-    columns nobody knows yet are checked at the end too, when the server can be asked for them.
+    Nothing is sent before the end, so a transaction can write but not read.  Rows of a table with
+    still unknown columns are checked at the end, when these are fetched from the server.
     """
 
     def __init__(self, stamps: Stamps, *, name: str = "", schemas_of: SchemasOf = Schemas) -> None:
@@ -41,10 +41,10 @@ class Transaction:
         self._name = name  # of the database
         self._schemas_of = schemas_of
         self._calls: list[Call[object]] = []
-        # Writes of rows whose columns are still to be asked for, by their places.
+        # Writes of rows with unknown columns, by their places.
         self._later: dict[int, tuple[Schemas, partial[Any]]] = {}
         self._schemas: set[Schemas] = set()  # of the tables that rows are written to
-        self._subscribers: list[SubscriberCalls] = []  # for which something is acknowledged
+        self._subscribers: list[SubscriberCalls] = []  # with acks in this transaction
         #: What each write returned, in their order; filled when the transaction is done.
         self.results: Sequence[Any] = ()
 
@@ -56,7 +56,7 @@ class Transaction:
         return TransactionKv(self, KvCalls(table, self._stamps))
 
     def jobs(self, table: str) -> TransactionJobs:
-        """Returns a jobs table to push to, and to say of jobs what became of them."""
+        """Returns a jobs table to push to, and to report jobs."""
         return TransactionJobs(self, JobCalls(table, self._stamps, self._schemas_of))
 
     def stream(self, table: str) -> TransactionStream:
@@ -64,25 +64,25 @@ class Transaction:
         return TransactionStream(self, StreamCalls(table, self._schemas_of))
 
     def ack(self, subscriber: Subscriber | AsyncSubscriber, processed: Processed) -> None:
-        """Says that messages are processed, with all else that the transaction does.
+        """Acks messages in the same commit as the other writes.
 
-        So what follows from messages is written once: where anybody else has moved the
-        subscriber meanwhile, the whole transaction is refused with a StaleError.  When a
-        transaction fails, for whatever reason, the subscriber reads from its mark again.
+        So the results of messages are written once: if another process has moved the subscriber
+        meanwhile, the whole transaction is refused with a StaleError.  When a transaction fails
+        for any reason, the subscriber reads from its mark again.
         """
         self._subscribers.append(subscriber.calls)
         self.add(subscriber.calls.pledge(processed))
 
     def fail(self) -> None:
-        """Takes notice that nothing came of it, as far as anybody knows."""
+        """Lets subscribers read from their marks again, since the transaction failed."""
         for calls in self._subscribers:
             calls.lose()
 
     def steps(self) -> Steps[Sequence[Any]]:
-        """Does it all: asks for columns that are still unknown, and sends the writes.
+        """Fetches unknown columns, and sends the writes.
 
         Raises:
-            StaleSchemaError: if the columns of a table were changed meanwhile.
+            StaleSchemaError: if the columns of a table have changed meanwhile.
         """
         for place, (schemas, build) in self._later.items():
             self._calls[place] = yield from schemas.building(build)
@@ -95,7 +95,7 @@ class Transaction:
         return found
 
     def call(self) -> Call[Sequence[Any]]:
-        """Returns the one call that does it all."""
+        """Returns the call that sends all writes."""
         calls = self._calls
         if not calls:
             return nothing_to_do([])
@@ -108,7 +108,7 @@ class Transaction:
         return Call(Batch(commands=[call.command for call in calls]), read)
 
     def write(self, schemas: Schemas, build: partial[Any]) -> None:
-        """Adds a write that may hold rows, which are kept as they are now."""
+        """Adds a write that may hold rows, which are copied."""
         self._schemas.add(schemas)
         try:
             self.add(build())
@@ -118,11 +118,10 @@ class Transaction:
             later = partial(build.func, *arguments, **options)
             self._later[len(self._calls) - 1] = schemas, later
         except (LocalProtocolError, TypeError):
-            schemas.forget()  # it may have other columns by now
+            schemas.forget()  # the columns may have changed
             raise
 
     def add(self, call: Call[object]) -> None:
-        """Adds a write."""
         if isinstance(call.command, Nop):
             return  # set_many of nothing
         if len(self._calls) >= limits.BATCH_COMMANDS_MAX:
@@ -132,21 +131,21 @@ class Transaction:
         self._calls.append(call)
 
 
-# Stands for a write that is built when the server was asked.
+# Stands for a write that is built once the columns are known.
 _UNKNOWN: Final[Call[object]] = Call(Stats(), done)
 
 
 _NO_READING: Final = (
-    "a transaction only writes: read outside of it; inside it can append and delete, and say with "
-    "tx.ack(subscriber, batch) what was processed"
+    "a transaction only writes: read outside of it; inside, append and delete, and ack with "
+    "tx.ack(subscriber, batch)"
 )
 _NO_TAKING: Final = (
-    "a transaction only writes: take jobs and look at them outside of it; inside it can push, and "
-    "say of jobs that they are done, with done_many, touch_many and fail_many"
+    "a transaction only writes: take and read jobs outside of it; inside, push, and report jobs "
+    "with done_many, touch_many and fail_many"
 )
 _WRITES_ONLY: Final = (
     "a transaction only writes: read, lock and listen outside of it, or use add, flip, truncate "
-    "and rename, which change a value where it is"
+    "and rename, which change a value in place"
 )
 
 
@@ -154,16 +153,16 @@ AnyCalls = TypeVar("AnyCalls", bound=KvCalls | JobCalls | StreamCalls)
 
 
 class _Writes(Generic[AnyCalls]):
-    """The writes of a table; whatever else the table can do is refused."""
+    """The writes of a table; its other methods are refused."""
 
-    _table: type  # what it is like
-    _why: str  # it only writes
+    _table: type  # that it resembles
+    _why: str  # the error for other methods
 
     def __init__(self, transaction: Transaction, calls: AnyCalls) -> None:
         self._add, self._write = transaction.add, transaction.write
         self._calls = calls
 
-    if not TYPE_CHECKING:  # for a type checker they are not there at all
+    if not TYPE_CHECKING:  # a type checker must not see it
 
         def __getattr__(self, name: str) -> NoReturn:
             known = hasattr(self._table, name) and not name.startswith("_")
@@ -217,8 +216,8 @@ class TransactionKv(_Writes[KvCalls]):
 class TransactionJobs(_Writes[JobCalls]):
     """The writes of a jobs table, for a transaction; like those of `fjord.Jobs`.
 
-    Where a job is to be done whose lease was over, the whole transaction is refused with a
-    StaleError: what follows from a job is written once, by whoever still has it.
+    If a lease has expired, the whole transaction is refused with a StaleError: the results of a
+    job are written once, by the worker that still holds it.
     """
 
     _table, _why = Jobs, _NO_TAKING

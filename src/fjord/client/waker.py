@@ -1,8 +1,8 @@
-"""Hearing wake-ups: who waits for them goes on with the next one, or when its time is over.
+"""Receiving wake-ups.
 
-A wake-up is a hint (see `fjord.wire.wakeups`): whoever is woken asks the daemon, or looks at its
-files, and does so without one now and then.  After each look at the socket there is none for a
-moment, so that whoever floods it costs a look a moment, and no more.
+A wake-up is a hint (see `fjord.wire.wakeups`): a woken process asks the daemon, or checks its
+files, and does so from time to time without one.  After each read the socket rests for a moment,
+so that a flood of datagrams costs little.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from fjord.errors import FjordError
 from fjord.wire import wakeups
 from fjord.wire.wakeups import Address, Heard
 
-# Between two looks at the socket.
+# Between two reads of the socket.
 REST_US: Final = 20_000
-# Datagrams of one look: more than the system keeps for a socket.
+# Datagrams of one read: more than the system buffers for a socket.
 _BURST: Final = 512
 
 
 class Ear:
-    """A socket for wake-ups; tells those that matter from copies, and from whatever else comes."""
+    """A socket for wake-ups, which ignores duplicates and other datagrams."""
 
     def __init__(self, address: str | int, *, tables: Collection[str] | None = None) -> None:
-        """Begins to hear.
+        """Begins to listen.
 
         Args:
-            address: as `fjord serve --wake` has it: a port, which any number of processes may
-                hear, or an address with one, which one process hears.
-            tables: those that matter; all unless given.
+            address: as for `fjord serve --wake`: a port, on which any number of processes can
+                listen, or a loopback address with a port, for one process.
+            tables: react to these tables only; by default to all.
 
         Raises:
-            FjordError: if the address is not to be had.
-            ValueError: if it is none, or not on this machine.
+            FjordError: if the address cannot be used.
+            ValueError: if it is not a loopback address or port.
         """
         self._tables = None if tables is None else frozenset(tables)
         self._heard = Heard()
@@ -55,7 +55,7 @@ class Ear:
         self.close()
 
     def take(self) -> bool:
-        """Takes all that has come; says whether any of it is new and matters."""
+        """Reads all datagrams; says whether any is a new wake-up for our tables."""
         self._rests_until_us = self._clock.monotonic_us() + REST_US
         is_woken = False
         for _ in range(_BURST):
@@ -69,25 +69,25 @@ class Ear:
         return is_woken
 
     def rest_us(self) -> int:
-        """Returns for how long the socket is not to be looked at."""
+        """Returns how long the socket still rests."""
         return max(0, self._rests_until_us - self._clock.monotonic_us())
 
 
 class Waker(Ear):
-    """Wakes whoever waits when there may be something to do.
+    """Waits until there may be something to do.
 
     with fjord.Waker(17997, tables=["pages"]) as waker:
         while True:
-            look_for_work()
-            waker.wait(60)  # so it looks once a minute, and whenever it is woken
+            look_for_work()  # at each wake-up, and at least once a minute
+            waker.wait(60)
     """
 
     def wait(self, timeout: float, *, stop: socket.socket | None = None) -> bool:
-        """Returns True when it is woken, False when `timeout` seconds are over.
+        """Returns True at a wake-up, False after `timeout` seconds.
 
         Args:
-            timeout: seconds; whatever was lost on its way is found out of after that.
-            stop: ends the wait, too, as soon as there is something to read from it.
+            timeout: seconds; also the longest delay if a wake-up is lost.
+            stop: a socket that ends the wait when it becomes readable.
         """
         until_us = self._clock.monotonic_us() + round(timeout * 1_000_000)
         others = [] if stop is None else [stop]
@@ -107,7 +107,6 @@ def pause(seconds: float) -> None:
 
 
 def call_handler(handler: Callable[[Any], object], job: object) -> None:
-    """Calls what does the work of a job."""
     handler(job)
 
 
@@ -122,15 +121,15 @@ def _bind(address: Address) -> socket.socket:
         opened.close()
         advice = ""
         if error.errno == errno.EADDRINUSE:
-            advice = f"; a port alone, {address[1]}, may be heard by any number of processes"
+            advice = f"; for several processes, give the port alone: {address[1]}"
         raise FjordError(
-            f"cannot hear wake-ups at {address[0]}:{address[1]}: {error.strerror}{advice}"
+            f"cannot listen for wake-ups at {address[0]}:{address[1]}: {error.strerror}{advice}"
         ) from error
     return opened
 
 
 def _readable(sockets: Collection[socket.socket], timeout_us: int) -> set[int]:
-    """Returns which of these have something to read, by descriptor; none when time is over."""
+    """Returns the descriptors of readable sockets; none after the timeout."""
     poll = select.poll()
     for one in sockets:
         poll.register(one, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Commands and replies: what may be asked of Fjord, and what it answers.
+"""Commands and replies.
 
 These records are the one language between all shells and the engine: a client builds a command,
 `wire` carries it, `tables` decides it.  Every command is a batch; one entry is a batch of one.

@@ -35,7 +35,7 @@ Encoded = tuple[Row, int, int, list[Buffer]]  # row, flags, timestamp, body in p
 def encode(command: Command) -> Encoded:
     """Returns the row, the flags, the timestamp and the body of a command.
 
-    The body comes in pieces: a large one is put together once, by who sends it.
+    The body is in pieces, which the sender joins once.
 
     Raises:
         struct.error, ValueError, OverflowError, TypeError: if something in it does not fit.
@@ -58,7 +58,7 @@ def decode(row: Row, flags: int, timestamp_us: int, body: Buffer) -> Command | R
 
 
 def unknown_flag(known: int, flags: int, by: str) -> str:
-    """Returns a sentence on the first flag that is not known, nothing if all are."""
+    """Returns an error text for the first unknown flag; empty if there is none."""
     wrong = flags & ~known
     if not wrong:
         return ""
@@ -180,7 +180,7 @@ def decode_reply(body: Buffer) -> Reply:
     """Returns the reply of a body.
 
     Raises:
-        ValueError, struct.error: if it is none.
+        ValueError, struct.error: if it is invalid.
     """
     kind, zeros, rows = REPLY_HEAD.unpack_from(body)
     row = KINDS.get(kind)
@@ -214,11 +214,11 @@ _REPLIES_KIND: Final = Replies.row.number.to_bytes(2, "big")
 
 
 def data_bytes(record: Command | Reply) -> int:
-    """Returns about how many bytes of keys, values and other strings a record has."""
+    """Returns the approximate bytes of keys, values and other strings in a record."""
     return type(record).row.size(record)
 
 
-# -- what `compiled` is made of -------------------------------------------------------------------
+# -- used by `compiled` ---------------------------------------------------------------------------
 
 NO_TABLE: Final = "no name of a table belongs here"
 NO_ARGUMENT: Final = "the argument must be 0 here"
@@ -229,7 +229,7 @@ NESTED_REPLIES: Final = "replies in replies"
 
 
 def read_head(body: Buffer) -> tuple[str, int, int, memoryview, int]:
-    """Returns table, rows and argument of a body, the body, and where its fields begin."""
+    """Returns table, rows and argument of a body, the body, and the offset of its fields."""
     size, zeros, rows, argument = HEAD.unpack_from(body)
     end = HEAD.size + size
     if end > len(body):
@@ -280,19 +280,19 @@ def uuid(name: bytes) -> bytes:
 
 def seq(number: int) -> int:
     if number == NONE:
-        raise ValueError("no seq is so large")
+        raise ValueError("the seq is too large")
     return NONE if number == -1 else number
 
 
 def is_set(number: int) -> bool:
     if number > 1:
-        raise ValueError("what is so or not is 0 or 1")
+        raise ValueError("a boolean is 0 or 1")
     return bool(number)
 
 
 def given(value: Any, name: str) -> Any:
     if not value:
-        raise ValueError(f"{name} is 0, which is none: clear its bit")
+        raise ValueError(f"{name} is 0, which means none: clear its bit")
     return value
 
 

@@ -15,7 +15,7 @@ from fjord.errors import Code
 
 @reply(14, "piece")
 class Scanned(Reply):
-    """Ops as they are stored, perhaps none.  Row i of an op has the seq `first_seqs[op] + i`."""
+    """Stored ops, possibly none.  Row i of an op has the seq `first_seqs[op] + i`."""
 
     next_seq: int = field(U64)  # where to go on; equal to `end_seq` when there is no more
     end_seq: int = field(U64)  # the end that was asked for, or the durable end at that moment
@@ -27,7 +27,7 @@ class Scanned(Reply):
 
 @reply(15, "Arrow piece")
 class ScannedArrow(Reply):
-    """The same as rows of a table's history, in an Arrow IPC stream, perhaps without a row.
+    """Rows of a table's history in an Arrow IPC stream, possibly none.
 
     Only rows whose keys begin with the prefix are in it.  Of `Scanned`, which has ops as they are
     stored, only those are left out in which no row has such a key.
@@ -40,7 +40,7 @@ class ScannedArrow(Reply):
 
 @reply(16, "span")
 class Spanned(Reply):
-    """How far a batch goes.
+    """The extent of a batch.
 
     `seq` is the end of the last commit that has rows of the table, or `after` if there is none.
     Only rows of history count (`history.HISTORIC`, and all rows of key/value tables).
@@ -80,7 +80,7 @@ class BlockList(Reply):
 
 @command(64, "SCAN", answer=Scanned)
 class Scan(Command):
-    """Asks for the ops of a table, in order, from `start_seq` up to before `end_seq`.
+    """Returns the ops of a table, in order, from `start_seq` up to, but not including, `end_seq`.
 
     Answered with Scanned, or with ScannedArrow if that was asked for.
     """
@@ -107,7 +107,7 @@ class Scan(Command):
 
 @command(78, "BLOCKS", answer=BlockList, reads=True)
 class ListBlocks(Command):
-    """Asks for the cold blocks of a table in order, a bounded page."""
+    """Lists the cold blocks of a table in order, a bounded page at a time."""
 
     table: str = field(NAME)
     after: int = field(U64, argument=True, default=0)  # only blocks that end behind this seq
@@ -116,7 +116,7 @@ class ListBlocks(Command):
 
 @command(79, "SEAL", answer=Done)
 class SealNow(Command):
-    """Writes everything that is durable to cold blocks now; answered when it is."""
+    """Writes all durable history to cold blocks now; answered when that is done."""
 
     # For as long as that takes; who asks for it has nothing else to wait for.
     wait_us = limits.WAIT_US_MAX
@@ -125,7 +125,7 @@ class SealNow(Command):
 
 @command(80, "SPAN", answer=Spanned)
 class Span(Command):
-    """Asks where a batch of a table's history ends that begins behind a seq.
+    """Says where a batch of a table's history ends that begins after a seq.
 
     It looks at durable commits in the journal, in order, and takes each one whole: a batch never
     cuts a commit in two.  Refused with FORKED if `epoch` is given and is not the takeover in whose
@@ -145,7 +145,7 @@ class Span(Command):
 
 @command(84, "REPLACE_BLOCKS", answer=Done)
 class ReplaceBlocks(Command):
-    """Puts one block in the place of some that follow each other.
+    """Replaces neighbouring blocks with one.
 
     The file of the new one is there already.  Refused with BAD_RANGE if the old ones are not all
     there, in order and without a gap, or if the new one does not cover just what they did.  The

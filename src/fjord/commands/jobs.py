@@ -9,7 +9,7 @@ from fjord.columns import Strings
 from fjord.commands.layout import *
 from fjord.commands.session import Done, Numbers
 
-# What a listener of a jobs table is told.
+# Events of a jobs table.
 ARRIVED: Final = b"arrived"  # jobs were pushed, or wait again
 DUE: Final = b"due"  # the process date of at least one job was reached
 
@@ -19,7 +19,7 @@ DUE: Final = b"due"  # the process date of at least one job was reached
 
 @reply(12, "taken")
 class Taken(Reply):
-    """Jobs that were handed out, perhaps none: then when to ask again.
+    """Jobs that were handed out; if there are none, when to ask again.
 
     Job i has the xid `first_xid + i`.
     """
@@ -42,7 +42,7 @@ class Taken(Reply):
 
 @reply(6, "jobs")
 class JobPage(Reply):
-    """Jobs that are only looked at."""
+    """Jobs that are not taken."""
 
     next_start: bytes = field(BLOB)  # where the next page begins; empty: there is no more
     rows: Sequence[int] = field(U64S, shown="row")
@@ -64,7 +64,7 @@ class JobPage(Reply):
 
 @reply(7, "acted")
 class Acted(Reply):
-    """It is done for all but some: the token, and who was not there any more."""
+    """Done for all except some: the token, and the missing ones."""
 
     master: bytes = field(UUID)
     seq: int = field(U64)
@@ -86,7 +86,7 @@ class Acted(Reply):
     merge=Merge(),
 )
 class Push(Command):
-    """Adds jobs, or merges them with those that wait under the same keys; all of them or none."""
+    """Adds jobs, or merges them with waiting jobs of the same keys; all or none."""
 
     table: str = field(NAME)
     relative: bool = field(Flag.TTL, default=False)  # `process_at_us` are delays from now on
@@ -102,9 +102,9 @@ class Push(Command):
 
 @command(49, "NEXT_MANY", answer=Taken, frees=True)
 class Next(Command):
-    """Takes the next jobs that are due, most important first.
+    """Takes the next due jobs, most important first.
 
-    Sent again as it is: jobs of a reply that is lost come back when their leases are over.
+    Retried unchanged: jobs of a lost reply come back when their leases expire.
     """
 
     table: str = field(NAME)
@@ -139,7 +139,7 @@ def _split_acted(acted: Acted, found: Sequence[Finish]) -> list[Acted]:
     merge=Merge(is_possible=lambda finish: not finish.strict, unique="xids", split=_split_acted),
 )
 class Finish(Command):
-    """Says that jobs are done."""
+    """Marks jobs as done."""
 
     table: str = field(NAME)
     # Refuse all if any of them is stale, and so a batch with it.
@@ -149,7 +149,7 @@ class Finish(Command):
 
 @command(51, "EXTEND", answer=Acted, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED)
 class Extend(Command):
-    """Lets leases last longer, from now on: a heartbeat."""
+    """Renews leases from now on: a heartbeat."""
 
     table: str = field(NAME)
     lease_us: int = field(U64, argument=True, default=0)  # 0 = as long as each was taken for
@@ -158,7 +158,7 @@ class Extend(Command):
 
 @command(52, "FAIL", answer=Acted, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED)
 class Fail(Command):
-    """Gives jobs back: they wait again, or are dead when that happened too often."""
+    """Gives jobs back: they wait again or, after too many failures, are dead."""
 
     table: str = field(NAME)
     delay_us: int = field(U64, argument=True, default=0)  # wait at least so long, from now on
@@ -173,7 +173,7 @@ class Fail(Command):
 
 @command(53, "CANCEL", answer=Acted, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED, frees=True)
 class Cancel(Command):
-    """Takes waiting jobs away, by key."""
+    """Removes waiting jobs, by key."""
 
     table: str = field(NAME)
     keys: Strings = field(STRINGS, shown="key")
@@ -216,18 +216,18 @@ class Revive(Command):
 
 @command(57, "DISCARD", answer=Acted, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED, frees=True)
 class Discard(Command):
-    """Throws dead jobs away."""
+    """Deletes dead jobs."""
 
     table: str = field(NAME)
     rows: Sequence[int] = field(U64S, shown="row")
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 @command(58, "PEEK", answer=JobPage, in_batch=InBatch.PLAIN, reads=True, leases=True)
 class Peek(Command):
-    """Shows jobs of one state and takes none: a bounded page at a time.
+    """Returns jobs of one state without taking them, a bounded page at a time.
 
     Waiting ones come by domain hash if the table has fairness, then by priority and date; taken
     ones as they were taken, dead ones as they were pushed.
@@ -242,7 +242,7 @@ class Peek(Command):
 
 @command(59, "FIND", answer=JobPage, in_batch=InBatch.PLAIN, reads=True)
 class Find(Command):
-    """Shows waiting jobs by key; those that do not wait are left out."""
+    """Returns waiting jobs by key; missing ones are left out."""
 
     table: str = field(NAME)
     keys: Strings = field(STRINGS, shown="key")
@@ -250,7 +250,7 @@ class Find(Command):
 
 @command(60, "COUNT_JOBS", answer=Numbers, in_batch=InBatch.PLAIN, reads=True, leases=True)
 class CountJobs(Command):
-    """Asks how many jobs wait, are taken and are dead, and when the next one is due.
+    """Counts waiting, taken and dead jobs, and says when the next one is due.
 
     Answered with Numbers: waiting, taken, dead, next_at_us (0: none waits or is taken); with
     `generations` also generation.N.began_us, .first_row, .schema and .jobs of each generation N.
@@ -263,6 +263,6 @@ class CountJobs(Command):
 
 @command(61, "LISTEN_JOBS", answer=Done, retry=Retry.NEVER, listens=True)
 class ListenJobs(Command):
-    """Asks to be told when jobs of a table arrive, and when their process dates are reached."""
+    """Reports when jobs of a table arrive, and when their process dates are reached."""
 
     table: str = field(NAME)

@@ -18,7 +18,7 @@ from fjord.values import Type
 
 @reply(2, "entries")
 class Entries(Reply):
-    """Values in the order of the keys asked for; a missing one has type MISSING."""
+    """Values in the order of the requested keys; a missing one has type MISSING."""
 
     MISSING = 0xFF
     # Bits of a state.
@@ -37,7 +37,7 @@ class Entries(Reply):
 
 @reply(3, "page")
 class Page(Reply):
-    """Entries in the order of their keys, perhaps none; all of them are there."""
+    """Existing entries in key order, possibly none."""
 
     next_key: bytes = field(BLOB)  # where the next page begins; empty: there is no more
     keys: Strings = field(STRINGS, shown="key")
@@ -45,7 +45,7 @@ class Page(Reply):
 
 
 class Changed(NamedTuple):
-    """What a listener hears: a key of a table has this value now.
+    """A change for a listener: the new value of a key.
 
     Of a jobs table: the key is empty, the value the string `ARRIVED` or `DUE`, and the timestamp
     the moment.
@@ -74,7 +74,7 @@ class Changed(NamedTuple):
     ),
 )
 class Set(Command):
-    """Gives values to keys; all of them or none."""
+    """Sets the values of keys, all or none."""
 
     table: str = field(NAME)
     expires_at_us: int = field(TIME, argument=True, default=0)  # 0 = never, or now + ttl_us
@@ -93,7 +93,7 @@ class Set(Command):
 
 @command(33, "GET_MANY", answer=Entries, in_batch=InBatch.PLAIN, reads=True)
 class Get(Command):
-    """Asks for the values of keys."""
+    """Returns the values of keys."""
 
     table: str = field(NAME)
     with_data: bool = field(Flag.DATA, default=True)  # False: a probe, types and dates only
@@ -111,7 +111,7 @@ class Get(Command):
     frees=True,
 )
 class Delete(Command):
-    """Takes the values of keys away; a missing key is no error."""
+    """Deletes the values of keys; a missing key is no error."""
 
     table: str = field(NAME)
     purge: bool = field(Flag.OVERWRITE, default=False)  # without a tombstone, removed everywhere
@@ -126,12 +126,12 @@ class Delete(Command):
     35,
     "TOUCH_MANY",
     answer=Entries,
-    # The answer to the first try may be lost, and with it the work that it gave out.
+    # The reply to the first try may be lost, and the taken work with it.
     retry=lambda command: Retry.NEVER if command.worked_until_us else Retry.AS_IS,
     in_batch=InBatch.NUMBERED,
 )
 class Touch(Command):
-    """Asks for the values of keys, and marks them: they live longer, or are worked on."""
+    """Returns the values of keys, and extends their life or marks them as worked on."""
 
     table: str = field(NAME)
     expires_at_us: int = field(TIME, argument=True, default=0)  # with `extend`: at least until then
@@ -168,7 +168,7 @@ def _retry_of_modify(modify: Modify) -> Retry:
 
 @command(36, "MODIFY", answer=Entries, retry=_retry_of_modify, in_batch=InBatch.NUMBERED)
 class Modify(Command):
-    """Changes the value of a key where it is, and answers with the new one."""
+    """Changes the value of a key in place, and returns the new one."""
 
     table: str = field(NAME)
     change: Change = field(U64, argument=True, of=Change)
@@ -190,7 +190,7 @@ _OPERAND_SIZES: Final = {Type.INTEGER: (1, 2, 4, 8), Type.FLOAT: (8,)}
 
 
 def widened(change: Change, type_: int, data: bytes) -> bytes | Refusal:
-    """Returns the 8 bytes of an operand, integers of 1, 2 and 4 bytes made wider.
+    """Returns the 8 bytes of an operand, widening integers of 1, 2 and 4 bytes.
 
     Stored integers have 8 bytes; whoever counts in bytes should not have to fill up the rest.
     """
@@ -211,7 +211,7 @@ def widened(change: Change, type_: int, data: bytes) -> bytes | Refusal:
 
 @command(37, "RENAME_KEY", answer=Done, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED)
 class Rename(Command):
-    """Gives a value another key; all else of it stays."""
+    """Gives a value another key; everything else stays."""
 
     table: str = field(NAME)
     timestamp_us: int = field(STAMP)
@@ -222,7 +222,7 @@ class Rename(Command):
 
 @command(38, "LOCK_MANY", answer=Done, retry=Retry.NEVER, in_batch=InBatch.PLAIN, frees=True)
 class Lock(Command):
-    """Nobody else may write these keys until they are unlocked, or the client is gone."""
+    """Locks keys for writing until they are unlocked or the client disconnects."""
 
     table: str = field(NAME)
     keys: Strings = field(STRINGS, shown="key")
@@ -230,7 +230,7 @@ class Lock(Command):
 
 @command(39, "UNLOCK_MANY", answer=Done, retry=Retry.NEVER, in_batch=InBatch.PLAIN, frees=True)
 class Unlock(Command):
-    """Gives keys free that this client has locked."""
+    """Unlocks keys that this client has locked."""
 
     table: str = field(NAME)
     keys: Strings = field(STRINGS, shown="key")
@@ -238,7 +238,7 @@ class Unlock(Command):
 
 @command(40, "RANGE", answer=Page, in_batch=InBatch.PLAIN, reads=True)
 class Range(Command):
-    """Asks for entries in the order of their keys, a bounded page at a time."""
+    """Returns entries in key order, a bounded page at a time."""
 
     table: str = field(NAME)
     count: int = field(U64, argument=True, default=0)  # at most so many; 0 = the server's maximum
@@ -251,7 +251,7 @@ class Range(Command):
 
 @command(41, "LISTEN_MANY", answer=Done, retry=Retry.NEVER, listens=True)
 class Listen(Command):
-    """Asks to be told of every change of these keys from now on."""
+    """Reports every change of these keys from now on."""
 
     table: str = field(NAME)
     keys: Strings = field(STRINGS, shown="key")
@@ -259,6 +259,6 @@ class Listen(Command):
 
 @command(42, "UNLISTEN", answer=Done, retry=Retry.NEVER)
 class Unlisten(Command):
-    """Asks to be told no more."""
+    """Stops reporting changes."""
 
     identifier: int = field(U64, argument=True)  # of the LISTEN request

@@ -1,4 +1,4 @@
-"""How commands and replies are declared: each is one record, and says all of its facts once.
+"""How commands and replies are declared: each is one record, with all of its properties.
 
 A record is declared with `@command` or `@reply`; its fields, in the order in which they are sent,
 with `field`.  Everything else follows from these rows: the codec (`codec`), what a batch may hold,
@@ -14,7 +14,7 @@ A message above function 16 has a body, and every field of it is padded to a mul
     column  = `rows` numbers, or rows + 1 offsets u32 and bytes; each padded
               counted: preceded by its own number of rows, u32 and 4 zero bytes
 
-Numbers are big-endian, but for those in columns, which are data and little-endian.
+Numbers are big-endian, except in columns, which are data and little-endian.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Flag:
     VALUE_8: Final = 1 << 1  # the value size has 8 bits
     VALUE_16: Final = 1 << 2  # ... 16 bits; both: 32 bits; neither: no value
     TIMEOUT: Final = 1 << 3  # a timeout follows the timestamp; above 16: each row has a date
-    UPDATE_TIMEOUT: Final = 1 << 4  # the timeout is an expiry: let it live at least until then
-    OVERWRITE: Final = 1 << 5  # replace what is there; in replies: the value is locked
-    WORKED_ON: Final = 1 << 6  # leave out what is worked on; in replies: it is worked on
+    UPDATE_TIMEOUT: Final = 1 << 4  # the timeout is an expiry: extend it at least until then
+    OVERWRITE: Final = 1 << 5  # replace an existing value; in replies: the value is locked
+    WORKED_ON: Final = 1 << 6  # leave out values that are worked on; in replies: it is worked on
     QUERY_RANGE: Final = 1 << 7  # two keys
     QUERY_REGEX: Final = 1 << 8  # the key is an expression; both: the key is a cursor
     PERSIST: Final = 1 << 9
     DATA: Final = 1 << 10
-    LISTEN: Final = 1 << 11  # tell me when this value changes
+    LISTEN: Final = 1 << 11  # report changes of this value
     PERSIST_SYNONYM: Final = 1 << 12  # accepted on SET, never sent
     COUNT: Final = 1 << 13  # a count follows
-    TTL: Final = 1 << 14  # how long a touch lets it live: a u64 behind the timeout
+    TTL: Final = 1 << 14  # by how much a touch extends its life: a u64 after the timeout
     BODY: Final = 1 << 15  # in replies: a u32 length and a body follow the error
-    NUMBER: Final = 1 << 15  # in requests above 16: the number of the call stands before the length
+    NUMBER: Final = 1 << 15  # in requests above 16: the number of the call precedes the length
 
 
 class Kind(NamedTuple):
-    """What a field is on the wire."""
+    """The type of a field on the wire."""
 
     name: str  # in pages
     code: str = ""  # in a struct
@@ -60,10 +60,10 @@ FLAG: Final = Kind("flag")  # a bit of the message's flags
 
 U64: Final = Kind("u64", "Q")
 TIME: Final = Kind("time", "Q")  # a u64: microseconds since 1970
-SEQ: Final = Kind("seq", "Q")  # a u64, the largest of which is none; -1 in the record
+SEQ: Final = Kind("seq", "Q")  # a u64, whose largest value means none; -1 in the record
 U32: Final = Kind("u32", "I4x")
 BOOL: Final = Kind("bool", "I4x")  # a u32, 0 or 1
-UUID: Final = Kind("uuid", "16s")  # 16 bytes; zeros are none, and nothing in the record
+UUID: Final = Kind("uuid", "16s")  # 16 bytes; zeros mean none, empty in the record
 FIXED: Final = (U64, TIME, SEQ, U32, BOOL, UUID)
 
 BLOB: Final = Kind("bytes")
@@ -77,8 +77,10 @@ STRINGS: Final = Kind("strings")
 TEXTS: Final = Kind("texts")
 OPS: Final = Kind("ops")  # strings, each of them an op of the journal
 COLUMNS: Final = (*NUMBERS, STRINGS, TEXTS, OPS)
-DATES: Final = Kind("dates")  # TIMES with Flag.TIMEOUT, else the timestamp of the message for all
-NESTED: Final = Kind("columns")  # those of another record
+DATES: Final = Kind(
+    "dates"
+)  # TIMES with Flag.TIMEOUT, otherwise the timestamp of the message for all
+NESTED: Final = Kind("columns")  # the columns of another record
 
 
 _MISSING: Final = dataclasses.MISSING
@@ -90,12 +92,12 @@ class Field(NamedTuple):
 
     name: str  # of the attribute
     kind: Kind
-    shown: str  # how people call it
-    bit: int  # FLAG: this one; else, if any, the field is there only with this bit
-    default: object  # what it is where it is not there
+    shown: str  # its name in docs and `fjord wire explain`
+    bit: int  # FLAG: this one; otherwise the field is present only with this bit
+    default: object  # its value if absent
     argument: bool  # it stands in the head of a request
     counted: bool  # a column with a number of rows of its own
-    of: Callable[..., Any] | None  # what it is made into after it was read
+    of: Callable[..., Any] | None  # converts it after reading
 
 
 def field(  # noqa: PLR0913 - each of them is a fact of its own
@@ -111,12 +113,12 @@ def field(  # noqa: PLR0913 - each of them is a fact of its own
     """Declares a field of a command or a reply.
 
     Args:
-        kind: what it is on the wire; an integer is a bit of the flags.
-        shown: how people call it; else its name says so.
-        when: with this bit only, and the bit is set unless the field has its default.
+        kind: its type on the wire; an integer is a bit of the flags.
+        shown: its name in docs, if not that of the attribute.
+        when: present only with this bit, which is set unless the field has its default.
         argument: it is the argument in the head.
-        counted: a column that has a number of rows of its own.
-        of: what makes a value of what was sent; the record of a nested one.
+        counted: a column with its own number of rows.
+        of: converts it after reading; the record of a nested one.
     """
     is_flag = isinstance(kind, int)
     facts = (FLAG if is_flag else kind, shown, kind if is_flag else when, argument, counted, of)
@@ -124,7 +126,7 @@ def field(  # noqa: PLR0913 - each of them is a fact of its own
 
 
 class Retry(enum.Enum):
-    """How a client sends a command again after its connection broke.
+    """How a client retries a command after its connection broke.
 
     AS_IS     reads, writes that carry their timestamp, marks that only go forward: twice is the
               same as once; and NEXT, since jobs that were handed out to nobody come back when
@@ -141,7 +143,7 @@ class Retry(enum.Enum):
 
 
 class InBatch(enum.Enum):
-    """Where a command may stand.
+    """Whether a command may be part of a batch.
 
     NEVER     jobs that were handed out must not be taken back; what waits, or looks into blocks,
               would let all others wait; and some are no commands of tables
@@ -156,7 +158,7 @@ class InBatch(enum.Enum):
 
 
 class Merge(NamedTuple):
-    """How commands that wait at the same time are decided as one.
+    """How commands of one group are decided together.
 
     They are of one type, and all their fields but for columns are the same.
     """
@@ -170,7 +172,7 @@ class Merge(NamedTuple):
 
 
 class Row:
-    """All facts of a command or a reply."""
+    """All properties of a command or a reply."""
 
     def __init__(self, number: int, name: str, record: type) -> None:
         self.number = number  # of the function, or of the kind of reply
@@ -225,7 +227,7 @@ def _declared(found: dataclasses.Field[Any]) -> Field:
 
 
 class Command:
-    """What may be asked of Fjord: the base of all commands.
+    """The base of all commands.
 
     Nobody changes a command once it is made; they are not frozen only because freezing makes
     them twice as slow to make, and one is made for every request.
@@ -233,11 +235,11 @@ class Command:
 
     __slots__ = ()
     row: ClassVar[Row]
-    wait_us = 0  # how long it lets the server wait before it answers; some have a field for it
+    wait_us = 0  # how long the server may wait before it replies; a field of some commands
 
 
 class Reply:
-    """What Fjord answers: the base of all replies."""
+    """The base of all replies."""
 
     __slots__ = ()
     row: ClassVar[Row]
@@ -270,15 +272,15 @@ def command(  # noqa: PLR0913 - likewise
     Args:
         number: of its function on the wire.
         name: of that function.
-        answer: what it is answered with, unless it is refused.
-        retry: how a client may send it again, or what tells that of a command.
-        in_batch: where it may stand.
-        reads: it changes nothing, and needs no write transaction unless it decides ops.
-        frees: it works on a full disk: it frees space, or needs next to none.
-        leases: its answer says how long leases last.
-        listens: changes come under its identifier, which stays in use.
-        holds: for one that holds other commands: says which.
-        merge: how neighbours are decided together, if they are.
+        answer: its reply, unless it is refused.
+        retry: how a client may retry it, or a function that says so.
+        in_batch: whether it may be part of a batch.
+        reads: it needs no write transaction unless it decides ops.
+        frees: it works on a full disk, since it frees space or needs almost none.
+        leases: its reply has the ends of leases.
+        listens: changes carry its identifier, which stays in use.
+        holds: says which commands it may contain, if any.
+        merge: how neighbours are decided together, if at all.
     """
 
     def declare(record: type[Record]) -> type[Record]:
@@ -298,7 +300,7 @@ def command(  # noqa: PLR0913 - likewise
 def internal(
     *, frees: bool = False, size: Callable[[Any], int] | None = None
 ) -> Callable[[type[Record]], type[Record]]:
-    """Declares a command that only the engine asks of itself, or a reply to one: never sent."""
+    """Declares a command or a reply that is used only inside the engine, and never sent."""
 
     def declare(record: type[Record]) -> type[Record]:
         made, row = _made(-1, record.__name__, record)

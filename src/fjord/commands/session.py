@@ -1,4 +1,4 @@
-"""Commands of sessions and tables, and the replies that many commands share."""
+"""Commands of sessions and tables, and common replies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_-]{{0,{limits.NAME_BYTES_MAX - 1}}}
 
 @reply(0, "refusal")
 class Refusal(Reply):
-    """The command was refused and nothing changed."""
+    """The command was refused, and nothing has changed."""
 
     code: Code = field(TEXT, of=Code)
     text: str = field(TEXT)
@@ -38,7 +38,7 @@ class Refusal(Reply):
 
 @reply(1, "token")
 class Done(Reply):
-    """It is done, and as durable as was asked: the token (master, seq) names the moment."""
+    """The command is done and durable; (master, seq) names the moment."""
 
     master: bytes = field(UUID)  # UUID of the writer that gave out `seq`
     seq: int = field(U64)  # everything up to here includes this command's effect
@@ -56,7 +56,7 @@ class TableList(Reply):
 
 @reply(5, "numbers")
 class Numbers(Reply):
-    """Numbers by name; which ones is said in docs/operations.md."""
+    """Numbers by name; docs/operations.md lists them."""
 
     values: Sequence[int] = field(U64S, shown="number")
     names: Strings = field(STRINGS, shown="name")
@@ -64,7 +64,7 @@ class Numbers(Reply):
 
 @reply(11, "welcome")
 class Welcome(Reply):
-    """Who answers."""
+    """Identifies the server."""
 
     client: bytes = field(UUID)  # as it was said, or a new one if it was all zeros
     master: bytes = field(UUID)  # UUID of the writer
@@ -83,12 +83,12 @@ class Replies(Reply):
 
 @command(0, "NOP", answer=Done, in_batch=InBatch.PLAIN, reads=True)
 class Nop(Command):
-    """Does nothing, and is answered after the writes and reads before it."""
+    """Does nothing; answered after the writes and reads before it."""
 
 
 @command(17, "HELLO", answer=Welcome, retry=Retry.NEVER)
 class Hello(Command):
-    """Says who the client is, so that it can number its calls."""
+    """Identifies the client, so that it can number its calls."""
 
     revision: int = field(U64, argument=True, default=REVISION)
     client: bytes = field(UUID)  # 16 bytes that no other client has
@@ -96,7 +96,7 @@ class Hello(Command):
 
 @command(18, "USE", answer=Done)
 class Use(Command):
-    """Chooses the table of the seed functions for the rest of the connection."""
+    """Selects the table of the seed functions for the rest of the connection."""
 
     table: str = field(NAME)
 
@@ -115,14 +115,14 @@ def _is_in_batch(row: Row) -> bool:
 
 @command(19, "BATCH", answer=Replies, retry=_retry_of_batch, holds=_is_in_batch)
 class Batch(Command):
-    """Runs commands as one: all of them or none, visible at one moment."""
+    """Runs commands as one: all or none, visible at the same moment."""
 
     commands: Sequence[Command]
 
 
 @internal()
 class Numbered(Command):
-    """A command with the number that its client gave it: a retry with it is applied once."""
+    """A command with its client's number, so that a retry is applied once."""
 
     command: Command
     client: bytes  # 16 bytes, as HELLO said
@@ -131,14 +131,14 @@ class Numbered(Command):
 
 @command(20, "TABLES", answer=TableList, in_batch=InBatch.PLAIN, reads=True)
 class ListTables(Command):
-    """Asks which tables there are."""
+    """Lists tables."""
 
     name: str = field(NAME, default="")  # only this one
 
 
 @command(21, "CREATE_TABLE", answer=Done, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED)
 class CreateTable(Command):
-    """Makes a table; one that is there, and is the same, is no error."""
+    """Creates a table; an existing one with the same settings is no error."""
 
     name: str = field(NAME)
     kind: int = field(U64, argument=True)  # Kind.number
@@ -149,18 +149,18 @@ class CreateTable(Command):
 
 @command(22, "DROP_TABLE", answer=Done, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED, frees=True)
 class DropTable(Command):
-    """Takes a table away with all that is in it."""
+    """Deletes a table with all its data."""
 
     name: str = field(NAME)
 
 
 @command(23, "STATS", answer=Numbers)
 class Stats(Command):
-    """Asks for the numbers by which a node is watched."""
+    """Returns the node's metrics."""
 
 
 def name_problem(name: str) -> Refusal | None:
-    """Says what is wrong with a table's name, or None."""
+    """Returns what is wrong with a name, or None."""
     if _NAME.match(name):
         return None
     return Refusal(

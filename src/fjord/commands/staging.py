@@ -24,7 +24,7 @@ WRITER_ONCE: Final = "once:"
 
 @reply(18, "committed")
 class Committed(Reply):
-    """How far a writer is."""
+    """The last batch of a writer."""
 
     batch: int = field(SEQ)  # its last one, -1 = none
     is_new: bool = field(BOOL, shown="new")  # this call has committed it, or a part of it
@@ -39,7 +39,7 @@ def _is_staged(row: Row) -> bool:
 
 @command(81, "STAGE", answer=Done, holds=_is_staged)
 class Stage(Command):
-    """Keeps rows, durably, that nobody sees yet; the seq in the answer is the stage's number.
+    """Stores rows durably but invisibly; the seq in the reply is the number of the stage.
 
     Jobs and values with the timestamp 0 get that of the moment in which they are written: so what
     is committed later wins, whoever has staged it when.  A stage that is not committed within
@@ -51,7 +51,7 @@ class Stage(Command):
 
 @command(82, "COMMIT", answer=Committed)
 class CommitStages(Command):
-    """Makes stages visible, as a batch of a writer.
+    """Makes stages visible as a batch of a writer.
 
     Messages of a log become visible together, at one instant, in the order of `stages`.  Jobs,
     values and messages of a stream that keeps the latest follow one stage after the other: each
@@ -70,7 +70,7 @@ class CommitStages(Command):
 
 @command(83, "WRITER", answer=Committed, reads=True)
 class AskWriter(Command):
-    """Asks for the last batch of a writer; batch -1: there is none."""
+    """Returns the last batch of a writer; -1: there is none."""
 
     table: str = field(NAME)  # empty: a writer of no table, see Advance
     writer: str = field(TEXT)
@@ -78,7 +78,7 @@ class AskWriter(Command):
 
 @command(85, "ADVANCE", answer=Done, in_batch=InBatch.NUMBERED)
 class Advance(Command):
-    """Says that a writer of no table is at `batch` from now on.
+    """Advances a writer without a table to `batch`.
 
     In a batch with what it writes it makes that happen once: who does not know whether the batch
     was applied sends it again, and it is refused with STALE_NUMBER if the writer is not at

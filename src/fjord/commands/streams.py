@@ -34,7 +34,7 @@ class Messages(Reply):
 
 @internal(size=lambda where: limits.READ_BYTES_MAX)  # it will be so large at most
 class InBlock(Reply):
-    """Not for users: what is asked for is in a cold block; whoever runs the command looks there.
+    """Internal: the data is in a cold block, which the caller of the engine reads.
 
     A Read is answered from the block.  Of a Subscribe or a Seek to a moment, and of a Lag, the
     block says the rest: the command is then run again, see `engine.cold`.
@@ -51,7 +51,7 @@ class InBlock(Reply):
 
 @reply(9, "position")
 class Position(Reply):
-    """Where a subscriber is."""
+    """A subscriber's position."""
 
     seq: int = field(U64)  # everything up to here is processed
     epoch: int = field(U64)  # grows with each seek; one that is made again has another
@@ -73,7 +73,7 @@ class Subscribers(Reply):
 
 @reply(13, "snapshot")
 class Opened(Reply):
-    """A snapshot that is open."""
+    """An open snapshot."""
 
     snapshot: int = field(U64)  # its seq
     wall_us: int = field(TIME, shown="moment")
@@ -99,7 +99,7 @@ def _split_done(done: Done, found: Sequence[Append]) -> list[Done]:
     merge=Merge(is_possible=lambda append: append.timestamps_us is None, split=_split_done),
 )
 class Append(Command):
-    """Adds messages, all of them or none; answered with the seq of the last one.
+    """Adds messages, all or none; returns the seq of the last one.
 
     They get consecutive seqs.  In mode latest each replaces the message with the same key; with
     dates, unless that has a later one: then it is left out, and gets no seq.
@@ -117,7 +117,7 @@ class Append(Command):
 
 @command(66, "ERASE", answer=Acted, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED)
 class Erase(Command):
-    """Takes the messages of keys away, in mode latest: readers are told by tombstones.
+    """Deletes the messages of keys, in mode latest; readers receive tombstones.
 
     In the answer `missing` are the positions of keys that had none.
     """
@@ -128,7 +128,7 @@ class Erase(Command):
 
 @command(67, "READ", answer=Messages, reads=True, frees=True)
 class Read(Command):
-    """Asks for the messages after a seq, in order, up to the end of a snapshot.
+    """Returns the messages after a seq, in order, up to the end of a snapshot.
 
     A reader begins a snapshot with `until` 0, and sends back the one that it was given until it
     is told that the snapshot has ended.
@@ -150,7 +150,7 @@ class Read(Command):
 
 @command(68, "SUBSCRIBE", answer=Position, in_batch=InBatch.NUMBERED)
 class Subscribe(Command):
-    """Makes a subscriber; one that is there stays where it is."""
+    """Creates a subscriber; an existing one keeps its position."""
 
     table: str = field(NAME)
     at: int = field(U64, argument=True, default=0)  # the seq, or the moment in Unix microseconds
@@ -168,7 +168,7 @@ class Subscribe(Command):
     frees=True,
 )
 class Acknowledge(Command):
-    """Moves a subscriber's mark forward; one that is farther already stays.
+    """Moves a subscriber's mark forward; a mark beyond the seq stays.
 
     Refused with STALE_EPOCH if somebody has sought meanwhile, or if `expected` is not where the
     mark is.
@@ -183,7 +183,7 @@ class Acknowledge(Command):
 
 @command(70, "SEEK", answer=Position, in_batch=InBatch.NUMBERED)
 class Seek(Command):
-    """Sets a subscriber's mark, also back; its epoch grows."""
+    """Sets a subscriber's mark, backwards too; its epoch grows."""
 
     table: str = field(NAME)
     at: int = field(U64, argument=True, default=0)
@@ -193,7 +193,7 @@ class Seek(Command):
 
 @command(71, "REST", answer=Position, in_batch=InBatch.NUMBERED)
 class Rest(Command):
-    """Lets a subscriber sleep: nothing is loaded ahead for it; or wakes it up."""
+    """Turns a subscriber's loading ahead off or on."""
 
     table: str = field(NAME)
     asleep: bool = field(BOOL, argument=True)
@@ -204,7 +204,7 @@ class Rest(Command):
     72, "UNSUBSCRIBE", answer=Done, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED, frees=True
 )
 class Unsubscribe(Command):
-    """Takes a subscriber away."""
+    """Deletes a subscriber."""
 
     table: str = field(NAME)
     name: str = field(TEXT)
@@ -212,7 +212,7 @@ class Unsubscribe(Command):
 
 @command(73, "SUBSCRIBERS", answer=Subscribers, in_batch=InBatch.PLAIN, reads=True)
 class ListSubscribers(Command):
-    """Asks for subscribers by name, a bounded page."""
+    """Lists subscribers by name, a bounded page at a time."""
 
     table: str = field(NAME)
     count: int = field(U64, argument=True, default=0)  # at most so many; 0 = the server's maximum
@@ -221,7 +221,7 @@ class ListSubscribers(Command):
 
 @command(74, "LAG", answer=Numbers, reads=True)
 class Lag(Command):
-    """Asks how far behind a subscriber is.
+    """Says how far behind a subscriber is.
 
     Answered with Numbers: messages (how many are ahead of its mark) and seqs (how many seqs).
     """
@@ -247,7 +247,7 @@ class OpenSnapshot(Command):
 
 @command(76, "CLOSE_SNAPSHOT", answer=Done, in_batch=InBatch.PLAIN, frees=True)
 class CloseSnapshot(Command):
-    """Lets a snapshot go; one that is gone is no error."""
+    """Closes a snapshot; a missing one is no error."""
 
     snapshot: int = field(U64, argument=True)
 
@@ -258,7 +258,7 @@ def _is_read_of_the_past(row: Row) -> bool:
 
 @command(77, "AS_OF", answer=Replies, reads=True, holds=_is_read_of_the_past)
 class AsOf(Command):
-    """Runs reads as if it was the moment of a snapshot.
+    """Runs reads as of a snapshot.
 
     The commands are Get, Range and Read; values with persist=0 and locks are not part of it.
     Refused with SNAPSHOT_GONE if the snapshot is not open any more.

@@ -1,1 +1,1 @@
-"""Declared tables: columns with names and types, and the rows that are made of them."""
+"""Declared tables: columns with names and types, and rows."""

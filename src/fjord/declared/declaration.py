@@ -1,4 +1,4 @@
-"""Tables as they are declared in files, and the checks that all kinds of files share.
+"""Declarations of tables, and their checks.
 
 Whoever reads a file makes a `Draft` of each table, with the place of everything in it.  `checked`
 turns drafts into declarations, and notes all that is wrong on the way, not only the first.  What
@@ -20,7 +20,7 @@ from fjord.errors import DeclarationError
 
 FILE_BYTES_MAX: Final = limits.MIB
 TABLES_MAX: Final = 1000
-PROBLEMS_MAX: Final = 20  # more are counted, and not shown
+PROBLEMS_MAX: Final = 20  # more are only counted
 INDEXES_MAX: Final = 16  # in a declaration; each is named once
 _SHOWN_CHARACTERS: Final = 60
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
@@ -28,7 +28,7 @@ _FLOAT: Final = re.compile(r"[+-]?([0-9]{1,18}(\.[0-9]{0,40})?|\.[0-9]{1,40})(e[
 
 
 class Model(NamedTuple):
-    """What a table of a model may have."""
+    """What tables of a model can have."""
 
     columns: bool
     key: bool
@@ -44,7 +44,7 @@ MODELS: Final[dict[str, Model]] = {
 
 
 class Location(NamedTuple):
-    """Where something stands in a file: its line, or its name where no line is known."""
+    """A place in a file: its line, or its name if no line is known."""
 
     source: str
     line: int = 0
@@ -57,7 +57,7 @@ class Location(NamedTuple):
 
 
 class Index(NamedTuple):
-    """A secondary index, and its columns if they are said."""
+    """A secondary index, and its columns if given."""
 
     name: str
     columns: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Declaration:
     key: tuple[str, ...] = ()  # names of columns
     indexes: tuple[Index, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    description: str = ""  # for readers of the file; no server keeps it
+    description: str = ""  # for readers of the file; not stored
     # Where the table stands, and where each of its settings does.
     place: Location = field(default=Location("declaration"), compare=False)
     setting_places: Mapping[str, Location] = field(default_factory=dict, compare=False)
@@ -81,7 +81,7 @@ class Declaration:
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """A table as a file says it, before anything is checked; each part with its place."""
+    """An unchecked declaration; each part has its place."""
 
     place: Location
     name: str | None = None
@@ -95,7 +95,7 @@ class Draft:
 
 
 class Problems:
-    """All that is wrong, in a bounded list."""
+    """A bounded list of errors."""
 
     def __init__(self) -> None:
         self._shown: list[tuple[Location, str]] = []
@@ -110,10 +110,10 @@ class Problems:
             self._shown.append((place, text))
 
     def check(self) -> None:
-        """Ensures that nothing was wrong.
+        """Raises an error if there are problems.
 
         Raises:
-            DeclarationError: if something was; the text has a line for each.
+            DeclarationError: if there are any; the text has a line for each.
         """
         if not self._count:
             return
@@ -124,14 +124,14 @@ class Problems:
 
 
 def checked(drafts: Iterable[Draft], problems: Problems) -> list[Declaration]:
-    """Returns what drafts declare, less what is wrong, which is added to the problems."""
+    """Returns the valid declarations of drafts; errors are added to the problems."""
     found: list[Declaration] = []
     places: dict[str, Location] = {}
     for draft in drafts:
         if draft.name in places:
             at = places[draft.name]
             there = f" in line {at.line}" if at.line else ""
-            problems.add(draft.place, f"table {draft.name} was declared{there} already")
+            problems.add(draft.place, f"table {draft.name} was already declared{there}")
             continue
         made = _checked(draft, problems)
         if made is not None:
@@ -141,22 +141,22 @@ def checked(drafts: Iterable[Draft], problems: Problems) -> list[Declaration]:
 
 
 def check_size(source: str, size: int) -> None:
-    """Ensures that a file is not too large, before it is parsed.
+    """Checks the size of a file before it is parsed.
 
     Raises:
-        DeclarationError: if it is.
+        DeclarationError: if it is too large.
     """
     if size > FILE_BYTES_MAX:
         raise DeclarationError(f"{source}: a file of declarations has at most 1 MiB")
 
 
 def plain(text: str) -> str:
-    """Returns text for people with one space between its words, however it was laid out."""
+    """Returns text with its whitespace normalised."""
     return " ".join(text.split())
 
 
 def scalar(text: str) -> bool | int | float | str:
-    """Returns what a text stands for: true or false, a number, or itself."""
+    """Parses a setting: true or false, a number, or text."""
     if text in ("true", "false"):
         return text == "true"
     if _INTEGER.fullmatch(text):
@@ -165,18 +165,18 @@ def scalar(text: str) -> bool | int | float | str:
 
 
 def shown(what: object) -> str:
-    """Returns what stands in a file as a sentence shows it: on one line, and not too long."""
+    """Returns text from a file for a message: on one line, and not too long."""
     text = repr(what)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def _checked(draft: Draft, problems: Problems) -> Declaration | None:
-    """Returns what a draft declares, if at least its name and its model are right."""
+    """Returns the declaration of a draft, if its name and its model are valid."""
     if draft.name is None or draft.model is None:
-        return None  # whoever made the draft has said so
+        return None  # already reported
     refused = name_problem(draft.name)
     if refused is not None:
-        problems.add(draft.place, f"{shown(draft.name)} names no table: {refused.text}")
+        problems.add(draft.place, f"{shown(draft.name)} is not a valid table name: {refused.text}")
         return None
     if not isinstance(draft.model, str) or draft.model not in MODELS:
         models = ", ".join(MODELS)
@@ -212,7 +212,7 @@ def _columns(draft: Draft, problems: Problems) -> tuple[Column, ...]:
         if problem is None and not isinstance(required, bool):
             problem = f"whether column {name} is required is true or false, not {shown(required)}"
         if problem is None and name.lower() in found:
-            problem = f"there are two columns {name}; large and small letters are the same"
+            problem = f"there are two columns {name}; names are case-insensitive"
         if problem is None:
             found[name.lower()] = Column(name, type_, required)
         else:
@@ -221,7 +221,7 @@ def _columns(draft: Draft, problems: Problems) -> tuple[Column, ...]:
 
 
 def _key(draft: Draft, columns: Sequence[Column], problems: Problems) -> tuple[str, ...]:
-    """Returns the key; a column that is wrong itself is not complained of again."""
+    """Returns the key, without reporting invalid columns again."""
     key = (draft.key,) if isinstance(draft.key, str) else draft.key
     if not isinstance(key, list | tuple) or not all(isinstance(name, str) for name in key):
         problems.add(draft.place, f"a key is a list of columns, not {shown(draft.key)}")
@@ -248,7 +248,7 @@ def _key(draft: Draft, columns: Sequence[Column], problems: Problems) -> tuple[s
 
 
 def _indexes(draft: Draft, problems: Problems) -> tuple[Index, ...]:
-    """Returns the indexes; they say what is there anyhow, so only what exists can be said."""
+    """Returns the indexes, which can only name existing ones."""
     known = MODELS[draft.model].indexes
     found: dict[str, Index] = {}
     for place, name, columns in draft.indexes[:INDEXES_MAX]:
@@ -259,7 +259,7 @@ def _indexes(draft: Draft, problems: Problems) -> tuple[Index, ...]:
         elif name in found:
             problem = f"there are two indexes {name}"
         elif columns and name != "key":
-            problem = f"index {name} has no columns that could be chosen; leave them out"
+            problem = f"the columns of index {name} cannot be chosen; leave them out"
         elif columns and columns != _names(draft.key):
             problem = "index key has the columns of row-key, in their order"
         if problem is None:
@@ -279,6 +279,6 @@ def _settings(draft: Draft, problems: Problems) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for place, name, value in draft.settings:
         if name in found:
-            problems.add(place, f"setting {shown(name)} was given already")
+            problems.add(place, f"setting {shown(name)} was already given")
         found[name] = value
     return found

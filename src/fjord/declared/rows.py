@@ -1,4 +1,4 @@
-"""Rows as bytes: compact, checked, and made of whole columns at a time.
+"""Rows as bytes: compact, checked, and encoded by whole columns.
 
     row = schema u16, nulls, the columns that have a size, ends u32 each, bytes
     nulls = a bit for each column, the first one is the lowest of the first byte; 1: no value
@@ -29,13 +29,13 @@ from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
 _NONE: Final = type(None)
 _SEPARATOR: Final = b"|"
 _ESCAPED: Final = ((b"%", b"%25"), (_SEPARATOR, b"%7C"))
-# Rows of so many combinations of types are made without a second look.
+# Combinations of types that are remembered as valid.
 _COMBINATIONS_MAX: Final = 64
 
 Encoded = tuple[list[bytes], list[bytes]]  # rows and their keys; no keys if none are declared
 
 
-# -- where things stand in a row, and many rows looked at as columns ------------------------------
+# -- the layout of a row, and many rows as columns ------------------------------------------------
 #
 #     row = head, bytes
 #     head = schema u16, nulls, the columns that have a size, ends u32 each
@@ -58,14 +58,14 @@ _DATA_BYTES_MAX: Final = 2**30
 
 
 class Layout:
-    """Where the columns of a schema stand, and whether bytes are rows of it."""
+    """The layout of a schema's rows, and their checks."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.names = schema.names
         self.columns = columns = schema.columns
         self.kinds = [column.kind for column in columns]
-        # Which columns have a size, and which are behind them.
+        # Columns with a fixed size, and those after them.
         self.fixed = [at for at, kind in enumerate(self.kinds) if kind.is_fixed]
         self.loose = [at for at, kind in enumerate(self.kinds) if not kind.is_fixed]
         self.null_bytes = -(-len(columns) // 8)
@@ -84,17 +84,17 @@ class Layout:
         self._required = sum(1 << at for at, one in enumerate(columns) if one.required)
 
     def prefix_of(self, nulls: int) -> bytes:
-        """Returns how a row begins that lacks some columns."""
+        """Returns the prefix of a row without some columns."""
         return NUMBER.pack(self.schema.number) + nulls.to_bytes(self.null_bytes, "little")
 
-    # -- whether bytes are rows: what a server makes sure of before it keeps them ----------------
+    # -- checks of rows, which a server runs before it stores them ---------------------------------
     #
     # Many rows are looked at all together, see `_are_sound`: a few operations on large integers, in
     # which each row has a lane of 32 bits, say that all of them are fine.  Only if that fails, or
     # there are few, they are looked at one by one, and the first thing that is wrong is reported.
 
     def problem(self, column: Strings) -> str | None:
-        """Says why these are no rows of this schema, or None."""
+        """Returns why these are not rows of this schema, or None."""
         if len(column) <= _FEW:
             return self._first_problem(column.rows()) or self._text_problem(column)
         heads = Heads(self, column)
@@ -107,7 +107,7 @@ class Layout:
     # -- all together -----------------------------------------------------------------------------
 
     def _are_sound(self, heads: Heads) -> bool:
-        """Says that all is fine but for the texts; if not, something may be wrong."""
+        """Says whether everything except texts is surely valid."""
         return (
             heads.are_whole
             and len(heads.data) < _DATA_BYTES_MAX
@@ -118,7 +118,7 @@ class Layout:
         )
 
     def _ends_fit(self, heads: Heads) -> bool:
-        """Says whether columns end in order, and the last one of each row where the row does.
+        """Says whether columns end in order, and the last one at the end of its row.
 
         No carry goes from lane to lane.  Ends have no highest bit, so one that is subtracted from
         the next one with its highest bit set leaves that bit if, and only if, it is not larger.
@@ -196,7 +196,7 @@ class Layout:
     # -- texts ------------------------------------------------------------------------------------
 
     def _text_problem(self, column: Strings, heads: Heads | None = None) -> str | None:
-        """Looks at the texts of rows that are fine otherwise."""
+        """Checks the texts of rows that are otherwise valid."""
         if not self._texts:
             return None
         heads = Heads(self, column) if heads is None else heads
@@ -205,7 +205,7 @@ class Layout:
             return None
         for at in self._texts:
             if not _is_text(heads.parts(at)):
-                return f"column {self.names[at]} is no UTF-8"
+                return f"column {self.names[at]} is not UTF-8"
         return None
 
 
@@ -246,23 +246,23 @@ class Heads:
 
     @property
     def are_of_schema(self) -> bool:
-        """Says whether all rows begin with the number of the schema."""
+        """Says whether all rows have the number of the schema."""
         number, size = self.layout.prefix[: NUMBER.size], self.layout.size
         return all(self.heads[at::size].count(byte) == self.count for at, byte in enumerate(number))
 
     def nulls(self) -> set[int]:
-        """Returns which combinations of columns have no value in some rows."""
+        """Returns the combinations of null columns that occur."""
         planes = [self.null_plane(8 * at) for at in range(self.layout.null_bytes)]
         if all(plane.count(0) == self.count for plane in planes):
             return {0}
         return {int.from_bytes(found, "little") for found in set(zip(*planes, strict=True))}
 
     def null_plane(self, at: int) -> bytes:
-        """Returns the byte of each row that has the bit of a column."""
+        """Returns the null byte of a column, for each row."""
         return self.heads[NUMBER.size + at // 8 :: self.layout.size]
 
     def stored(self, at: int) -> Sequence[Any]:
-        """Returns what is packed of a column with a size."""
+        """Returns the packed values of a column with a size."""
         code, place, size = self.layout.kinds[at].code, self.layout.places[at], self.layout.size
         width = struct.calcsize("<" + code)
         if code.endswith("s"):
@@ -278,7 +278,7 @@ class Heads:
         return self._gathered(self.layout.ends_place + _END_BYTES * place, _END_BYTES)
 
     def parts(self, at: int) -> list[bytes]:
-        """Returns what the rows have of a column without a size."""
+        """Returns the bytes of a column without a size."""
         place, data = self.layout.loose.index(at), self.data
         first = list(map(add, self._starts, repeat(self.layout.size)))
         starts = list(map(add, first, self._ends(place - 1))) if place else first
@@ -296,7 +296,7 @@ class Heads:
         return found
 
     def are_followed_by_ascii(self) -> bool:
-        """Says whether there is nothing but ASCII behind the heads."""
+        """Says whether everything after the heads is ASCII."""
         if self.data.isascii():
             return True
         if len(self.data) <= _SHORT_BYTES * self.count:
@@ -309,11 +309,11 @@ class Heads:
         return b"".join([data[start + size : stop] for start, stop in pairs]).isascii()
 
 
-# -- making rows, and taking them apart ------------------------------------------------------------
+# -- encoding and decoding rows --------------------------------------------------------------------
 
 
 class Rows(Layout):
-    """Makes rows of one schema, and takes them apart."""
+    """Encodes and decodes rows of one schema."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
@@ -328,7 +328,7 @@ class Rows(Layout):
         """Returns rows as bytes, and their keys if the schema has key columns, else none.
 
         Raises:
-            LocalProtocolError: if a row is not what the schema says; the text says which and why.
+            LocalProtocolError: if a row does not fit the schema; the text says which and why.
         """
         if len(rows) == 1:
             self._check_names(rows[0].keys())
@@ -336,7 +336,7 @@ class Rows(Layout):
         return self._encode_named(as_columns(rows), len(rows))
 
     def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> Encoded:
-        """Returns the same for columns of one length; one that is not there has no values."""
+        """Like `encode`, for columns of equal length; missing ones are null."""
         counts = {len(column) for column in columns.values()}
         if len(counts) > 1:
             raise _refused(f"columns have {' and '.join(map(str, sorted(counts)))} values")
@@ -364,7 +364,7 @@ class Rows(Layout):
         return list(map(b"".join, zip(heads, *loose, strict=True))), self._keys(stored, given)
 
     def _encode_one(self, given: Sequence[Any]) -> Encoded:
-        """Does the same for the values of a single row.
+        """Encodes the values of a single row.
 
         Types that were fine once are not checked again; whatever is odd is left to `_encode`,
         which knows what to say.
@@ -395,7 +395,7 @@ class Rows(Layout):
     def _prefixes(
         self, given: Sequence[Sequence[Any]], types: Sequence[set[type]], count: int
     ) -> Iterable[bytes]:
-        """Returns how each row begins, and refuses rows that lack what is required."""
+        """Returns the prefix of each row, and refuses rows without required values."""
         lacking = [at for at, found in enumerate(types) if _NONE in found]
         if not lacking:
             return repeat(self.prefix, count)
@@ -445,7 +445,7 @@ class Rows(Layout):
             raise _refused("a row has at most 4 GiB") from error
 
     def _explained(self, column: Column, values: Sequence[Any]) -> LocalProtocolError:
-        """Returns what is wrong with the first value that cannot be stored."""
+        """Returns the error of the first invalid value."""
         for at, value in enumerate(values):
             try:
                 if column.kind.takes(type(value)):
@@ -558,7 +558,7 @@ def of(schema: Schema) -> Rows:
 
 
 def number_of(row: bytes) -> int:
-    """Returns which schema a row has, 0 if it is none."""
+    """Returns the schema number of a row, 0 if it is not a row."""
     number: int = NUMBER.unpack_from(row)[0] if len(row) >= NUMBER.size else 0
     return number
 
@@ -573,13 +573,13 @@ def _ends(loose: Sequence[Sequence[bytes]]) -> list[Sequence[int]]:
 
 
 def _types(values: Sequence[Any]) -> set[type]:
-    """Returns the types of some values; mostly it is one, and counting is faster than a set."""
+    """Returns the types of some values, fast if they are all equal."""
     found = list(map(type, values))
     return {found[0]} if found and found.count(found[0]) == len(found) else set(found)
 
 
 def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Returns rows as columns; None where a row has no such column.
+    """Returns rows as columns, with None for missing values.
 
     Rows that are dicts, have as many columns as the first one and all of its columns have no
     others: then nobody has to look at all the names.
@@ -597,7 +597,7 @@ def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row.get(name) for row in rows] for name in every}
 
 
-# -- a loop that is written for a schema ----------------------------------------------------------
+# -- a generated decoder for a schema -------------------------------------------------------------
 
 Decoder = Callable[[Sequence[bytes], Callable[[bytes], tuple[Any, ...]]], list[dict[str, Any]]]
 

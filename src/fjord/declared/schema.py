@@ -1,4 +1,4 @@
-"""What a table's rows are made of: columns with names and types, and which of them are its key."""
+"""Schemas: columns with names and types, and the key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST: Final = 1
 NUMBER_MAX: Final = 2**16 - 1
 # Numbers of tables begin at multiples of one of these, modulo the other, a prime: far apart.
 _STRIDE, _NUMBERS = 40503, 65521
-# What every table has of its own, in Spark and in blocks: a column cannot be called so.
+# Built-in columns of every table in Spark and in blocks, which cannot be declared.
 RESERVED: Final = frozenset(
     {
         "seq", "ts", "txn", "op", "row", "xid", "key", "domain", "priority", "process_at",
@@ -38,7 +38,7 @@ class Column:
         return TYPES[self.type]
 
 
-# As users give them: a name and a type, or a type and whether a value is required.
+# Columns as users give them: a name and a type, or a type and whether a value is required.
 Columns = Mapping[str, str | tuple[str, bool]] | Sequence["Column | Sequence[str | bool]"]
 
 
@@ -47,8 +47,8 @@ class Schema:
     """The columns of a table; none if its values are free."""
 
     columns: tuple[Column, ...] = ()
-    key: tuple[str, ...] = ()  # columns whose values are the key; none: it is said apart
-    number: int = 1  # stands in every row: which of the schemas that the table has had
+    key: tuple[str, ...] = ()  # the key columns; none: keys are given separately
+    number: int = 1  # in every row: which of the table's schemas it has
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +65,7 @@ def read(columns: object, key: object = (), number: object = 1) -> Schema:
         number: of the schema.
 
     Raises:
-        ValueError: if it is none; the text says why.
+        ValueError: if it is invalid; the text says why.
     """
     found = tuple(map(_column, _listed(columns)))
     names = [column.name for column in found]
@@ -74,7 +74,7 @@ def read(columns: object, key: object = (), number: object = 1) -> Schema:
     folded = [name.lower() for name in names]
     twice = [name for at, name in enumerate(names) if name.lower() in folded[:at]]
     if twice:
-        raise ValueError(f"there are two columns {twice[0]}; large and small letters are the same")
+        raise ValueError(f"there are two columns {twice[0]}; names are case-insensitive")
     if type(number) is not int or not 1 <= number <= NUMBER_MAX:
         raise ValueError(f"the number of a schema is 1 to {NUMBER_MAX}")
     return Schema(found, _key(key, found), number)
@@ -82,7 +82,7 @@ def read(columns: object, key: object = (), number: object = 1) -> Schema:
 
 @functools.lru_cache(maxsize=1024)
 def of(columns: tuple[tuple[str, str, bool], ...], key: tuple[str, ...], number: int) -> Schema:
-    """Returns the schema of settings that were checked."""
+    """Returns the schema of checked settings."""
     return Schema(tuple(Column(*column) for column in columns), key, number)
 
 
@@ -96,7 +96,7 @@ def first_number(table_id: int) -> int:
 
 
 def next_number(number: int, taken: Collection[int]) -> int:
-    """Returns the number of the schema that follows; one that none of some others has."""
+    """Returns the next unused schema number."""
     number = number % NUMBER_MAX + 1
     while number in taken:
         number = number % NUMBER_MAX + 1
@@ -129,16 +129,16 @@ def _column(given: Any) -> Column:
 
 
 def name_problem(name: object) -> str | None:
-    """Says why no column can have this name, or None."""
+    """Returns why a name is invalid, or None."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        return f"{name!r} is no name of a column: 1 to 64 letters, digits and _, and no digit first"
+        return f"{name!r} is not a column name: use 1 to 64 letters, digits and _, no digit first"
     if name.lower() in RESERVED:
-        return f"every table has a column {name.lower()} of its own; choose another name"
+        return f"every table has a built-in column {name.lower()}; choose another name"
     return None
 
 
 def type_problem(type_: object) -> str | None:
-    """Says why no column can have this type, or None."""
+    """Returns why a type is invalid, or None."""
     if isinstance(type_, str) and type_ in TYPES:
         return None
     return f"there is no type {type_!r}; there are {', '.join(TYPES)}"
@@ -155,13 +155,13 @@ def _key(given: object, columns: Sequence[Column]) -> tuple[str, ...]:
         if not known[name].required:
             raise ValueError(f"column {name} belongs to the key, so it must be required")
         if not known[name].kind.can_be_key:
-            raise ValueError(f"column {name} is a {known[name].type}, which is no key")
+            raise ValueError(f"column {name} is a {known[name].type}, which cannot be a key")
     if len(names) > KEY_COLUMNS_MAX or len(set(names)) < len(names):
         raise ValueError(f"a key has at most {KEY_COLUMNS_MAX} columns, each once")
     return tuple(names)
 
 
-# -- the types that columns may have, and the Python values that stand for them -------------------
+# -- column types, and their Python values --------------------------------------------------------
 #
 #     boolean                          bool
 #     int8 ... int512, uint8 ... uint512, oid    int
@@ -208,11 +208,11 @@ class ColumnType(NamedTuple):
 
     @property
     def converts(self) -> bool:
-        """Says whether what is packed is something else than the value."""
+        """Says whether the packed value differs from the Python value."""
         return self.load is not _as_it_is
 
     def takes(self, python: type) -> bool:
-        """Says whether values may be of a type, or of one that is derived from it."""
+        """Says whether a Python type, or its base, is accepted."""
         if python is bool:
             return bool in self.python
         return issubclass(python, tuple(self.python))
@@ -224,7 +224,7 @@ class ColumnType(NamedTuple):
 
 
 def words_of(value: object) -> str:
-    """Returns what a value is, for one who gave it where something else is meant."""
+    """Describes a value of a wrong type."""
     return _WORDS.get(type(value), f"a value of type {type(value).__name__}")
 
 

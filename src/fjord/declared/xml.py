@@ -38,7 +38,7 @@ _ESCAPED: Final = str.maketrans(
 
 
 class _Element(NamedTuple):
-    """What an element may have."""
+    """The allowed attributes and contents of an element."""
 
     needed: tuple[str, ...] = ()  # attributes
     optional: tuple[str, ...] = ()
@@ -78,11 +78,11 @@ def read(data: bytes, source: str, problems: Problems | None = None) -> list[Dec
 
     Args:
         data: the file, in any encoding that it says, or UTF-8.
-        source: its name, for errors.
-        problems: what is wrong is added to them, if they are given, instead of raised.
+        source: the file's name, for errors.
+        problems: collects errors, if given, instead of raising them.
 
     Raises:
-        DeclarationError: if something is wrong; the text has all of it, each with its place.
+        DeclarationError: if something is wrong; the text lists every problem with its place.
         FjordError: if defusedxml is not installed.
     """
     declaration.check_size(source, len(data))
@@ -99,7 +99,7 @@ def write(tables: Iterable[Declaration]) -> str:
     """Returns the file that declares tables.
 
     Raises:
-        ValueError: if a text has characters that XML does not know.
+        ValueError: if a text has characters that XML does not allow.
     """
     lines = ['<?xml version="1.0" encoding="utf-8"?>', "<context>"]
     for table in tables:
@@ -130,11 +130,11 @@ class _Node:
 
 
 class _StopError(Exception):
-    """Nothing more is read."""
+    """Stops the parser."""
 
 
 class _Reader(ContentHandler):
-    """Builds nodes of all that is known, and notes all that is not."""
+    """Builds nodes of known elements, and reports unknown ones."""
 
     def __init__(self, source: str, problems: Problems) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _Reader(ContentHandler):
         self._passed_over = 0  # depth at which something unknown began; 0: nothing did
 
     def tables(self) -> list[_Node]:
-        """Returns those tables that were read to their end."""
+        """Returns the tables that were read completely."""
         if self._root is None:
             return []
         found = [self._root] if self._root.name == "table" else self._root.inside
@@ -199,7 +199,7 @@ class _Reader(ContentHandler):
             self.fail(f"{node.name} has no text of its own, but {shown(content.strip())}")
 
     def _node(self, name: str, attrs: AttributesImpl) -> _Node | None:
-        """Returns an element if it may stand where it does, and as often."""
+        """Returns an element if it is allowed here, and not too often."""
         around = self._open[-1] if self._open else None
         allowed = _ELEMENTS.get((around.name if around else "", name))
         if allowed is None:
@@ -242,13 +242,13 @@ def _parse(data: bytes, reader: _Reader) -> None:
     except refusals:
         reader.fail("a document type is not allowed, nor are entities; leave <!DOCTYPE out")
     except SAXParseException as error:
-        reader.fail(f"this is no XML: {error.getMessage()}", error)
+        reader.fail(f"this is not valid XML: {error.getMessage()}", error)
     except (LookupError, ValueError) as error:
         reader.fail(f"its encoding cannot be read, use UTF-8: {declaration.plain(str(error))}")
 
 
 def _parser() -> tuple[Any, type[Exception]]:
-    """Returns a parser that follows no entities, and what it raises when it meets some."""
+    """Returns a parser that refuses entities, and the error that it raises for them."""
     try:
         from defusedxml import DefusedXmlException, expatreader
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Declared columns of tables as columns of Spark: which there are, and of what types.
+"""Declared columns of tables as Spark columns.
 
     boolean                         boolean
     int8, int16, int32, int64       tinyint, smallint, int, bigint
@@ -64,7 +64,7 @@ NO_COLUMNS: Final = Schema()
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What is declared of a table; nothing, of most."""
+    """The declared columns of a table, if any."""
 
     current: Schema = NO_COLUMNS
     earlier: tuple[Schema, ...] = ()  # that rows of earlier generations have
@@ -104,7 +104,7 @@ NOTHING: Final = Declared()
 
 
 def typed(frame: DataFrame, where: str | os.PathLike[str] | Location, table: str) -> DataFrame:
-    """Returns a frame of a table's history with the declared columns behind the others.
+    """Returns a DataFrame of a table's history with the declared columns after the others.
 
     They are those that the table has now.  A table without any gives the frame as it is.
 

@@ -1,4 +1,4 @@
-"""Rows of declared tables as typed columns: bytes in, Arrow out, whole columns at a time.
+"""Rows of declared tables as typed Arrow columns, converted by whole columns.
 
     type   6        6        null     2             6: a row
     value  row 1    row 2             a reason
@@ -55,7 +55,7 @@ _DECIMAL_SIZE: Final = 32
 
 
 def shown(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
-    """Returns the wanted columns, in their order; the declared ones are made of values.
+    """Returns the wanted columns in order, decoding declared ones from values.
 
     Raises:
         FjordError: if a row is damaged, or of a schema that is not known here.
@@ -67,7 +67,7 @@ def shown(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
 
 
 def with_declared(batch: pa.RecordBatch, typed: Typed, table: str) -> pa.RecordBatch:
-    """Returns a batch with the declared columns behind the others."""
+    """Returns a batch with the declared columns after the others."""
     fields = [pa.field(one.name, ARROW[one.type]) for one in typed.columns]
     arrays = [*batch.columns, *decode(batch, typed, table)]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([*batch.schema, *fields]))
@@ -320,7 +320,7 @@ ARROW: Final[dict[str, Any]] = {
 
 
 def fitted(array: pa.Array, was: str, now: str) -> pa.Array:
-    """Returns values of one type as those of another one; null where they do not fit.
+    """Converts values to another type; null where they do not fit.
 
     Args:
         array: with the numbers as they are stored, unsigned ones too.
@@ -351,7 +351,7 @@ def bounds(name: str) -> tuple[int, int]:
 
 
 def _whole_within(array: pa.Array, was: str, now: str) -> pa.Array:
-    """Returns whole numbers of one type as those of another one that has them."""
+    """Converts whole numbers to another type that can hold them."""
     target = ARROW[now]
     (least, most), (lowest, highest) = bounds(was), bounds(now)
     low, high = max(least, lowest), min(most, highest)
@@ -398,7 +398,7 @@ def allowed(type_: str) -> tuple[str, ...]:
 
 
 def problem(schema: Schema, fields: Mapping[str, DataType]) -> str | None:
-    """Says why columns of these types are no rows of a schema, or None."""
+    """Returns why columns of these types do not fit a schema, or None."""
     for column in schema.columns:
         found = fields.get(column.name)
         if found is None:
@@ -501,7 +501,7 @@ def as_bytes(stored: pa.Array) -> pa.Array:
 
 
 def _nulls(schema: Schema, columns: Mapping[str, pa.Array]) -> list[Any]:
-    """Returns the bytes that say which columns have no value."""
+    """Returns the null bits of rows."""
     found = []
     for start in range(0, len(schema.columns), 8):
         byte: Any = pa.scalar(0, pa.uint8())
@@ -540,7 +540,7 @@ def _keys(schema: Schema, stored: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def filled(column: pa.Array, filling: Any) -> pa.Array:
-    """Returns a column with something in the place of nulls."""
+    """Returns a column with nulls filled."""
     return pc.fill_null(column, filling) if column.null_count else column
 
 
@@ -550,7 +550,7 @@ def filled(column: pa.Array, filling: Any) -> pa.Array:
 def _explained(
     schema: Schema, columns: Mapping[str, pa.Array], count: int, error: Exception
 ) -> FjordError:
-    """Returns what is wrong with the first row that cannot be one."""
+    """Returns the error of the first invalid row."""
     reader = declared_rows.of(schema)
     for at in range(count):
         row = {one.name: _python(one, columns[one.name][at]) for one in schema.columns}

@@ -1,4 +1,4 @@
-"""Tables of Delta, written without a jar: rows by Spark, commits by the library `deltalake`.
+"""Delta tables without a jar: rows by Spark, commits by the library `deltalake`.
 
 A batch is recorded in the commit that brings its files, as an *app transaction*: a name with a
 number that only grows.  A table has these:
@@ -52,7 +52,7 @@ _SUMS: Final = "fjord.value_crc"
 
 
 class DeltaWarehouse:
-    """A table of Delta.  Used by one thread at a time."""
+    """A Delta table.  Used by one thread at a time."""
 
     def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
         self.target = target
@@ -185,7 +185,7 @@ def _has(table: DeltaTable, query: str, batch: int) -> bool:
 
 
 def _epoch(table: DeltaTable, end: int) -> str:
-    """Returns in whose time the end of a table was written; empty if nobody knows."""
+    """Returns the epoch in which the end of a table was written; empty if unknown."""
     for commit in table.history(COMMITS_LOOKED_AT_MAX):  # the newest one first
         if commit.get(_EPOCH):
             return str(commit[_EPOCH])

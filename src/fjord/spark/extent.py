@@ -1,4 +1,4 @@
-"""What there is of a table's history, as the driver sees it: blocks, and behind them the journal.
+"""The extent of a table's history, as the driver sees it: blocks, then the journal.
 
     blocks   |-- 1 --|---- 2 ----|          each ends where a commit ends
     journal                  |---------->   begins anywhere at or before the end of the last block
@@ -53,7 +53,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Bounds(NamedTuple):
-    """How much a batch may have; 0 = no bound."""
+    """Bounds of a batch; 0 = none."""
 
     rows_max: int = 0
     bytes_max: int = 0
@@ -64,7 +64,7 @@ UNBOUND: Final = Bounds()
 
 
 class BatchEnd(NamedTuple):
-    """How far a batch goes, and what is behind it."""
+    """The end of a batch, and what follows it."""
 
     seq: int  # the end of a commit; where the batch began, if it has no rows
     rows: int
@@ -80,7 +80,7 @@ class BatchEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nature:
-    """What kind of history a table has."""
+    """The kind of a table's history."""
 
     kind: str  # kv, jobs or stream
     has_history: bool  # what leaves the journal goes to blocks
@@ -345,7 +345,7 @@ class Extent:
 
 
 def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
-    """Returns how many rows of a block a batch may still have."""
+    """Returns how many rows of a block still fit into a batch."""
     room = block.rows
     if bounds.rows_max:
         room = min(room, bounds.rows_max - batch.rows)
@@ -359,7 +359,7 @@ def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
 
 @contextlib.contextmanager
 def extent_of(location: Location, table: str, blocks: str = "") -> Iterator[Extent]:
-    """Opens a location, and looks at one table of it.
+    """Opens a location, and reads the extent of one table.
 
     Args:
         blocks: where blocks are, if not where the node says.
@@ -416,7 +416,7 @@ def report_loss(wanted: SourceOptions, first: int, last: int) -> None:
 
 
 class MissingBlockError(FjordError):
-    """A block is not where it should be."""
+    """A block is missing."""
 
 
 @contextlib.contextmanager
@@ -488,7 +488,7 @@ class Ends(NamedTuple):
 # A stream goes from one block to the next; the one before is only asked for after a restart.
 @lru_cache(maxsize=2)
 def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
-    """Reads where the commits of a block end, a part at a time.
+    """Reads the ends of the commits of a block, a part at a time.
 
     Raises:
         FjordError: if the block cannot be read here.
@@ -510,7 +510,7 @@ def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
 
 
 def seq_before(block: BlockInfo, at: datetime, blocks: str = "") -> int:
-    """Returns the last seq of a block that was committed before a moment.
+    """Returns the last seq of a block that was committed before a time.
 
     That is the seq before its first one if none was.
     """

@@ -1,4 +1,4 @@
-"""Rows of Spark as rows of a table: Arrow of any types in, Arrow in one fixed form out.
+"""Spark rows as rows of a table: Arrow of any types in, Arrow of fixed types out.
 
 Columns go by their names, and what they may be is known before the first row comes: `plan` refuses
 a schema that does not fit its table.  What only rows can tell, nulls above all, `encode` refuses.
@@ -66,7 +66,7 @@ _SECOND_US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a table wants of rows."""
+    """What a table requires of rows."""
 
     kind: str  # stream, jobs or kv
     needs_key: bool  # a key has at least one byte
@@ -106,7 +106,7 @@ class Target:
 
 
 def plan(target: Target, schema: StructType) -> Columns:
-    """Returns how rows of a schema become rows of a table.
+    """Returns the mapping of a schema's rows to a table's.
 
     Raises:
         FjordError: if a column is unknown, missing, there twice, or of a wrong type.
@@ -151,7 +151,7 @@ def plan(target: Target, schema: StructType) -> Columns:
 
 
 def _check_declared(target: Target, schema: StructType) -> None:
-    """Makes sure that a frame can be rows of the declared columns."""
+    """Checks that a DataFrame fits the declared columns."""
     found = declared_rows.problem(
         target.schema, {field.name: field.dataType for field in schema.fields}
     )
@@ -182,7 +182,7 @@ def _check_pairs(words: dict[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """How rows of one schema become rows of one table; checked, and the same in every task."""
+    """The checked mapping of one schema's rows to a table, the same in every task."""
 
     target: Target
     names: tuple[str, ...]  # in the order in which they come
@@ -278,7 +278,7 @@ def _given_types(types: pa.Array, values: pa.Array, schema: Schema) -> pa.Array:
 
 
 def _job_columns(given: dict[str, pa.Array], rows: int) -> dict[str, pa.Array]:
-    """Returns what only jobs have."""
+    """Returns the columns of jobs."""
     domains = given.get("domain")
     due = _dates("process_at", given.get("process_at"), rows)
     return {

@@ -99,7 +99,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where a read begins or ends; at most one of the members says so."""
+    """Where a read begins or ends; at most one member is set."""
 
     word: str = ""  # earliest or latest
     seq: int = 0  # the first seq to read, or the first one that is not read
@@ -112,7 +112,7 @@ LATEST: Final = Position(word="latest")
 
 
 class Typed(NamedTuple):
-    """Which declared columns are wanted of rows."""
+    """Which declared columns to read."""
 
     columns: tuple[Column, ...] = ()  # with the types that they are to have
     schemas: tuple[Schema, ...] = ()  # that rows may have
@@ -120,7 +120,7 @@ class Typed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a user wants to read; tasks get it with their range."""
+    """The options of a read; tasks get them with their range."""
 
     location: Location
     table: str = commands.DEFAULT_TABLE
@@ -210,7 +210,7 @@ def parse_columns(text: str) -> tuple[str, ...]:
 
 
 def check_columns(names: Collection[str], declared: Collection[str] = ()) -> None:
-    """Makes sure that a table has some columns.
+    """Checks that a table has some columns.
 
     Raises:
         FjordError: if it has not.
@@ -224,7 +224,7 @@ def check_columns(names: Collection[str], declared: Collection[str] = ()) -> Non
 
 
 def place_of(options: Mapping[str, str]) -> tuple[Location, str]:
-    """Returns where a table is, and its name; nothing else is checked.
+    """Returns the location and the name of a table; nothing else is checked.
 
     Raises:
         FjordError: if options do not say where it is.
@@ -361,7 +361,7 @@ _SECOND_US: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """Where and how a user wants to write."""
+    """The options of a write."""
 
     server: str  # a daemon's address
     table: str = commands.DEFAULT_TABLE

@@ -1,4 +1,4 @@
-"""How far a query has read, as Spark keeps it in its checkpoints: a small JSON object.
+"""The offset of a query, as Spark keeps it in checkpoints: a small JSON object.
 
     {"e": {"0": "5f0c..."}, "s": {"0": 1234}, "v": 1}
 
@@ -38,7 +38,7 @@ _EPOCH: Final = re.compile(r"([0-9a-f]{32})?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The subscriber that shows how far a query is; members are in order, see above."""
+    """The subscriber that shows a query's progress; members are in order, see above."""
 
     epoch: int  # of the subscriber, since the query has claimed it
     name: str
@@ -48,7 +48,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offset:
-    """A place between two commits."""
+    """A position between two commits."""
 
     seq: int  # everything up to here was read
     epoch: str = ""  # hexadecimal; empty = unknown
@@ -66,7 +66,7 @@ def encode(offset: Offset) -> dict[str, Any]:
 
 
 def decode(given: Mapping[str, Any] | str) -> Offset:
-    """Reads what Spark gives back, or its text.
+    """Parses an offset from Spark, or its text.
 
     Raises:
         FjordError: if it is not what `encode` makes.
@@ -135,7 +135,7 @@ _MARK: Final = "_fjord_publishes_progress"
 
 
 def publish_progress(spark: SparkSession) -> None:
-    """Lets marks of subscribers follow the queries of a session, also for their last batch.
+    """Lets subscribers' marks follow the queries of a session, including their last batch.
 
     `fjord.spark.session()` does so itself.  Twice is the same as once.
     """
@@ -186,7 +186,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 class _Mark:
-    """The mark of one query's subscriber, with a connection of its own."""
+    """The mark of one query's subscriber, with its own connection."""
 
     def __init__(self, publication: Publication) -> None:
         self.publication = publication

@@ -96,7 +96,7 @@ def stream_writer(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged(WriterCommitMessage):
-    """What a task has staged."""
+    """The stages of a task."""
 
     partition: int
     query: str  # the id of the streaming query, or nothing
@@ -105,7 +105,7 @@ class Staged(WriterCommitMessage):
 
 
 class _TaskWriter:
-    """What both writers do in a task."""
+    """The common part of both writers in a task."""
 
     def __init__(self, wanted: SinkOptions, columns: Columns, name: str = "") -> None:
         self._wanted = wanted
@@ -133,7 +133,7 @@ class _TaskWriter:
 
 
 class FjordWriter(_TaskWriter, DataSourceArrowWriter):
-    """Writes a frame as one batch."""
+    """Writes a DataFrame as one batch."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         wanted, staged = self._wanted, _staged(messages)
@@ -174,7 +174,7 @@ def _columns(wanted: SinkOptions, schema: StructType) -> Columns:
 
 
 def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
-    """Returns what the table wants; one that is not there is what the option kind says."""
+    """Returns the table's requirements; a missing table gets its kind from the option."""
     try:
         found = database.table(wanted.table)
     except NotFoundError as error:
@@ -226,7 +226,7 @@ def _query_of(checkpoint: str) -> str:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Returns what all tasks have staged, in the order of their partitions."""
+    """Returns the stages of all tasks, in the order of their partitions."""
     found = [message for message in messages if isinstance(message, Staged)]
     if len(found) < len(messages):
         missing = len(messages) - len(found)
@@ -290,7 +290,7 @@ def stage(
 def send_all(
     send: Callable[[pa.RecordBatch], int], chunks: Iterator[pa.RecordBatch]
 ) -> tuple[tuple[int, ...], int]:
-    """Sends chunks, one after the other, each while the next one is made."""
+    """Sends chunks one after another, each while the next one is built."""
     stages: list[int] = []
     rows = 0
     with ThreadPoolExecutor(max_workers=1) as thread:
@@ -371,7 +371,7 @@ def cut(
 
 
 class _Sizes:
-    """Where the strings of each row begin and end; looked up, never gone through."""
+    """The offsets of each row's strings, for look-ups."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._rows: int = batch.num_rows

@@ -111,7 +111,7 @@ def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
 
 
 def shown_columns(given: Mapping[str, str]) -> dict[str, str]:
-    """Returns the columns of a frame with these options, each with its type.
+    """Returns the columns and types of a DataFrame with these options.
 
     A table that is not there yet has no declared columns.  What is wrong with options, or with the
     place that they name, is told when rows are to be read.
@@ -149,7 +149,7 @@ def _declared_or_nothing(given: Mapping[str, str]) -> Declared:
 def parsed_for(
     given: Mapping[str, str], wanted: StructType, *, is_stream: bool = False
 ) -> SourceOptions:
-    """Returns the options of a reader that gives the columns of a schema."""
+    """Returns the options of a reader of a schema's columns."""
     parsed, declared = options.parse(given, is_stream=is_stream), NOTHING
     if any(name not in schema.COLUMNS for name in wanted.fieldNames()):
         declared = Declared.at(parsed.location, parsed.table)
@@ -159,7 +159,7 @@ def parsed_for(
 
 
 def check_columns(wanted: StructType, declared: Declared = NOTHING) -> None:
-    """Makes sure that a table has the columns that `.schema(...)` asks for.
+    """Checks that a table has the columns of `.schema(...)`.
 
     Raises:
         FjordError: if one of them does not exist, or not with this type.
@@ -177,7 +177,7 @@ def check_columns(wanted: StructType, declared: Declared = NOTHING) -> None:
 
 
 def wanted_rows(extent: Extent, parsed: SourceOptions) -> SourceOptions:
-    """Returns what tasks have to know beside their range: with the schemas that rows may have."""
+    """Returns the options for tasks, with the schemas that rows may have."""
     typed = parsed.typed
     if typed.columns:
         typed = typed._replace(schemas=extent.declared.schemas)
@@ -202,7 +202,7 @@ def plan_batch(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
 
 
 def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
-    """Returns the end of a batch, which is not read, and how many rows the tail has about."""
+    """Returns the exclusive end of a batch, and the approximate number of rows of the tail."""
     place = parsed.end
     try:
         tail = extent.tail(after, before=place.at)
@@ -282,7 +282,7 @@ def history(
 def between(
     spark: SparkSession, location: Location, table: str, start: int, end: int, **more: str
 ) -> DataFrame:
-    """Returns the rows from `start` up to before `end`, wherever they are when they are read.
+    """Returns the rows from `start` up to, but not including, `end`, from blocks or the tail.
 
     They have the columns of blocks; `typed` makes others of them.
     """
@@ -373,7 +373,7 @@ def plan(
     blocks: Sequence[BlockInfo],
     tail_rows: int,
 ) -> list[InputPartition]:
-    """Returns the tasks that read the rows from `start_seq` up to before `end_seq`.
+    """Returns the tasks that read the rows from `start_seq` up to, but not including, `end_seq`.
 
     Assumes that `blocks` are all of the table, in order, and that there are about `tail_rows` rows
     behind them.
@@ -409,7 +409,7 @@ def cold_end(blocks: Sequence[BlockInfo]) -> int:
 
 
 def shared(blocks: Sequence[BlockInfo], count: int) -> list[tuple[Share, ...]]:
-    """Returns the rows of blocks in `count` shares, as even as can be; fewer if rows are few."""
+    """Splits the rows of blocks into at most `count` even shares."""
     total = sum(block.rows for block in blocks)
     made: list[tuple[Share, ...]] = []
     bounds = edges(0, total, min(count, total))
@@ -425,7 +425,7 @@ def shared(blocks: Sequence[BlockInfo], count: int) -> list[tuple[Share, ...]]:
 
 
 def edges(start: int, end: int, count: int) -> list[int]:
-    """Returns the bounds of `count` ranges, as even as can be, that together are the range."""
+    """Splits a range into `count` even ranges; returns their bounds."""
     if count < 1:
         return []
     length = end - start

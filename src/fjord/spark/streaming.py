@@ -52,7 +52,7 @@ WAIT_SECONDS: Final = 0.5
 
 
 class _Rewound(NamedTuple):
-    """A place of another history, and where to go on instead."""
+    """A position in another history, and where to continue instead."""
 
     seq: int
     epoch: str
@@ -61,7 +61,7 @@ class _Rewound(NamedTuple):
 
 @dataclass(slots=True)
 class _Running:
-    """What the driver's process has while a query runs; tasks have none of it."""
+    """The driver's state of a running query; tasks do not have it."""
 
     database: fjord.Database
     extent: Extent
@@ -83,7 +83,7 @@ class _Running:
 
 
 class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says how far micro-batches go, and cuts them into tasks."""
+    """Plans micro-batches, and splits them into tasks."""
 
     clock: Clock = SystemClock()
 
@@ -317,7 +317,7 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _bounds(wanted: SourceOptions, limit: ReadLimit, target: int | None) -> Bounds:
-    """Returns how much a batch may have; all of it if Spark insists."""
+    """Returns the bounds of a batch; none if Spark requires all rows."""
     until = target or 0
     if isinstance(limit, ReadAllAvailable):
         return Bounds(until=until)

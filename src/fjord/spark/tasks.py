@@ -1,4 +1,4 @@
-"""What a task does: it turns its partition into Arrow batches.
+"""Tasks: a partition becomes Arrow batches.
 
 A cold task reads Parquet files, a part at a time, and only those parts that have seqs of its range.
 A tail task asks the daemon, or reads the journal of a directory.  Both give the same rows for the
@@ -127,7 +127,7 @@ _SEQ, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "op", "key"
 
 
 def _may_have(group: Any, wanted: SourceOptions, start_seq: int, end_seq: int) -> bool:
-    """Says whether a part may have rows that are wanted, by its statistics."""
+    """Says by its statistics whether a part may have wanted rows."""
     seq, op, key = (group.column(number).statistics for number in (_SEQ, _OP, _KEY))
     if _has_bounds(seq) and (seq.max < start_seq or seq.min >= end_seq):
         return False
@@ -151,7 +151,7 @@ def _bytes(bound: str | bytes) -> bytes:
 def _instead(
     wanted: SourceOptions, share: Share, start_seq: int, end_seq: int, error: FjordError
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of a block that is gone from those that took its place.
+    """Yields the rows of a removed block from its replacements.
 
     Which parts of it belonged to a share nobody can tell by now, so it must have had them all.
     """
@@ -192,7 +192,7 @@ _Ranged = Iterator[tuple[pa.RecordBatch, int]]
 def _ranged(
     database: fjord.Database, wanted: SourceOptions, start_seq: int, end_seq: int
 ) -> _Ranged:
-    """Yields batches, each with the seq behind it; from blocks what has left the journal."""
+    """Yields batches, each with the next seq; from blocks if they have left the journal."""
     try:
         for found in _scanned(database, wanted, start_seq, end_seq):
             start_seq = found[1]
@@ -216,7 +216,7 @@ def _ranged(
 def _covering_tail(
     database: fjord.Database, wanted: SourceOptions, start_seq: int, first_seq: int
 ) -> list[BlockInfo]:
-    """Returns the blocks of what is before the beginning of the journal.
+    """Returns the blocks of history before the beginning of the journal.
 
     Behind the last block there is nothing that the journal has not, so that is no loss; where the
     node writes blocks.
@@ -273,7 +273,7 @@ def wanted_opcodes(wanted: SourceOptions) -> list[Opcode] | None:
 
 
 def _needed(wanted: SourceOptions, more: Sequence[str]) -> list[str]:
-    """Returns the columns to read: those that are wanted, and those that decide."""
+    """Returns the columns to read: wanted ones, and those needed for filters."""
     deciding = [*more, *(["op"] if wanted.ops else []), *(["key"] if wanted.key_prefix else [])]
     if wanted.typed.columns:
         deciding += declared_rows.NEEDED

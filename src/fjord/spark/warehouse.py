@@ -1,4 +1,4 @@
-"""Tables of Parquet files that say themselves what is in them: a folder with a manifest.
+"""Warehouse tables: a folder of Parquet files with a manifest.
 
     <target>/_fjord/00000000000000000007.json               commit 7
     <target>/_fjord/00000000000000000100.checkpoint.json    all that commits 1 to 100 add up to
@@ -55,7 +55,7 @@ _ATTEMPT: Final = re.compile(r"batch-[0-9]+-[0-9a-f]{32}\Z")
 
 
 def warehouse_at(location: str, form: str = "") -> Warehouse:
-    """Returns the table at a path or a URL, which may not be there yet.
+    """Returns the table at a path or a URL, which may not exist yet.
 
     Args:
         form: "parquet" or "delta"; nothing: as it is.
@@ -87,7 +87,7 @@ def files(target: str) -> list[DataFile]:
 
 
 def read(spark: SparkSession, target: str, *, after: int = 0) -> DataFrame:
-    """Returns the rows of a table: those of files that a commit names, and no others.
+    """Returns the rows of a table: only those of committed files.
 
     Args:
         after: only rows with a larger seq; files without any are not opened.
@@ -122,7 +122,7 @@ def orphans(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None
 
 
 def sweep(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None) -> list[str]:
-    """Removes what `orphans` names, and commits that two checkpoints stand for; returns the first.
+    """Removes `orphans`, and commits covered by two checkpoints; returns the former.
 
     Raises:
         FjordError: if there is no table.
@@ -151,7 +151,7 @@ def _present(target: str) -> Warehouse:
 
 
 class ParquetWarehouse:
-    """A table with a manifest of its own.  Used by one thread at a time."""
+    """A table with a manifest.  Used by one thread at a time."""
 
     def __init__(self, target: Target, *, clock: Clock | None = None) -> None:
         self.target = target

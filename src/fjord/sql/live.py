@@ -40,7 +40,7 @@ _SOCKETS: Final = {"mysql": "unix_socket", "mariadb": "unix_socket"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a database is."""
+    """The address of a database."""
 
     scheme: str
     host: str
@@ -64,7 +64,7 @@ def parse(url: str) -> Address:
     """Reads the URL of a database.
 
     Raises:
-        UsageError: if it is none; the text holds nothing of it, since a password may be in it.
+        UsageError: if it is invalid; the text does not quote it, since it may have a password.
     """
     try:
         parts = urllib.parse.urlsplit(url)
@@ -115,10 +115,10 @@ class Live:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Live]:
-        """Connects, and looks at the table.
+        """Connects, and checks the table.
 
         Raises:
-            FjordError: if that cannot be done, or the table has not the columns.
+            FjordError: if that fails, or the table lacks columns.
         """
         with self._explained():
             self._connection = _connect(self._address)

@@ -136,7 +136,7 @@ class Rules:
         try:
             found = json.loads(cell)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"value is no JSON: {error}") from error
+            raise UsageError(f"value is not valid JSON: {error}") from error
         return values.encode(self.read_value("value", found))
 
 

@@ -1,4 +1,4 @@
-"""Cursors: where a GET of many keys goes on, in the client's hands and signed by the server.
+"""Cursors: where a GET of many keys continues; held by the client and signed by the server.
 
 A server keeps nothing for a client that has read one page and may never ask for the next.  Only
 the server that gave a cursor out, and only until it is started again, takes it back.
@@ -24,7 +24,7 @@ _WITH_DATA, _SKIP_WORKED = 1, 2
 
 
 class Cursors:
-    """Gives cursors out, and takes them back."""
+    """Issues and checks cursors."""
 
     def __init__(self, secret: bytes, master: bytes) -> None:
         assert len(master) == _MASTER_BYTES
@@ -32,13 +32,13 @@ class Cursors:
         self._master = master
 
     def after(self, command: Command | Refusal, reply: Reply) -> bytes:
-        """Returns the cursor behind a page, nothing where there is no more."""
+        """Returns the cursor after a page; empty if there is no more."""
         if type(reply) is not Page or not reply.next_key or type(command) is not Range:
             return b""
         return self.encode(command, reply.next_key)
 
     def encode(self, page: Range, next_key: bytes) -> bytes:
-        """Returns a cursor for what `page` asks, from `next_key` on."""
+        """Returns a cursor for the request `page`, from `next_key` on."""
         strings = (page.table.encode(), next_key, page.stop, page.regex)
         bits = _WITH_DATA * page.with_data | _SKIP_WORKED * page.skip_worked
         head = _HEAD.pack(_VERSION, bits, page.count, *map(len, strings))
@@ -46,7 +46,7 @@ class Cursors:
         return signed + self._sign(signed)
 
     def decode(self, cursor: bytes, count: int | None = None) -> Range | Refusal:
-        """Returns the range that a cursor goes on with, `count` entries if that is given."""
+        """Returns the range of a cursor, with `count` entries if given."""
         try:
             found, signed = self._parse(cursor)
         except (ValueError, struct.error):

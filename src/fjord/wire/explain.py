@@ -20,7 +20,7 @@ from fjord.wire import fields, seed
 from fjord.wire.fields import QUERY_BITS, QUERY_CURSOR, VALUE_BITS
 from fjord.wire.seed import Function
 
-# Of a column, and of a string, this much is written out; the rest is counted.
+# How much of a column, and of a string, is written out; the rest is counted.
 _ROWS_SHOWN: Final = 16
 _NUMBERS_SHOWN: Final = 8
 _BYTES_SHOWN: Final = 64
@@ -63,7 +63,7 @@ def explain(data: bytes, reply_to: int | None = None) -> list[Line]:
 
 
 def function_name(number: int) -> str:
-    """Returns what a function is called.
+    """Returns the name of a function.
 
     Raises:
         StoppedError: if there is none with this number.
@@ -124,7 +124,7 @@ def _flags(walk: Walk, known: int, by: str, *, is_reply: bool = False) -> int:
 
 
 def flag_names(flags: int, *, is_reply: bool = False) -> list[str]:
-    """Returns what flags are called, from bit 0 on; two bits that are one number have one name."""
+    """Returns the names of flags, from bit 0 on; two-bit numbers have one name."""
     names = {both: name for both, name in _BOTH_NAMES.items() if flags & both == both}
     singles = flags & ~sum(names)
     names |= {bit: name for bit, name in FLAG_NAMES.items() if singles & bit}
@@ -224,7 +224,7 @@ def _inner_request(walk: Walk, outer: Row, position: int) -> None:
 
 
 def _inside(walk: Walk, size: int, explain_body: Callable[[Walk], None]) -> None:
-    """Explains a body; what is wrong with it stays inside, since its length is known."""
+    """Explains a body; an error ends only the body, since its length is known."""
     left = walk.end - walk.position
     if size > left:
         raise StoppedError(f"the body has {size} bytes, but only {left} are left")
@@ -301,7 +301,7 @@ def _reply_body(walk: Walk, *, is_inner: bool = False) -> None:
 
 
 class Line(NamedTuple):
-    """Some bytes, and what they are."""
+    """A range of bytes and its meaning."""
 
     offset: int
     data: bytes
@@ -311,7 +311,7 @@ class Line(NamedTuple):
 
 
 class StoppedError(Exception):
-    """The bytes do not go on as they should; says why."""
+    """The next bytes are invalid; the text says why."""
 
 
 class Walk:
@@ -325,7 +325,7 @@ class Walk:
         self._lines = lines
 
     def take(self, size: int, field: str, meaning: str | Callable[[bytes], str] = "") -> bytes:
-        """Names the next `size` bytes, and says what they mean, or what says so.
+        """Adds a line for the next `size` bytes.
 
         Raises:
             StoppedError: if there are fewer.
@@ -354,17 +354,17 @@ class Walk:
         self.take(size, "padding", "to a multiple of 8")
 
     def explain(self, meaning: str) -> None:
-        """Says more of the last field."""
+        """Sets the meaning of the last field."""
         self._lines[-1] = self._lines[-1]._replace(meaning=meaning)
 
     def stop(self, reason: str) -> None:
-        """Names all that is left as what cannot be explained."""
+        """Adds a line for the rest, which cannot be explained."""
         found = self.data[self.position : self.end]
         self._lines.append(Line(self.position, found, "?", reason, is_problem=True))
         self.position = self.end
 
     def inner(self, size: int) -> Walk:
-        """Returns a walk of its own along the next `size` bytes."""
+        """Returns a walk along the next `size` bytes."""
         return Walk(self.data, self.position, self.position + size, self._lines)
 
     def field(self, one: Field, rows: int) -> None:
@@ -477,7 +477,7 @@ def shown_time(microseconds: int) -> str:
 
 
 def shown_value(type_: int, data: bytes) -> str:
-    """Returns a number as such, and all else as bytes."""
+    """Returns a number as such, and everything else as bytes."""
     if type_ == Type.INTEGER and len(data) in (1, 2, 4, 8):
         return str(int.from_bytes(data, "little", signed=True))
     if type_ == Type.FLOAT and len(data) == 8:

@@ -35,12 +35,12 @@ QUERY_BITS: Final = Flag.QUERY_RANGE | Flag.QUERY_REGEX
 QUERY_CURSOR: Final = QUERY_BITS  # both bits: a former GET is continued
 SIZE_FLAGS: Final = Flag.KEY_16 | VALUE_BITS
 
-# So much is worth to be passed on without a copy of its own.
+# From this size on, bytes are passed on without a copy.
 VIEW_BYTES_MIN: Final = 64 * 1024
 
 
 class ReceiveBuffer:
-    """Collects bytes; remembers how many are needed before another look is worth it.
+    """Collects bytes; remembers how many are needed for the next message.
 
     A message mostly comes in one piece, which is then looked at as it is; only what is left
     over is copied and added to.
@@ -48,7 +48,7 @@ class ReceiveBuffer:
 
     def __init__(self) -> None:
         self.data: bytes | bytearray = b""
-        self.start = 0  # what lies before it is used up
+        self.start = 0  # bytes before it are consumed
         self.pending_bytes = 0  # from there to the end
         self.needed = 1  # before that there is no message
 
@@ -57,14 +57,14 @@ class ReceiveBuffer:
             self.data, self.start, self.pending_bytes = data, 0, len(data)
             return
         if isinstance(self.data, bytes) or self.start:
-            # Never in place: somebody may have a view of what is used up.
+            # Never in place: there may be views of consumed bytes.
             self.data = bytearray(memoryview(self.data)[self.start :])
             self.start = 0
         self.data += data
         self.pending_bytes += len(data)
 
     def has(self, size: int) -> bool:
-        """Says whether `size` bytes are there; if not, nothing more is tried before they are."""
+        """Says whether `size` bytes are there; if not, waits for them."""
         if self.pending_bytes >= size:
             return True
         self.needed = size
@@ -72,24 +72,24 @@ class ReceiveBuffer:
 
     @property
     def missing(self) -> int:
-        """How many bytes the message at the front lacks, as far as its beginning tells."""
+        """How many bytes the first message lacks, as far as known."""
         return max(0, self.needed - self.pending_bytes) if self.pending_bytes else 0
 
     def take_all(self) -> memoryview:
-        """Returns all that is there and uses it up, for whoever puts a large message together."""
+        """Consumes and returns everything, to assemble a large message elsewhere."""
         found = memoryview(self.data)[self.start :]
         self.data, self.start, self.pending_bytes, self.needed = b"", 0, 0, 1
         return found
 
     def take(self, offset: int, size: int) -> bytes:
-        """Returns bytes at `offset` behind the front, without using them up."""
+        """Returns bytes at `offset` from the front, without consuming them."""
         begin = self.start + offset
         if isinstance(self.data, bytes):
             return self.data[begin : begin + size]
         return bytes(memoryview(self.data)[begin : begin + size])  # a slice would be one copy more
 
     def body(self, offset: int, size: int) -> bytes | memoryview:
-        """Returns the same for a message that is used up next; a large one is not copied."""
+        """Like `take`, for a message that is consumed next; a large one is not copied."""
         if size < VIEW_BYTES_MIN:
             return self.take(offset, size)
         begin = self.start + offset
@@ -102,11 +102,11 @@ class ReceiveBuffer:
 
 
 class IncompleteError(Exception):
-    """Bytes are missing; the buffer knows how many are worth another look."""
+    """Bytes are missing; the buffer knows how many."""
 
 
 class Fields:
-    """The fields behind a header; each read moves `offset` on."""
+    """The fields after a header; each read advances `offset`."""
 
     __slots__ = ("buffer", "flags", "offset")
 
@@ -116,7 +116,7 @@ class Fields:
         self.flags = flags
 
     def skip(self, size: int) -> None:
-        """Goes on behind `size` bytes that are read elsewhere."""
+        """Skips `size` bytes that are read elsewhere."""
         if not self.buffer.has(self.offset + size):
             raise IncompleteError
         self.offset += size
@@ -128,11 +128,11 @@ class Fields:
         return self._number(U64)
 
     def key(self) -> bytes:
-        """Reads a key, or whatever is sized like one."""
+        """Reads a key, or another field sized like one."""
         return self._sized(KEY_SIZES[self.flags & Flag.KEY_16])
 
     def value(self, owner: str) -> tuple[bytes, bytes]:
-        """Reads size, type and data of a value that `owner` cannot do without.
+        """Reads size, type and data of the value that `owner` requires.
 
         Raises:
             RemoteProtocolError: if there is none, or one of a size that cannot be.
@@ -176,7 +176,7 @@ class Fields:
 
 
 def encode_keys(flags: int, *keys: bytes) -> tuple[int, bytes]:
-    """Returns the flags with the bit for wide keys, if they need it, and the keys."""
+    """Returns the flags, with the bit for wide keys if needed, and the keys."""
     wide = max(map(len, keys)) > 0xFF
     field = KEY_SIZES[wide]
     parts = [part for key in keys for part in (field.pack(len(key)), key)]
@@ -184,7 +184,7 @@ def encode_keys(flags: int, *keys: bytes) -> tuple[int, bytes]:
 
 
 def encode_value(type_: int, data: bytes) -> tuple[int, bytes]:
-    """Returns the bits for the narrowest size that will do, and the value."""
+    """Returns the bits for the narrowest sufficient size, and the value."""
     size = 1 + len(data)
     if size <= 0xFF:
         return Flag.VALUE_8, bytes((size, type_)) + data
@@ -207,7 +207,7 @@ def encode_error(refusal: Refusal) -> bytes:
 
 
 def decode_error(text: bytes) -> Refusal:
-    """Returns the refusal of a text; one of an unknown code is a failure."""
+    """Parses a refusal; an unknown code becomes FAILED."""
     code, _, sentence = text.decode(errors="replace").partition(": ")
     try:
         return Refusal(code=Code(code), text=sentence)

@@ -48,7 +48,7 @@ from fjord.wire.fields import (
 )
 from fjord.wire.seed import RawChange
 
-# Kernels take so many pieces and more in one call.
+# Kernels accept at least this many pieces in one call.
 _PARTS_MAX: Final = 256
 # The largest reply: a full answer to GET_MANY or BATCH, with its columns of dates and offsets.
 _REPLY_BYTES_MAX: Final = (
@@ -70,7 +70,7 @@ class Request(NamedTuple):
 
     @property
     def listens(self) -> bool:
-        """Says whether a SET or GET also asks to be told of changes of its key."""
+        """Says whether a SET or GET also listens for changes of its key."""
         return bool(self.flags & Flag.LISTEN)
 
 
@@ -90,7 +90,7 @@ class RequestDecoder(ReceiveBuffer):
         """Returns the next whole request, None if bytes are missing.
 
         Raises:
-            RemoteProtocolError: if the bytes are not FJ version 1, or announce too much.
+            RemoteProtocolError: if the bytes are not FJ version 1, or a message is too large.
         """
         pending = self.pending_bytes
         if pending < self.needed:
@@ -162,7 +162,7 @@ class RequestDecoder(ReceiveBuffer):
         return command, end, number
 
     def _use(self, table: str) -> Command | Refusal:
-        """Chooses a table: nothing that is left to anybody else to do."""
+        """Selects a table, which needs no further execution."""
         problem = commands.name_problem(table)
         if problem is None:
             self.table = table
@@ -190,7 +190,7 @@ def encode_request(command: Command, identifier: int, number: int = 0) -> list[B
     """Returns the message for a command, a large one in pieces.
 
     Raises:
-        LocalProtocolError: if a number or a name in it is beyond what the protocol has room for.
+        LocalProtocolError: if a number or a name in it does not fit the protocol.
     """
     row = type(command).row
     try:
@@ -215,7 +215,7 @@ _NUMBERED: Final = struct.Struct(REQUEST.format + U64.format[1:] + BODY_LENGTH.f
 
 
 def _joined(parts: list[Buffer], size: int) -> list[Buffer]:
-    """Puts small pieces together; to do so with large ones takes longer than to send each."""
+    """Joins small pieces; joining large ones would take longer than sending each."""
     if size > limits.JOINED_BYTES_MAX and len(parts) <= _PARTS_MAX:
         return parts
     return [b"".join(parts)]
@@ -245,7 +245,7 @@ def encode_reply(
 
 
 def encode_fatal(error: RemoteProtocolError, *, now_us: int) -> bytes:
-    """Returns the one answer to bytes that are not the protocol; identifier 0."""
+    """Returns the reply to invalid bytes; identifier 0."""
     return seed.encode_error(0, Refusal(code=error.code, text=error.text), now_us=now_us)
 
 
@@ -299,7 +299,7 @@ class ReplyDecoder(ReceiveBuffer):
         return found
 
     def _next_large(self, identifier: int, size: int) -> RawReply | None:
-        """Returns a reply that is large, or not all there."""
+        """Returns a reply that is large or incomplete."""
         _check_size(size)
         if not self.has(_PLAIN.size + size):
             return None
@@ -340,10 +340,10 @@ def _check_size(size: int) -> None:
 
 
 def read_reply(row: Row, raw: RawReply) -> Reply:
-    """Returns what a reply to a command of this row says.
+    """Decodes the reply to a command of this row.
 
     Raises:
-        RemoteProtocolError: if it is not a reply to that.
+        RemoteProtocolError: if it does not fit the command.
     """
     if raw.error:
         return raw.refusal()
@@ -361,7 +361,7 @@ def read_reply(row: Row, raw: RawReply) -> Reply:
 
 
 class Link(ReplyDecoder):
-    """Numbers requests, and knows from a reply's number what it answers.
+    """Numbers requests, and matches replies by number.
 
     A request that listens keeps its number for as long as the connection lives: changes carry it.
     """
@@ -391,7 +391,7 @@ class Link(ReplyDecoder):
             raise LocalProtocolError(
                 Code.BUSY, f"a connection has at most {limits.IN_FLIGHT_MAX} requests in flight"
             )
-        # 0 is what a server answers with when it cannot tell the request.
+        # A server uses 0 when it does not know the request.
         identifier = self._last_identifier % 0xFFFF + 1
         while identifier in self._in_flight or identifier in self._listening:
             identifier = identifier % 0xFFFF + 1
@@ -400,7 +400,7 @@ class Link(ReplyDecoder):
         if sum(map(len, parts)) > limits.MESSAGE_BYTES_MAX:
             raise LocalProtocolError(
                 Code.TOO_LARGE,
-                f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; use smaller batches",
+                f"a message has at most {limits.MESSAGE_BYTES_MAX} bytes; split the batch",
             )
         self._in_flight[identifier] = row = type(command).row
         if row.listens:
@@ -413,7 +413,7 @@ class Link(ReplyDecoder):
         Call it without bytes for what else is complete, until it returns None.
 
         Raises:
-            RemoteProtocolError: if the peer gave this connection up, or is no Fjord server.
+            RemoteProtocolError: if the peer closed this connection, or is not a Fjord server.
         """
         if data:
             self.feed(data)
@@ -435,7 +435,7 @@ class Link(ReplyDecoder):
 
 
 def _last_words(raw: RawReply) -> RemoteProtocolError:
-    """Returns what a server says before it closes a connection."""
+    """Returns the error with which a server closes a connection."""
     if not raw.error:
         return RemoteProtocolError(Code.FAILED, "a reply to no request")
     refusal = raw.refusal()

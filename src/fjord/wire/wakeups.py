@@ -1,4 +1,4 @@
-"""Wake-ups: one datagram of UDP that says that there may be something to do; docs/protocol.md.
+"""Wake-ups: a UDP datagram that says that there may be work; see docs/protocol.md.
 
 A wake-up carries no data, and nothing depends on it: whoever hears it asks what there is, and asks
 now and then without one.  So one that is lost costs time, and one that is forged costs a question.
@@ -21,7 +21,7 @@ VERSION: Final = 1
 HEADER: Final = struct.Struct(">2sBBQQB")
 WAKEUP_BYTES_MAX: Final = HEADER.size + limits.NAME_BYTES_MAX
 
-# Where a port alone leads to: everybody on this machine who hears that port.
+# The address for a port alone: every listener on this machine.
 EVERYBODY: Final = "127.255.255.255"
 # So many are told apart from copies of themselves: some seconds of many tables.
 _HEARD_MAX: Final = 1024
@@ -33,7 +33,7 @@ Address = tuple[str, int]  # host and port
 
 
 class What(enum.IntEnum):
-    """What has happened."""
+    """The kind of event."""
 
     ARRIVED = 1  # jobs of a table wait that are due
     DUE = 2  # a process date of a jobs table was reached
@@ -43,7 +43,7 @@ class What(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wakeup:
-    """What one datagram says."""
+    """The contents of one datagram."""
 
     what: What
     table: str  # or SPOOL
@@ -58,7 +58,7 @@ def encode(wakeup: Wakeup) -> bytes:
 
 
 def decode(datagram: bytes) -> Wakeup | None:
-    """Returns what a datagram says; None if it is anything else than one whole wake-up."""
+    """Decodes a datagram; None if it is not exactly one wake-up."""
     if not HEADER.size <= len(datagram) <= WAKEUP_BYTES_MAX:
         return None
     magic, version, what, sender, number, size = HEADER.unpack_from(datagram)
@@ -74,7 +74,7 @@ _KNOWN: Final = frozenset(What)
 
 
 class Heard:
-    """The last wake-ups that came, so that a copy of one is told from news.
+    """The latest wake-ups, to detect copies.
 
     It knows them one by one, not by the highest number: what overtakes others on its way must not
     make them look old, and neither must a number that somebody made up.
@@ -84,7 +84,7 @@ class Heard:
         self._known: dict[tuple[int, int], None] = {}
 
     def is_new(self, wakeup: Wakeup) -> bool:
-        """Takes note of a wake-up; says whether it came for the first time."""
+        """Notes a wake-up; says whether it is new."""
         key = (wakeup.sender, wakeup.number)
         if key in self._known:
             return False
@@ -95,15 +95,17 @@ class Heard:
 
 
 def parse_address(given: str | int) -> Address:
-    """Returns where wake-ups go to, or are heard: `HOST:PORT`, or a port alone.
+    """Parses an address of wake-ups: `HOST:PORT`, or a port alone.
 
     Raises:
-        ValueError: if it is no such address, or not one of loopback.
+        ValueError: if it is not a loopback address.
     """
     text = str(given)
     host, _, port = (f"{EVERYBODY}:{text}" if text.isdecimal() else text).rpartition(":")
     if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
-        raise ValueError(f"{text} is no address for wake-ups; it looks like 127.0.0.1:17997")
+        raise ValueError(
+            f"{text} is not an address for wake-ups; expected one like 127.0.0.1:17997"
+        )
     host = "127.0.0.1" if host == "localhost" else host
     try:
         if host.startswith("[") and host.endswith("]"):
@@ -112,15 +114,15 @@ def parse_address(given: str | int) -> Address:
         else:
             is_loopback = ipaddress.IPv4Address(host).is_loopback
     except ValueError as error:
-        raise ValueError(f"{text} is no address for wake-ups: {error}") from error
+        raise ValueError(f"{text} is not an address for wake-ups: {error}") from error
     if not is_loopback:
         raise ValueError(
-            f"{host} is not for wake-ups: daemons serve loopback addresses only, and so there is "
-            f"nobody to wake elsewhere; {EVERYBODY} reaches everybody on this machine"
+            f"{host} cannot be used for wake-ups: daemons use loopback addresses only, so there is "
+            f"nobody to wake elsewhere; {EVERYBODY} reaches every listener on this machine"
         )
     return host, int(port)
 
 
 def is_shared(address: Address) -> bool:
-    """Says whether any number of processes hear an address, not one alone."""
+    """Says whether any number of processes can listen at an address."""
     return address[0] == EVERYBODY

@@ -50,7 +50,7 @@ def test_a_plain_line_is_a_value_of_its_type() -> None:
     assert message_lines.plain("k", TypeName.integer)(b"-7") == ("k", -7)
     assert message_lines.plain("", TypeName.buffer)(b"\xff") == ("", b"\xff")
     assert message_lines.plain("", TypeName.string)(b"") == ("", "")
-    with pytest.raises(UsageError, match="seven is no integer"):
+    with pytest.raises(UsageError, match="seven is not a valid integer"):
         message_lines.plain("", TypeName.integer)(b"seven")
     with pytest.raises(UsageError, match="not UTF-8"):
         message_lines.plain("", TypeName.string)(b"\xff")

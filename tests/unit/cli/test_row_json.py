@@ -43,14 +43,14 @@ def test_any_row_comes_back_from_its_json(sample: tuple[Schema, list[dict[str, A
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("5", "a row is a JSON object of columns"),
-        ('{"seen": 5}', "column seen is a date with its zone"),
-        ('{"seen": "2026-01-31T12:00:00"}', "column seen is a date with its zone"),
-        ('{"seen": "soon"}', "column seen is a date with its zone"),
-        ('{"body": "text"}', 'column body is {"base64": "..."}'),
-        ('{"body": {"base64": "?"}}', "base64 that is none"),
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("5", "a row must be a JSON object of columns"),
+        ('{"seen": 5}', "column seen must be a date with a zone"),
+        ('{"seen": "2026-01-31T12:00:00"}', "column seen must be a date with a zone"),
+        ('{"seen": "soon"}', "column seen must be a date with a zone"),
+        ('{"body": "text"}', 'column body must be {"base64": "..."}'),
+        ('{"body": {"base64": "?"}}', "invalid base64"),
     ],
 )
 def test_what_is_no_row_is_refused(text: str, said: str) -> None:

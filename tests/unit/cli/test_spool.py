@@ -64,7 +64,7 @@ def test_a_damaged_first_line_is_told_of(tmp_path: Path) -> None:
     found = survey.status(str(tmp_path), NOW_US, ignore)
     assert (found.waiting, found.is_well) == (1, False)
     assert [line for line in spool.status_lines(found) if "07.spool" in line] == [
-        "07.spool: its first line is damaged; a forwarder replaces it, and sends the rest"
+        "07.spool: the first line is damaged; a forwarder replaces it and sends the rest"
     ]
     (checked,) = survey.verify(str(tmp_path), ignore)
     assert type(checked.damaged) is int

@@ -106,7 +106,7 @@ def test_a_server_that_is_busy_and_then_silent_ends_the_call_in_time() -> None:
 def test_a_change_where_a_reply_is_due_is_the_peers_mistake() -> None:
     async def main() -> None:
         async with connected(server) as connection:
-            with pytest.raises(errors.RemoteProtocolError, match="a change where a reply is due"):
+            with pytest.raises(errors.RemoteProtocolError, match="a change instead of a reply"):
                 await connection.execute(Listen(table="t", keys=KEYS))
             assert await connection.execute(SET) == TOKEN
 

@@ -98,7 +98,7 @@ def test_a_row_has_its_own_columns_and_those_of_every_job(db: fjord.Database, fi
     assert (job.key, job.priority, job.timeouts) == ("http://example.com/a", 7, 0)
     assert job.process_at is not None
     file.write_text(PAGES.replace('name="depth"', 'name="priority"'))
-    with pytest.raises(DeclarationError, match="6:7: every table has a column priority of its own"):
+    with pytest.raises(DeclarationError, match="6:7: every table has a built-in column priority"):
         db.create_tables(file)
     with pytest.raises(fjord.ProtocolError, match="column depth is uint8"):
         db.jobs("pages").push({"uri": "http://example.com/b", "depth": 256})
@@ -111,9 +111,9 @@ def test_a_table_that_differs_is_named_and_none_is_made(db: fjord.Database, file
     with pytest.raises(ExistsError) as raised:
         db.create_tables(file)
     for part in (
-        f"{file}:2:3: table pages is there, and differs: ",
+        f"{file}:2:3: table pages already exists and differs: ",
         "it has a column size; it has no column depth; lease is 30, not 60",
-        f"{file}:9:3: table mails is there, and differs: it is a kv table, not queue",
+        f"{file}:9:3: table mails already exists and differs: it is a kv table, not queue",
     ):
         assert part in str(raised.value)
     assert [one.name for one in db.tables()] == ["mails", "pages"]
@@ -142,10 +142,10 @@ def test_a_table_with_a_period_may_be_changed(db: fjord.Database) -> None:
         replace(old, model="queue"),
         replace(old, settings={"period": "day", "fairness": "domain"}),
     ):
-        said = "table t is there, and differs: .* (only a jobs table with a period"
+        said = "table t already exists and differs: .* (only a jobs table with a period"
         with pytest.raises(ExistsError, match=said.replace("(", r"\(")):
             db.create_tables([wrong, Declaration(name="v", model="kv")], change=True, dry_run=True)
-        with pytest.raises(ExistsError, match="table t is there, and differs"):
+        with pytest.raises(ExistsError, match="table t already exists and differs"):
             db.create_tables([wrong, Declaration(name="v", model="kv")], change=True)
     assert [one.name for one in db.tables()] == ["t", "u"]
 
@@ -193,8 +193,8 @@ def test_each_setting_that_is_wrong_is_said_where_it_stands(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tables.xml", "<context></context>", "it declares no table; one is <table name="),
-        ("tables.ini", "[table.pages]", "tables are declared in XML"),
+        ("tables.xml", "<context></context>", "it declares no table; write one like <table name="),
+        ("tables.ini", "[table.pages]", "declare tables in XML"),
     ],
 )
 def test_a_file_that_declares_nothing_is_refused(

@@ -29,7 +29,7 @@ from tests.unit.engine.world import open_at
     [
         ({"wait": 3601}, "wait is at most 3600"),
         ({"wait": -1}, "wait is 0 seconds or more"),
-        ({"lease": 0}, "lease is more than 0"),
+        ({"lease": 0}, "lease must be more than 0"),
         ({"lease": float("nan")}, "lease is a number"),
     ],
 )
@@ -42,7 +42,7 @@ def test_what_next_cannot_mean_is_refused(wrong: Any, text: str) -> None:
 def test_at_least_one_job_is_asked_for(count: int) -> None:
     with pytest.raises(ValueError, match="1 or more"):
         make_calls().next(TakenJob, count)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="1 or more"):
         make_calls().peek(count, None)
 
 
@@ -131,7 +131,7 @@ def test_a_job_that_is_named_twice_is_done_once() -> None:
         (["x"], "a Job, or its xid, which is a whole number, not str"),
         ([1.5], "whole number, not float"),
         ([True], "whole number, not bool"),
-        ("abc", "jobs is what next.. returned, or a list of jobs or xids, not str"),
+        ("abc", "jobs is the result of next.., or a list of jobs or xids, not str"),
         (70, "a list of jobs or xids, not int"),
         (taken_batch(b"a")[0], "a list of jobs or xids, not TakenJob"),
     ],

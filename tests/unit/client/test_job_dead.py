@@ -168,7 +168,7 @@ def test_rows_that_cannot_be_meant_are_refused(options: Any, text: str) -> None:
     "options", [{}, {"all": False}, {"rate": 5}, {"key": None}, {"key_prefix": "", "reason": ""}]
 )
 def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
-    with pytest.raises(ValueError, match="all=True to throw all dead jobs away"):
+    with pytest.raises(ValueError, match="all=True to delete all dead jobs"):
         Followed(dead.discard(make_calls(), options))
     found = Followed(dead.discard(make_calls(), options | {"all": True}), MIXED)
     assert found.result.discarded == 4
@@ -178,10 +178,10 @@ def test_all_are_discarded_only_if_that_is_said(options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"limit": 0}, "limit is at least 1"),
-        ({"rate": 0}, "rate is more than 0"),
-        ({"rate": float("nan")}, "rate is more than 0"),
-        ({"rate": float("inf")}, "rate is more than 0 jobs a second, not inf"),
+        ({"limit": 0}, "limit must be 1 or more"),
+        ({"rate": 0}, "rate must be more than 0"),
+        ({"rate": float("nan")}, "rate must be more than 0"),
+        ({"rate": float("inf")}, "rate must be more than 0 jobs a second, not inf"),
         ({"delay": -1}, "delay"),
         ({"before": NOW.replace(tzinfo=None)}, "time zone"),
     ],

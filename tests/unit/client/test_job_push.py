@@ -71,7 +71,7 @@ def test_a_job_has_a_delay_or_a_date() -> None:
 @pytest.mark.parametrize("name", ["keys", "values"])
 def test_a_single_one_is_not_taken_for_many(name: str) -> None:
     for single in ("abc", b"abc", 5):
-        with pytest.raises(TypeError, match=f"{name} are a list"):
+        with pytest.raises(TypeError, match=f"{name} must be a list"):
             pushed(**{"keys": ["a"] * 3, name: single})
 
 

@@ -38,10 +38,10 @@ def test_a_worker_that_is_woken_asks_and_does_not_wait_on_the_server() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"poll": 5}, "poll goes with wake"),
+        ({"poll": 5}, "poll needs wake"),
         ({"wake": 5, "wait": 5}, "give poll, not wait"),
         ({"wake": "192.0.2.1:5"}, "loopback addresses only"),
-        ({"wake": ""}, "no address for wake-ups"),
+        ({"wake": ""}, "not an address for wake-ups"),
         ({"wake": 5, "poll": 0}, r"poll is from 0\.01 to 3600 seconds, not 0"),
         ({"wake": 5, "poll": 3601}, r"poll is from 0\.01 to 3600 seconds, not 3601"),
         ({"wake": 5, "poll": None}, r"poll is from 0\.01 to 3600 seconds, not None"),
@@ -92,7 +92,7 @@ def test_failures_and_lost_leases_are_logged(caplog: pytest.LogCaptureFixture) -
     assert tally.done == 0
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
     assert "job 'a' failed: ValueError('no')" in caplog.text
-    assert "the lease of job 'a' was over" in caplog.text
+    assert "the lease of job 'a' expired" in caplog.text
 
 
 def test_a_handler_that_settled_its_job_has_the_last_word() -> None:

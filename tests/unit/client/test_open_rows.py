@@ -73,9 +73,9 @@ def test_a_column_with_the_name_of_an_option_is_given_apart(db: fjord.Database) 
     waits.push_many(values={"delay": [7]})
     assert [job.value["delay"] for job in waits.next(9)] == [5, 6, 7]
     wide: Any = db.create_jobs("wide", columns={"delay": "int8", "n": "int8"}, merge=False)
-    with pytest.raises(TypeError, match="delay is an option and a column"):
+    with pytest.raises(TypeError, match="delay is both an option and a column"):
         wide.push_many([{"delay": 5, "n": 1}])
-    with pytest.raises(TypeError, match="delay is an option and a column"):
+    with pytest.raises(TypeError, match="delay is both an option and a column"):
         wide.push_many(delay=[5], n=[1])
 
 
@@ -84,14 +84,14 @@ def test_a_column_with_the_name_of_an_option_is_given_apart(db: fjord.Database) 
     [
         (lambda pages: pages.push("k", b"v"), "this table takes rows of its columns"),
         (lambda pages: pages.push("k", {"uri": "k"}), "push the row alone"),
-        (lambda pages: pages.push({"uri": "k"}, {"uri": "k"}), "push takes a row, or a key"),
+        (lambda pages: pages.push({"uri": "k"}, {"uri": "k"}), "push takes either a row, or a key"),
         (lambda pages: pages.push({"uri": 5}), r"column uri is string \(text\), not 5"),
         (lambda pages: pages.push({}), "column uri is required"),
         (lambda pages: pages.push_many([{"uri": "a"}, {"uri": 5}]), "row 2 of 2"),
         (lambda pages: pages.push_many([{"uri": "a", "value": 1}]), "a job has no value; there"),
         (lambda pages: pages.push_many(uri=["a"], depth=[1, 2]), "columns have 1 and 2 values"),
         (lambda pages: pages.push_many(uri="a"), "column uri is a list of values"),
-        (lambda pages: pages.push_many(keys=["a"], uri=["a"]), "is too much"),
+        (lambda pages: pages.push_many(keys=["a"], uri=["a"]), "leave out keys"),
         (lambda pages: pages.push_many(uri=["a"], values=[1]), "push_many has no values; there"),
     ],
 )

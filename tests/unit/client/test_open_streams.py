@@ -93,7 +93,7 @@ def test_a_message_that_a_block_holds_is_not_given_out_a_second_time(db: fjord.D
     events.append_many([b"a", b"b", b"c"])
     subscriber = events.subscriber("s")
     with subscriber.taking() as message:
-        with pytest.raises(RuntimeError, match="leave that block before you take another"):
+        with pytest.raises(RuntimeError, match="leave that block first"):
             subscriber.pop()
         with pytest.raises(RuntimeError, match="leave that block"), subscriber.taking():
             pass

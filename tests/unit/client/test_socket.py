@@ -195,7 +195,7 @@ def test_what_is_never_sent_again_says_so(kind: Kind, command: Command) -> None:
     with (
         Scripted(first_is(CUT)) as server,
         connected(kind, server) as connection,
-        pytest.raises(errors.UnavailableError, match="is not sent again"),
+        pytest.raises(errors.UnavailableError, match="is not retried"),
     ):
         connection.execute(command)
     assert len(server.asked) == 1
@@ -252,7 +252,7 @@ def test_with_locks_held_a_break_is_told_and_nothing_sent_again(kind: Kind) -> N
 
     with Scripted(script) as server, connected(kind, server) as connection:
         connection.execute(LOCK)
-        with pytest.raises(errors.UnavailableError, match="locks that it held are lost"):
+        with pytest.raises(errors.UnavailableError, match="its locks are lost"):
             connection.execute(SET)
         assert connection.execute(SET) == TOKEN  # told once
     assert server.asked == [(1, LOCK), (1, SET), (2, SET)]
@@ -263,7 +263,7 @@ def test_locks_lost_while_nothing_was_asked_are_told_to_the_next_call(kind: Kind
     with Scripted() as server, connected(kind, server) as connection:
         connection.execute(LOCK)
         server.cut_all()
-        with pytest.raises(errors.UnavailableError, match="locks that it held are lost"):
+        with pytest.raises(errors.UnavailableError, match="its locks are lost"):
             connection.execute(GET)
         assert server.commands == [LOCK]
         connection.execute(LOCK)

@@ -80,7 +80,7 @@ def test_of_a_deleted_subscriber_nothing_is_read() -> None:
     for answer in (subscribers(), subscribers((b"t", 2, 7, False))):
         told = Told(answer)
         told.calls.lose()
-        with pytest.raises(NotFoundError, match="no subscriber s any more"):
+        with pytest.raises(NotFoundError, match="subscriber s of stream t no longer exists"):
             told.read()
 
 

@@ -106,7 +106,7 @@ def test_jobs_are_pushed_and_settled_in_one_batch(transaction: Transaction) -> N
 
 @pytest.mark.parametrize("name", ["next", "work", "run", "get", "count", "dead", "redrive"])
 def test_taking_jobs_is_refused_with_a_sentence(transaction: Transaction, name: str) -> None:
-    with pytest.raises(AttributeError, match="take jobs and look at them outside"):
+    with pytest.raises(AttributeError, match="take and read jobs outside"):
         getattr(transaction.jobs("t"), name)
     with pytest.raises(AttributeError, match="a transaction has no psuh"):
         transaction.jobs("t").psuh("a")  # type: ignore[attr-defined]

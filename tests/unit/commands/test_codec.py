@@ -186,7 +186,7 @@ def test_a_ttl_stands_before_the_columns_and_further_keys_behind_them() -> None:
 def test_a_ttl_of_0_is_refused() -> None:
     command = set_many("t", [(b"k", 2, b"v")], ttl_us=1)
     body = body_of(command).replace(bytes(7) + b"\1", bytes(8), 1)
-    assert text_of(decoded(command, body)) == "ttl is 0, which is none: clear its bit"
+    assert text_of(decoded(command, body)) == "ttl is 0, which means none: clear its bit"
 
 
 @pytest.mark.req("FJ-46", "FJ-47")

@@ -56,11 +56,11 @@ def test_the_page_has_every_type_model_index_and_setting() -> None:
 
 def test_the_page_has_the_bounds() -> None:
     for text in (
-        f"at most {declaration.PROBLEMS_MAX} lines",
+        f"at most {declaration.PROBLEMS_MAX},",
         f"at most {declaration.FILE_BYTES_MAX // 2**20} MiB, {declaration.TABLES_MAX:,} tables",
-        f"{COLUMNS_MAX} columns in a table",
-        f"elements at most {xml.DEPTH_MAX} deep",
-        f"there are at most {KEY_COLUMNS_MAX}.",
+        f"{COLUMNS_MAX} columns per table",
+        f"{xml.DEPTH_MAX} levels of elements",
+        f"`row-key` names at most {KEY_COLUMNS_MAX} columns",
     ):
         assert text in PAGE.replace("\n", " ")
 

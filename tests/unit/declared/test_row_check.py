@@ -58,7 +58,7 @@ WRONG = {
     "a row lacks what is required": ROW[:2] + b"\x01" + ROW[3:],
     "a row has another length than it says": ROW + b"x",
     "a column of a row ends before it begins": with_ends(ROW, len(ROW), len(ROW) - 20),
-    "column uri is no UTF-8": ROW[:20] + b"\xff" + ROW[21:],
+    "column uri is not UTF-8": ROW[:20] + b"\xff" + ROW[21:],
     "column seen has a time beyond the years": ROW[:4] + struct.pack("<q", 2**62) + ROW[12:],
 }
 

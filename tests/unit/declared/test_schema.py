@@ -29,9 +29,9 @@ def test_all_promised_types_are_there() -> None:
 @pytest.mark.parametrize(
     ("columns", "key", "said"),
     [
-        ({"1st": "string"}, (), "is no name of a column"),
-        ({"": "string"}, (), "is no name of a column"),
-        ({"Key": "string"}, (), "every table has a column key of its own"),
+        ({"1st": "string"}, (), "is not a column name"),
+        ({"": "string"}, (), "is not a column name"),
+        ({"Key": "string"}, (), "every table has a built-in column key"),
         ({"a": "text"}, (), "there is no type 'text'; there are boolean, int8"),
         ([("a",)], (), "a column is a name, a type and whether it is required"),
         ([("a", "string", 1)], (), "is true or false"),
@@ -41,7 +41,7 @@ def test_all_promised_types_are_there() -> None:
         ({"a": "string"}, "b", "the key has a column 'b', which is not declared"),
         ({"a": "string"}, [["a"]], "the key has a column .'a'., which is not declared"),
         ({"a": "string"}, "a", "so it must be required"),
-        ({"a": ("float64", True)}, "a", "is a float64, which is no key"),
+        ({"a": ("float64", True)}, "a", "is a float64, which cannot be a key"),
         ({"a": ("string", True)}, ("a", "a"), "each once"),
         ({"a": ("string", True)}, 7, "a key is a list of columns"),
     ],

@@ -134,8 +134,8 @@ def test_a_value_is_read_from_json(cell: Cell, value: Value) -> None:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        *((b"{", "value is no JSON"), (b"\xff", "value is no JSON")),
-        *((b"[" * 100_000, "value is no JSON"), (b"[]", "value is null, a string")),
+        *((b"{", "value is not valid JSON"), (b"\xff", "value is not valid JSON")),
+        *((b"[" * 100_000, "value is not valid JSON"), (b"[]", "value must be null, a string")),
         *((b"1" * (2**23 + 1), "value has more than"), (5, "value is no text")),
         (Odd("too long"), "value is no text"),
     ],
@@ -191,7 +191,7 @@ def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
 @pytest.mark.parametrize(
     ("key", "domain", "reason"),
     [
-        *((b"\xff", b"d", "no UTF-8"), (b"k", b"\xff", "no UTF-8")),
+        *((b"\xff", b"d", "not UTF-8"), (b"k", b"\xff", "not UTF-8")),
         *((b"a\0", b"d", "a zero byte"), (b"k", b"a\0", "a zero byte")),
     ],
 )

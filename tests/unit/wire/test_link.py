@@ -126,7 +126,7 @@ def test_a_broken_reply_is_an_error() -> None:
 
 def test_a_message_that_is_too_large_is_refused_and_not_in_flight() -> None:
     link = Link()
-    with pytest.raises(LocalProtocolError, match="smaller batches") as caught:
+    with pytest.raises(LocalProtocolError, match="split the batch") as caught:
         link.send(set_of(bytes(limits.VALUE_BYTES_MAX), 13))
     assert caught.value.code is Code.TOO_LARGE
     for _ in range(limits.IN_FLIGHT_MAX):

@@ -119,5 +119,5 @@ def test_an_address_is_of_this_machine(given: str | int, host: str, port: int) -
     ],
 )
 def test_what_is_no_address_is_refused(wrong: str | int) -> None:
-    with pytest.raises(ValueError, match="no address for wake-ups"):
+    with pytest.raises(ValueError, match="not an address for wake-ups"):
         parse_address(wrong)

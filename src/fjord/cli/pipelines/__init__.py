@@ -1,4 +1,4 @@
-"""`fjord pipeline`: the ready jobs of the data pipeline, on any Spark."""
+"""`fjord pipeline`: the jobs of the data pipeline, on any Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ app = noun(
     "Runs the data pipeline on Spark: ingest, latest, compact, replay, imports and reports.",
 )
 
-# Spark's own words for a time.
+# Spark's syntax of an interval.
 _EVERY: Final = re.compile(
     r"[0-9]+ *(ms|milliseconds?|s|seconds?|m|minutes?|h|hours?|d|days?)", re.ASCII | re.IGNORECASE
 )
-GO_ON: Final = "fjord: interrupted; what is written stays. Run the same again with --id {} to go on"
+GO_ON: Final = (
+    "fjord: interrupted; what was written stays. To resume, run the same command with --id {}"
+)
 
 Table = Annotated[str, argument("TABLE", "The table.")]
 
@@ -42,15 +44,13 @@ def init(
     node: Node,
     directory: Annotated[str, argument("DIR", "Where to write it.")],
     table: Annotated[str, option("The table that the pipeline reads.")] = "events",
-    force: Annotated[
-        bool, option("Write it again, over the files of an older one.", "--force")
-    ] = False,
+    force: Annotated[bool, option("Overwrite the files of an older project.", "--force")] = False,
 ) -> None:
     """Writes a project for Spark's declarative pipelines: ingest, latest and a report.
 
-    Nothing is run. A table of jobs is refused, if the daemon can be asked. `./run` in the
-    directory runs it, again and again: a streaming table with the name of the table takes what is
-    new, and views are made from it. Running it needs the extra `pipelines` of the package.
+    Nothing is run. A jobs table is refused if the daemon can be reached. Run the project with
+    `./run` in its directory, as often as you like: a streaming table named after the table takes
+    the new rows, and views are built from it. Running it needs the package's extra `pipelines`.
 
     Example: fjord pipeline init warehouse
 
@@ -72,33 +72,33 @@ def reconcile(
     warehouse: Annotated[
         str, option("Also compare this folder or URL, which `ingest` writes to.")
     ] = "",
-    start: Annotated[int, option("The first seq to look at.", min=1)] = 1,
-    end: Annotated[
-        int, option("The first seq not to look at.", min=0, shown="the durable end")
-    ] = 0,
+    start: Annotated[int, option("The first seq to compare.", min=1)] = 1,
+    end: Annotated[int, option("The seq to stop before.", min=0, shown="the durable end")] = 0,
     bucket: Annotated[str, option("Compare with the warehouse by `hour` or by `block`.")] = "hour",
     op: Annotated[
-        list[str] | None, option("Compare only rows of this op; may be given often.")
+        list[str] | None, option("Compare only rows of this op; may be repeated.")
     ] = None,
-    deep: Annotated[bool, option("Read every block file, compare its checksum.", "--deep")] = False,
+    deep: Annotated[
+        bool, option("Also read every block file and compare its checksum.", "--deep")
+    ] = False,
     blocks: Annotated[
-        str, option("Where the blocks are, as Spark sees it.", shown="as the node says")
+        str, option("The location of the blocks as Spark sees it.", shown="the node's")
     ] = "",
 ) -> None:
-    """Compares what the server, its cold blocks and a warehouse have of a table.
+    """Compares a table on the server, in cold blocks and in a warehouse.
 
-    Counts, seqs, duplicates and checksums must agree for each block and each hour. What the
-    warehouse has not been given yet is its lag, and no difference. Exit code 1 if anything
-    differs; the table then has a line for each side of each block, hour or file that does.
+    Counts, seqs, duplicates and checksums must agree for each block and each hour. Rows that the
+    warehouse does not have yet are its lag, not a difference. Exit code 1 if anything differs;
+    the output then has a line for each side of each block, hour or file that differs.
 
     Example: fjord pipeline reconcile events --warehouse /lake/events
 
     Example: fjord pipeline reconcile events --deep --json | jq .lines
     """
     if bucket not in ("hour", "block"):
-        raise UsageError(f"--bucket is hour or block, not {bucket}")
+        raise UsageError(f"--bucket must be hour or block, not {bucket}")
     if 0 < end < start:
-        raise UsageError(f"--end {end} is before --start {start}; nothing is in between")
+        raise UsageError(f"--end {end} is before --start {start}")
     with job.started() as (spark, place, progress):
         from fjord.spark.pipelines.reconcile import reconcile as run
 
@@ -121,30 +121,32 @@ def reconcile(
 @verb(app)
 def replay(
     job: SparkJob,
-    table: Annotated[str, argument("TABLE", "Whose history.")],
+    table: Annotated[str, argument("TABLE", "The table whose history to replay.")],
     target: Annotated[str, argument("TARGET", "The table to write to.")],
-    into: Annotated[
-        str, option("The daemon that has the target.", shown="the one of the table")
-    ] = "",
+    into: Annotated[str, option("The target's daemon.", shown="the table's")] = "",
     start: Annotated[int, option("The first seq.", min=1)] = 1,
-    end: Annotated[int, option("The first seq not to take.", min=0, shown="the durable end")] = 0,
-    since: Annotated[str, option("Only rows from this moment on, as 2026-01-31T12:00:00Z.")] = "",
-    until: Annotated[str, option("Only rows from before this moment.")] = "",
-    op: Annotated[list[str] | None, option("Only rows of this op; may be given often.")] = None,
-    key_prefix: Annotated[str, option("Only rows whose keys begin so.")] = "",
-    redrive: Annotated[str, option("Only the jobs of a list by `dead-letters`.")] = "",
-    pace: Annotated[str, option("`fast`, `original`, or rows a second.")] = "fast",
-    keys: Annotated[str, option("`same`, or `fresh`: with the replay's id at their end.")] = "same",
-    dates: Annotated[str, option("`moved` with the replay, or the `same` as they were.")] = "moved",
-    replay_id: Annotated[str, option("Go on with this replay.", "--id", shown="a new one")] = "",
-    batch_rows: Annotated[int, option("So many rows are written at once.", min=1)] = 200_000,
+    end: Annotated[int, option("The seq to stop before.", min=0, shown="the durable end")] = 0,
+    since: Annotated[
+        str, option("Only rows from this date on, such as 2026-01-31T12:00:00Z.")
+    ] = "",
+    until: Annotated[str, option("Only rows before this date.")] = "",
+    op: Annotated[list[str] | None, option("Only rows of this op; may be repeated.")] = None,
+    key_prefix: Annotated[str, option("Only rows whose keys begin with this.")] = "",
+    redrive: Annotated[
+        str, option("Only the jobs in this file, written by `dead-letters --redrive`.")
+    ] = "",
+    pace: Annotated[str, option("`fast`, `original`, or rows per second.")] = "fast",
+    keys: Annotated[str, option("`same`, or `fresh`: with the replay's id appended.")] = "same",
+    dates: Annotated[str, option("`moved` to the time of the replay, or the `same`.")] = "moved",
+    replay_id: Annotated[str, option("Resume this replay.", "--id", shown="a new one")] = "",
+    batch_rows: Annotated[int, option("Rows per batch.", min=1)] = 200_000,
     dry_run: DryRun = False,
 ) -> None:
     """Writes messages or jobs of a table's history again, to another table or the same.
 
-    Every row is written once, however often the replay is interrupted, also by Ctrl-C: give its id
-    again, which it tells at the beginning, and it goes on. A replay that is complete does nothing.
-    With --dry-run it only says how many rows there are, by hour and op.
+    Every row is written once, however often the replay is interrupted, also by Ctrl-C: to resume,
+    give the id that it prints at the beginning. A complete replay does nothing. --dry-run only
+    counts the rows, by hour and op.
 
     Example: fjord pipeline replay events events-again --since 2026-11-01T00:00:00Z --dry-run
 
@@ -181,7 +183,7 @@ def _replay(job: SparkJob, table: str, target: str, options: ReplayOptions) -> N
     spark_replay.check(options)
     with job.started() as (spark, place, progress):
         if not options["dry_run"]:
-            tell(f"replay {options['replay_id']}: if it is interrupted, go on with this --id")
+            tell(f"replay {options['replay_id']}: if it is interrupted, resume with this --id")
         with _stopped_by_interrupt() as options["stop"]:
             report = spark_replay.replay(spark, place, table, target, progress=progress, **options)
     if options["stop"].is_set() and not report.figures.get("complete", True):
@@ -192,9 +194,9 @@ def _replay(job: SparkJob, table: str, target: str, options: ReplayOptions) -> N
 
 @contextlib.contextmanager
 def _stopped_by_interrupt() -> Iterator[threading.Event]:
-    """Lets Ctrl-C end a replay behind the batch that is being written; a second one ends it now.
+    """Lets Ctrl-C end a replay after the current batch, and a second one at once.
 
-    Spark has put its own handler there, which cancels what runs.
+    This replaces Spark's handler, which cancels running jobs, until the replay ends.
     """
     stop = threading.Event()
 
@@ -216,26 +218,26 @@ def ingest(
     target: Annotated[str, argument("TARGET", "The folder or URL of the warehouse table.")],
     form: Annotated[str, option("parquet, with a manifest, or delta.", "--format")] = "parquet",
     checkpoint: Annotated[
-        str, option("Where Spark remembers how far it is.", shown="_checkpoint in TARGET")
+        str, option("Spark's checkpoint directory.", shown="_checkpoint in TARGET")
     ] = "",
-    max_rows: Annotated[int, option("Rows of a batch, about.", min=1)] = 1_000_000,
+    max_rows: Annotated[int, option("Rows per batch, approximately.", min=1)] = 1_000_000,
     subscriber: Annotated[
-        str, option("A subscriber of a stream whose mark shows how far it is.")
+        str, option("A subscriber of the stream whose mark shows the progress.")
     ] = "",
-    columns: Annotated[str, option("Only these columns, with commas between.", shown="all")] = "",
+    columns: Annotated[str, option("Only these columns, separated by commas.", shown="all")] = "",
     op: Annotated[
-        list[str] | None, option("Only rows of this op; may be given often.", shown="all")
+        list[str] | None, option("Only rows of this op; may be repeated.", shown="all")
     ] = None,
     follow: Annotated[
-        bool, option("Go on until Ctrl-C, instead of ending at the end.", "--follow")
+        bool, option("Continue until Ctrl-C, instead of stopping at the end.", "--follow")
     ] = False,
     every: Annotated[str, option("How often --follow looks for more.")] = "1 minute",
 ) -> None:
     """Adds the history of a table to a warehouse, each row exactly once.
 
-    The warehouse is a folder of Parquet files with a manifest, or a table of Delta. Run it again to
-    add what has come since; it may be stopped, or killed, at any moment. It says how many rows,
-    batches and files were added, which seqs, how fast, and how far behind it is.
+    The warehouse is a folder of Parquet files with a manifest, or a Delta table. Run it again to
+    add new rows; it may be stopped or killed at any moment. It reports how many rows, batches and
+    files were added, which seqs, how fast, and the lag.
 
     Example: fjord pipeline ingest events /warehouse/events
 
@@ -244,9 +246,11 @@ def ingest(
     Example: fjord pipeline ingest events /warehouse/events --follow --subscriber warehouse
     """
     if form not in ("parquet", "delta"):
-        raise UsageError(f"--format is parquet or delta, not {form}")
+        raise UsageError(f"--format must be parquet or delta, not {form}")
     if not _EVERY.fullmatch(every):
-        raise UsageError(f"--every {every} is no time; one looks like 30 seconds or 5 minutes")
+        raise UsageError(
+            f"--every {every} is not an interval; give one like 30 seconds or 5 minutes"
+        )
     with job.started() as (spark, place, progress):
         from fjord.spark.pipelines.ingest import ingest as run
 
@@ -278,26 +282,24 @@ def latest(
         str, option("Read this target of ingest, instead of the table itself.")
     ] = "",
     rebuild: Annotated[
-        bool, option("Read the whole history, not only what is new.", "--rebuild")
+        bool, option("Read the whole history, not only new rows.", "--rebuild")
     ] = False,
-    grace_hours: Annotated[
-        float, option("How long snapshots stay that are not the last one.", min=0)
-    ] = 24,
+    grace_hours: Annotated[float, option("How long older snapshots are kept.", min=0)] = 24,
     master: Master = "",
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
     """Brings the current value of every key of a table up to date, as Parquet.
 
-    Of a key/value table, or of a stream whose messages have keys. It reads what has come since the
-    last run only. Readers see the values of the last run until all of the new ones are there.
+    It works on a key/value table, or on a stream whose messages have keys, and reads only rows
+    since the last run. Readers see the values of the last run until all new ones are written.
 
     Example: fjord pipeline latest settings /warehouse/settings-latest
 
     Example: fjord pipeline latest events /warehouse/latest --from-warehouse /warehouse/events
     """
     if from_warehouse and (to or data):
-        raise UsageError("--from-warehouse is read instead of --to or --data; give one of them")
+        raise UsageError("--from-warehouse excludes --to and --data; give one of them")
     job = SparkJob(to=to or DAEMON, data=data, master=master, conf=conf, as_json=as_json)
     with job.started() as (spark, place, progress):
         from fjord.spark.pipelines.latest import latest as run
@@ -318,15 +320,15 @@ def latest(
 @verb(app)
 def compact(
     job: SparkJob,
-    table: Annotated[str, argument("TABLE", "Whose blocks.")],
-    target_mib: Annotated[int, option("So many MiB a new block has at most, about.", min=1)] = 128,
-    min_blocks: Annotated[int, option("Fewer blocks than these stay as they are.", min=2)] = 2,
+    table: Annotated[str, argument("TABLE", "The table whose blocks to merge.")],
+    target_mib: Annotated[int, option("Approximate maximum size of a new block.", min=1)] = 128,
+    min_blocks: Annotated[int, option("Leave shorter runs of blocks alone.", min=2)] = 2,
     dry_run: DryRun = False,
 ) -> None:
-    """Puts neighbouring small blocks of a table's history together.
+    """Merges small neighbouring blocks of a table's history.
 
-    Rows, their order and all that readers see stay the same. The old files go an hour later, for
-    those who have begun to read them. With --data the directory must not be in use.
+    Readers see the same rows in the same order. The old files are deleted an hour later, so that
+    readers can finish with them. With --data the directory must not be in use.
 
     Example: fjord pipeline compact events --dry-run
 
@@ -350,27 +352,25 @@ def compact(
 @verb(app)
 def lifecycle(
     job: SparkJob,
-    tables: Annotated[
-        list[str] | None, argument("[TABLE]...", "Tables of jobs.", shown="all")
-    ] = None,
+    tables: Annotated[list[str] | None, argument("[TABLE]...", "Jobs tables.", shown="all")] = None,
     out: Annotated[str, option("The folder for the tables and report.html.", shown="none")] = "",
     since: Annotated[
-        str, option("Leave out what ended before this date, as 2026-01-31T12:00:00Z.")
+        str, option("Leave out jobs that ended before this date, such as 2026-01-31T12:00:00Z.")
     ] = "",
-    until: Annotated[str, option("Only what happened before this date.", shown="now")] = "",
+    until: Annotated[str, option("Only events before this date.", shown="now")] = "",
     breach: Annotated[
         list[str] | None,
         option(
-            "How many seconds a wait or a job may take: N, or TABLE=N; may be given often.",
+            "How many seconds a wait or a job may take: N, or TABLE=N; may be repeated.",
             shown=False,
         ),
     ] = None,
-    strict: Annotated[bool, option("End with 1 if anything took too long.", "--strict")] = False,
+    strict: Annotated[bool, option("Exit with 1 if anything took too long.", "--strict")] = False,
 ) -> None:
-    """Reports on jobs: waits, runs and totals, what was too slow, late, expired or fails again.
+    """Reports on jobs: waits, runs and totals, and jobs that were slow, late, expired or failed.
 
-    Writes Parquet tables (percentiles, breaches, failures, hourly, tables) and one page of HTML
-    with plots to --out; those of an earlier report there are replaced.
+    Writes Parquet tables (percentiles, breaches, failures, hourly, tables) and an HTML page with
+    plots to --out, replacing an earlier report.
 
     Example: fjord pipeline lifecycle --out report
 
@@ -401,7 +401,7 @@ def lifecycle(
 
 
 def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
-    """Returns how long things may take: for all, or for each table by name."""
+    """Parses the limits: one for all, or by table."""
     found: dict[str, float] = {}
     for text in texts:
         table, _, number = text.rpartition("=")
@@ -410,7 +410,7 @@ def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds < float("inf"):
-            raise UsageError(f"--breach {text} is no limit; one looks like 60 or pages=60")
+            raise UsageError(f"--breach {text} is not a limit; give one like 60 or pages=60")
         found[table] = seconds
     if not found:
         return None
@@ -418,7 +418,9 @@ def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
     if not found:
         return for_all
     if for_all is not None and not tables:
-        raise UsageError("with --breach N and --breach TABLE=N, name the tables that N is for")
+        raise UsageError(
+            "with both --breach N and --breach TABLE=N, name the tables for N as arguments"
+        )
     if for_all is None:
         return found
     return {**dict.fromkeys(tables, for_all), **found}
@@ -434,12 +436,12 @@ def dead_letters(
     ] = "",
     reason: Annotated[str, option("Only those with this in their reason.")] = "",
     domain: Annotated[str, option("Only those of this domain.")] = "",
-    until: Annotated[str, option("Who was dead at this date.", shown="now")] = "",
+    until: Annotated[str, option("Jobs that were dead at this date.", shown="now")] = "",
 ) -> None:
     """Groups dead jobs by reason and domain, with ages, dates and samples of keys and payloads.
 
-    Only jobs that are dead now are in groups and in the list; who was revived or discarded since
-    is counted.
+    The groups and the file contain only jobs that are dead now; jobs revived or discarded since
+    are only counted.
 
     Example: fjord pipeline dead-letters pages
 

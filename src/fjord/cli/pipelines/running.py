@@ -1,4 +1,4 @@
-"""What the verbs of `fjord pipeline` share: where data is, a session of Spark, and the report."""
+"""Shared by the verbs of `fjord pipeline`: the location, the Spark session and the report."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Master = Annotated[
     str, option("Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.", shown="local[*]")
 ]
 Conf = Annotated[
-    list[str] | None, option("A setting of Spark, as NAME=VALUE; may be given often.", "--conf")
+    list[str] | None, option("A Spark setting, as NAME=VALUE; may be repeated.", "--conf")
 ]
-DryRun = Annotated[bool, option("Say what would be done, and do nothing.", "--dry-run")]
+DryRun = Annotated[bool, option("Only print what would be done.", "--dry-run")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJob:
-    """What a job of Spark reads, where it runs, and how its report is printed: options of verbs."""
+    """What a Spark job reads, where it runs, and how its report is printed: options of verbs."""
 
     to: To = DAEMON
     data: Data = ""
@@ -42,7 +42,7 @@ class SparkJob:
 
     @contextlib.contextmanager
     def started(self) -> Iterator[tuple[SparkSession, Location, Progress]]:
-        """Runs a session of Spark; yields it, where the data is, and what shows how far it is."""
+        """Runs a Spark session; yields it, the location of the data, and the progress."""
         place = location(self.to, self.data)
         with spark_of(self.master, self.conf) as spark, progress() as shown:
             yield spark, place, shown
@@ -52,10 +52,10 @@ class SparkJob:
 
 
 def location(to: str, data: str) -> Location:
-    """Returns where the data is that a job reads.
+    """Returns the location of a job's data.
 
     Raises:
-        UsageError: if `to` is no address.
+        UsageError: if `to` is not a valid address.
     """
     with installed():
         from fjord.spark.options import Location
@@ -69,11 +69,11 @@ def location(to: str, data: str) -> Location:
 
 @contextlib.contextmanager
 def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
-    """Runs a session of Spark; what Spark itself complains about becomes one sentence.
+    """Runs a Spark session.
 
     Raises:
         FjordError: if PySpark is not installed, or if Spark fails.
-        UsageError: if a setting is none.
+        UsageError: if a setting is invalid.
     """
     with installed():
         from fjord.spark import session
@@ -92,7 +92,7 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Says what to install where PySpark is missing."""
+    """Says which package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -104,13 +104,13 @@ def installed() -> Iterator[None]:
 def _setting(text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not is_there or not name:
-        raise UsageError(f"--conf {text} is no setting; one looks like spark.executor.memory=4g")
+        raise UsageError(f"--conf {text} is not a setting; give one like spark.executor.memory=4g")
     return name, value
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Progress]:
-    """Shows how far a job is, on standard error."""
+    """Shows the progress of a job on standard error."""
     with Bar("working") as bar:
 
         def tell(what: str, done: int, total: int | None) -> None:
@@ -121,9 +121,9 @@ def progress() -> Iterator[Progress]:
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Prints what a job has done; ends with exit code 1 if it is not as it should be.
+    """Prints the report of a job; exit code 1 if it is not ok.
 
-    In JSON the table of a job is always in `lines`; some have figures that are called `rows`.
+    In JSON the table of a job is in `lines`, since some have a figure `rows`.
     """
     if as_json:
         output.print_json(
@@ -143,7 +143,7 @@ def show(report: Report, *, as_json: bool) -> None:
             names = tuple(report.rows[0])
             rows = (tuple(_shown(row[name]) for name in names) for row in report.rows)
             if not sys.stdout.isatty():
-                output.print_line(*names)  # a pipe would not know what the columns are
+                output.print_line(*names)  # print_rows prints them on a terminal only
             output.print_rows(names, rows)
     if not report.ok:
         sys.stdout.flush()

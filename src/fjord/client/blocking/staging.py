@@ -16,7 +16,7 @@ from fjord.commands import Append, AskWriter, Committed, Push, Set
 
 
 class Staging:
-    """Rows of one table that are staged and committed.  Columns are as commands have them."""
+    """Stages and commits rows of one table.  Columns are those of the commands."""
 
     def __init__(self, runner: Runner, table: str) -> None:
         self._runner = runner
@@ -28,7 +28,7 @@ class Staging:
         return self._runner.run(_stage(rows))
 
     def push(self, **columns: Any) -> int:
-        """Stages jobs, given as the columns of `commands.Push`; returns the number of the stage."""
+        """Stages jobs, as the columns of `commands.Push`; returns the number of the stage."""
         return self._runner.run(_stage(Push(table=self._table, **columns)))
 
     def set(self, **columns: Any) -> int:
@@ -38,19 +38,19 @@ class Staging:
     def commit(self, writer: str, batch: int, stages: Sequence[int]) -> Committed:
         """Makes stages visible as a batch of a writer.
 
-        Messages of a log become visible together.  All else is written a stage at a time; once
-        this was begun, whoever commits the same batch again goes on with the same rows.
+        Messages of a log become visible together.  Other rows are written a stage at a time; once
+        this has begun, a retry of the same batch continues with the same rows.
 
         Args:
             writer: a name that is the same for all batches.
-            batch: its number; one that is not larger than the last one is committed already.
-            stages: in the order in which their rows are written.
+            batch: its number; one that is not larger than the last one is already committed.
+            stages: in the order in which to write their rows.
 
         Returns:
-            What was done; `is_new` is False if the batch was committed before.
+            The result; `is_new` is False if the batch was committed before.
 
         Raises:
-            RefusedError: with STAGE_GONE, if a stage is not there any more.
+            RefusedError: with STAGE_GONE, if a stage no longer exists.
         """
         return self._runner.follow(commit_steps(self._table, writer, batch, stages))
 

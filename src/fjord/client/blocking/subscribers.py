@@ -24,7 +24,7 @@ from fjord.client.subscribers import (
 
 
 class Reader:
-    """Reads a stream from some place on, and keeps its place itself; nothing is acknowledged."""
+    """Reads a stream without a subscriber; its position is kept only in memory."""
 
     def __init__(self, runner: Runner, cursor: Cursor) -> None:
         self._runner = runner
@@ -35,40 +35,39 @@ class Reader:
 
     @property
     def position(self) -> int:
-        """Everything up to this seq was given."""
+        """Everything up to this seq was returned."""
         return self._cursor.after
 
     def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
-        """Returns the next messages, at most `n`; perhaps none.
+        """Returns at most `n` next messages, possibly none.
 
         Args:
-            n: at most so many, and at most 100,000.
-            wait: seconds that the server waits for the first one, at most 3600; it does not wait
-                unless given.
+            n: maximum number, at most 100,000.
+            wait: seconds that the server waits for the first message, at most 3600; default: none.
         """
         return self._runner.follow(read_on(self._cursor, n, wait))
 
     def batches(self, n: int = COUNT, *, wait: Seconds | None = None) -> Iterator[MessageBatch]:
         """Yields messages, at most `n` at a time, until there are no more.
 
-        With `wait` it ends when none has come for so many seconds.
+        With `wait` it ends when none has arrived for this many seconds.
         """
         while len(batch := self.read(n, wait=wait)):
             yield batch
 
 
 class Subscriber:
-    """Reads a stream under a name; how far it has come is kept by the server.
+    """Reads a stream under a name; the server stores its mark.
 
     It is for one thread at a time.
 
-    Several processes may use one name: those that `pop` get each message once, all others should
-    not share it.
+    Several processes that `pop` may share a name, and get each message once; other readers should
+    not share one.
     """
 
     def __init__(self, runner: Runner, subscriber: SubscriberCalls) -> None:
         self._run, self._follow = runner.run, runner.follow
-        #: What a transaction needs to acknowledge for it.
+        #: Used by transactions.
         self.calls = subscriber
 
     def __repr__(self) -> str:
@@ -81,14 +80,13 @@ class Subscriber:
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, n: int = COUNT, *, wait: Seconds | None = None) -> MessageBatch:
-        """Returns the next messages, in order, at most `n`; perhaps none.
+        """Returns at most `n` next messages in order, possibly none.
 
-        They come again in another process, or after `rewind`, until they are acknowledged.
+        Until they are acked, they come again in another process or after `rewind`.
 
         Args:
-            n: at most so many, and at most 100,000.
-            wait: seconds that the server waits for the first one, at most 3600; it does not wait
-                unless given.
+            n: maximum number, at most 100,000.
+            wait: seconds that the server waits for the first message, at most 3600; default: none.
 
         Raises:
             NotFoundError: if the subscriber was deleted.
@@ -96,44 +94,43 @@ class Subscriber:
         return self._follow(self.calls.read(n, wait))
 
     def batches(self, n: int = COUNT, *, wait: Seconds | None = None) -> Iterator[MessageBatch]:
-        """Yields messages, at most `n` at a time, until there are no more; acknowledge each.
+        """Yields batches of at most `n` messages, until there are no more; ack each.
 
-        With `wait` it ends when none has come for so many seconds.
+        With `wait` it ends when none has arrived for this many seconds.
         """
         while len(batch := self.read(n, wait=wait)):
             yield batch
 
     def peek(self) -> Message | None:
-        """Returns the message that `pop` would take, and moves nothing; None if there is none.
+        """Returns the message that `pop` would take, without moving anything, or None.
 
-        It is the first one that is not acknowledged, whatever was read.
+        It is the first one that is not acked, regardless of earlier reads.
         """
         return self._follow(self.calls.peek())
 
     def pop(self, *, wait: Seconds | None = None) -> Message | None:
-        """Takes the first message that is not acknowledged: returns it once that is durable.
+        """Acks the first message that is not acked, and returns it once that is durable.
 
-        Others that pop under the same name get other messages.  What was read and not acknowledged
-        comes again, as after `rewind`.  A message is lost if the process ends before it has worked
-        on it; use `taking` where that must not be.
+        Others that pop under the same name get other messages.  Messages read but not acked come
+        again, as after `rewind`.  The message is lost if the process ends before processing it;
+        use `taking` to avoid that.
 
         Args:
-            wait: seconds that the server waits for one; it does not wait unless given.
+            wait: seconds that the server waits for a message; default: none.
 
         Raises:
-            RuntimeError: inside of a `taking` block, which has that message.
+            RuntimeError: inside a `taking` block, which holds that message.
         """
         return self._follow(self.calls.pop(wait))
 
     @contextlib.contextmanager
     def taking(self, *, wait: Seconds | None = None) -> Iterator[Message | None]:
-        """Gives the first message that is not acknowledged, or None, to a `with` block.
+        """Gives the first message that is not acked, or None, to a `with` block.
 
-        It is acknowledged when the block ends well.  If the block raises, it is the next message
-        again.
+        It is acked when the block succeeds.  If the block raises, it comes again.
 
         Raises:
-            RuntimeError: inside of another such block, which has that message.
+            RuntimeError: inside another such block, which holds that message.
         """
         batch = self._follow(self.calls.hold(wait))
         try:
@@ -149,55 +146,55 @@ class Subscriber:
     # -- the mark ---------------------------------------------------------------------------------
 
     def ack(self, processed: Processed) -> None:
-        """Says that messages are processed: all up to the end of a batch, a message, or a seq.
+        """Marks messages as processed: all up to the end of a batch, a message, or a seq.
 
         Raises:
-            StaleError: if somebody has sought meanwhile; the next read begins where that led.
+            StaleError: if another process has moved the mark; the next read begins there.
             RefusedError: if there is no such seq yet.
         """
         self._follow(self.calls.ack(processed))
 
     def seek(self, start: Starting) -> None:
-        """Goes to another place, also back: "beginning", "end", a seq or a moment.
+        """Moves the mark, backwards too: to "beginning", "end", a seq or a date.
 
-        What was read before can no longer be acknowledged, by whomever.
+        Earlier reads, of any process, can no longer be acked.
         """
         self._run(self.calls.seek(start))
 
     def rewind(self) -> None:
-        """Goes back to the mark: what was read and not acknowledged comes again."""
+        """Goes back to the mark: messages read but not acked come again."""
         self._follow(self.calls.rewind())
 
     @property
     def position(self) -> int:
-        """Its mark, as the server has it: everything up to this seq is processed."""
+        """Its mark on the server: everything up to this seq is processed."""
         found = self._follow(self.calls.position())
         return found.position
 
     @property
     def lag(self) -> int:
-        """How many messages are ahead of its mark."""
+        """How many messages are after its mark."""
         return self._run(self.calls.lag())
 
     # -- its end ----------------------------------------------------------------------------------
 
     def sleep(self) -> None:
-        """Says that it will not read for a while: the server keeps nothing in memory for it."""
+        """Pauses loading ahead: the server keeps nothing in memory for it."""
         self._run(self.calls.rest(asleep=True))
 
     def wake(self) -> None:
-        """Says that it is about to read; a read does so too."""
+        """Resumes loading ahead; a read does so too."""
         self._run(self.calls.rest(asleep=False))
 
     def close(self) -> None:
-        """Lets it sleep, with its mark where it is."""
+        """Lets it sleep; its mark stays."""
         self.sleep()
 
     def delete(self) -> None:
-        """Takes it away, with its mark.
+        """Deletes the subscriber and its mark.
 
         Raises:
-            NotFoundError: if it is not there any more.
+            NotFoundError: if it no longer exists.
         """
         self._run(self.calls.delete())
 
@@ -205,5 +202,5 @@ class Subscriber:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:  # else the connection may be gone, and sleep is a courtesy
+        if kind is None:  # otherwise the connection may be gone, and sleeping is optional
             self.close()

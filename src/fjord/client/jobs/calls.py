@@ -1,6 +1,6 @@
-"""The calls of a jobs table: what users ask for turned into commands, replies into jobs.
+"""The calls of a jobs table: commands from arguments, jobs from replies.
 
-Pure, and shared by all shells: `Jobs`, `AsyncJobs` and transactions only run what is built here.
+Pure, and shared by all shells: `Jobs`, `AsyncJobs` and transactions only run these calls.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _Settling = commands.Finish | commands.Extend | commands.Fail
 
 
 class FailOptions(TypedDict, total=False):
-    """What becomes of jobs that failed."""
+    """What happens to jobs that are given back."""
 
-    delay: Seconds | None  # they wait at least so long, from now on
+    delay: Seconds | None  # they wait at least this long from now
     reason: str  # for the dead letters
-    count: bool  # False: it is nobody's failure; True unless given
+    count: bool  # whether it counts as a failure; default True
     bury: bool  # True: to the dead letters at once
 
 
 class JobFields(NamedTuple):
-    """What `push` says of one job besides its key and value."""
+    """The fields of a pushed job besides its key and value."""
 
     priority: int = int(Priority.DEFAULT)
     process_at_us: int = 0
-    is_relative: bool = True  # `process_at_us` is a delay from now on
+    is_relative: bool = True  # `process_at_us` is a delay from now
     expires_at_us: int = 0
     domain: bytes = b""
 
@@ -56,10 +56,10 @@ _USUAL: Final = JobFields()
 
 
 def job_fields(options: PushOptions) -> JobFields:
-    """Returns the options of one job as a command has them.
+    """Returns the options of one job as the fields of a command.
 
     Raises:
-        ValueError, TypeError: if an option cannot be meant, or there is no such option.
+        ValueError, TypeError: if an option is invalid or unknown.
     """
     if not options.keys() <= _OPTIONS:
         calls.check_names("push", options, _OPTIONS)
@@ -77,7 +77,7 @@ def job_fields(options: PushOptions) -> JobFields:
 
 
 class DeadCounts(NamedTuple):
-    """Of how many dead jobs it is done, and how many were dropped instead."""
+    """How many dead jobs were processed, and how many dropped instead."""
 
     done: int
     dropped: int
@@ -126,7 +126,7 @@ class JobCalls:
         """Returns the key of a job, and its value as a type and bytes."""
         if isinstance(key, Mapping):
             if value is not None:
-                raise TypeError("push takes a row, or a key and a value")
+                raise TypeError("push takes either a row, or a key and a value")
             (data,), keys = self.schemas.encode([key])
             return (keys[0] if keys else b""), (values.ROW, data)
         if isinstance(value, Mapping):
@@ -144,7 +144,7 @@ class JobCalls:
         if rows is None:
             command = push.push_columns(self.table, columns, now_us, self.schemas)
         elif columns:
-            raise TypeError("push_many takes a list of dicts, or columns, not both")
+            raise TypeError("push_many takes either a list of dicts, or columns")
         else:
             command = push.push_rows(self.table, rows, now_us, self.schemas)
         return Call(command or commands.Nop(), done)
@@ -225,9 +225,9 @@ class JobCalls:
     def _settle(
         self, jobs: Iterable[Given], command: _Settling, outcome: How | int
     ) -> Call[list[Given]]:
-        """Returns a call that gives those jobs whose leases were over, and notes the others.
+        """Returns a call whose result is the jobs that were too late.
 
-        `outcome` is what becomes of the others: done or failed, or a lease of so many microseconds.
+        `outcome` of the others: done or failed, or the length of their new lease in microseconds.
         """
         if isinstance(jobs, JobBatch):
             return self._settle_batch(jobs, command, outcome)
@@ -236,7 +236,7 @@ class JobCalls:
             return nothing_to_do([])
         found = [_xid(one) for one in given]
         tables = {one.table for one in given if isinstance(one, TakenJob)}
-        # Each is sent once: of a second one the server would say that it came too late.
+        # Each is sent once: the server would report a second one as too late.
         firsts = dict(zip(reversed(found), reversed(given), strict=True))
         xids = self._checked(tables, list(dict.fromkeys(found)))
 
@@ -253,7 +253,7 @@ class JobCalls:
     def _settle_batch(
         self, batch: JobBatch[Any], command: _Settling, outcome: How | int
     ) -> Call[list[Any]]:
-        """Does the same for what `next` returned, without an object for each job."""
+        """Like `_settle`, without an object for each job."""
         if not batch:
             return nothing_to_do([])
 
@@ -265,17 +265,15 @@ class JobCalls:
         return Call(replace(command, xids=self._checked({batch.table}, batch.xids)), read)
 
     def _checked(self, tables: set[str], found: Sequence[int]) -> Sequence[int]:
-        """Returns xids that can be those of this table's leases."""
         if found and (min(found) < 0 or max(found) >= 2**64):
-            raise ValueError("an xid is a number of at most 64 bits, and more than 0")
+            raise ValueError("an xid must be a number of at most 64 bits, more than 0")
         for table in tables - {self.table}:
             raise ValueError(f"this is table {self.table}, but a job is of table {table}")
         if not found or 0 in found:
-            raise ValueError("jobs that were taken with done=True are done: nothing is left to say")
+            raise ValueError("jobs that were taken with done=True are already done")
         return found
 
     def _xids_of(self, job: TakenJob) -> Sequence[int]:
-        """Returns the xid of one job."""
         xid = job.xid
         if not xid or job.table != self.table:
             self._checked({job.table}, [xid])
@@ -288,7 +286,7 @@ class JobCalls:
             if is_late:
                 text = (
                     f"the lease of job {job.key!r} (xid {job.xid}) was over, or it is done "
-                    "already; others may have it by now"
+                    "already; another worker may have it"
                 )
                 raise RefusedError.of(Code.STALE_XID, text)
 
@@ -348,7 +346,7 @@ class JobCalls:
         command = commands.Bury(table=self.table, keys=_key(key), reason=encode_reason(reason))
         return Call(command, _was_there)
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
     def count(self) -> Call[Counts]:
         def read(reply: Reply) -> Counts:
@@ -391,14 +389,14 @@ class JobCalls:
         return commands.ListenJobs(table=self.table)
 
 
-# -- what commands carry --------------------------------------------------------------------------
+# -- arguments ------------------------------------------------------------------------------------
 
 
 def encode_reason(reason: str) -> bytes:
-    """Returns a reason, cut to what is kept of it.
+    """Returns a reason, cut to the stored size.
 
     Raises:
-        TypeError: if it is no text.
+        TypeError: if it is not text.
     """
     if not isinstance(reason, str):
         raise calls.not_a("reason", "text", reason)
@@ -413,9 +411,9 @@ def _key(key: Key) -> Strings:
 
 
 def _listed(jobs: Iterable[Given]) -> list[Given]:
-    given: Any = jobs  # since users give what they like
+    given: Any = jobs  # of any type
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise calls.not_a("jobs", "what next() returned, or a list of jobs or xids", given)
+        raise calls.not_a("jobs", "the result of next(), or a list of jobs or xids", given)
     return list(given)
 
 
@@ -425,7 +423,7 @@ def _xid(given: TakenJob | int) -> int:
     return calls.check_whole("a job of the list is a Job, or its xid, which", given)
 
 
-# -- what replies say -----------------------------------------------------------------------------
+# -- replies --------------------------------------------------------------------------------------
 
 
 def _dead_counts(reply: Reply, rows: int) -> DeadCounts:

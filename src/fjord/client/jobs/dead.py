@@ -1,6 +1,6 @@
-"""Dead jobs by the many: which ones are meant, and reviving or discarding them bit by bit.
+"""Selecting dead jobs, and reviving or discarding them in chunks.
 
-Pure: what is yielded are the calls to run, and pauses between them; see `calls.PacedSteps`.
+Pure: the steps yield calls, and pauses between them; see `calls.PacedSteps`.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from fjord.client.jobs.records import DeadJob, Discarded, Found, JobWalk, Redriv
 from fjord.commands import JobPage
 from fjord.jobs import State, domain_of
 
-# So many at a time: others wait behind such a call for some milliseconds.
+# Per call; other requests wait some milliseconds for it.
 _CHUNK_ROWS: Final = 1_000
 _NEVER_US: Final = 2**64
 
 
 class DeadFilters(TypedDict, total=False):
-    """Which dead jobs are meant; those that fit all that is given."""
+    """Selects dead jobs that match all given filters."""
 
-    key: Key | None  # their key
-    key_prefix: Key | None  # what their keys begin with
+    key: Key | None
+    key_prefix: Key | None
     domain: Key | None
-    reason: str | None  # is part of their reason
+    reason: str | None  # a substring
     before: datetime | None  # they died before then
-    limit: int | None  # at most so many
+    limit: int | None  # maximum number
 
 
 class DeadOptions(DeadFilters, total=False):
-    """The same, and how fast something is done to them."""
+    """Selects dead jobs, and says how fast to process them."""
 
-    rows: Iterable[int] | None  # these, instead of any filter
-    rate: float | None  # at most so many a second
+    rows: Iterable[int] | None  # these jobs, instead of filters
+    rate: float | None  # maximum number per second
     dry_run: bool  # True: nothing changes
-    progress: Callable[[int], object] | None  # is told how many were done so far
+    progress: Callable[[int], object] | None  # called with the number processed so far
 
 
 class RedriveOptions(DeadOptions, total=False):
-    """The same, for those that shall wait again."""
+    """Options of `redrive`."""
 
-    delay: Seconds | None  # they wait at least so long, from now on
+    delay: Seconds | None  # they wait at least this long from now
 
 
 class DiscardOptions(DeadOptions, total=False):
-    """The same, for those that shall be gone."""
+    """Options of `discard`."""
 
-    all: bool  # True: really all of them, if there is no filter
+    all: bool  # required if there is no filter
 
 
 def dead(calls: JobCalls, filters: DeadFilters) -> JobWalk[DeadJob]:
@@ -65,25 +65,25 @@ def redrive(calls: JobCalls, options: RedriveOptions) -> PacedSteps[Redriven]:
     """Lets dead jobs wait again."""
     check_names("redrive", options, RedriveOptions.__optional_keys__)
     delay = options.get("delay")
-    delay_us(delay)  # what cannot be meant is refused before anything is asked
+    delay_us(delay)  # an invalid delay is refused before anything is sent
     rows = array("Q")
     found = yield from _sweep(calls.table, options, rows, lambda rows: calls.revive(rows, delay))
     return Redriven(matched=len(rows), revived=found.done, dropped=found.dropped, rows=rows)
 
 
 def discard(calls: JobCalls, options: DiscardOptions) -> PacedSteps[Discarded]:
-    """Throws dead jobs away."""
+    """Deletes dead jobs."""
     check_names("discard", options, DiscardOptions.__optional_keys__)
     if not (options.get("all") or options.get("dry_run") or _narrows(options)):
         names = ", ".join([*DeadFilters.__annotations__, "rows"])
-        raise ValueError(f"discard needs one of {names}; or all=True to throw all dead jobs away")
+        raise ValueError(f"discard needs one of {names}; or all=True to delete all dead jobs")
     rows = array("Q")
     found = yield from _sweep(calls.table, options, rows, calls.discard)
     return Discarded(matched=len(rows), discarded=found.done, rows=rows)
 
 
 def _narrows(options: DeadOptions) -> bool:
-    """Says whether anything is left out; an empty prefix or reason fits every job."""
+    """Says whether there is a filter; an empty prefix or reason matches every job."""
     exact = ("key", "domain", "before", "limit", "rows")
     if any(options.get(name) is not None for name in exact):
         return True
@@ -93,10 +93,9 @@ def _narrows(options: DeadOptions) -> bool:
 def _walk(
     table: str, filters: DeadFilters, read: Callable[[JobPage, list[int]], list[Found]]
 ) -> JobWalk[Found]:
-    """Goes through the dead once, a page at a time, and reads those that are meant."""
     limit = filters.get("limit")
     if limit is not None and check_whole("limit", limit) < 1:
-        raise ValueError("a limit is at least 1; leave it out for all")
+        raise ValueError("limit must be 1 or more; leave it out for all")
     choose = _chooser(filters)
     return JobWalk(
         table, State.DEAD, lambda page: read(page, choose(page)), limit=limit, is_sparse=True
@@ -111,7 +110,7 @@ def _sweep(
 ) -> PacedSteps[DeadCounts]:
     """Acts on dead jobs, a chunk at a time, and adds their rows to `matched`."""
     rate = _rate(options.get("rate"))
-    # At most what a second may see.
+    # At most one second's worth.
     chunk_rows = _CHUNK_ROWS if rate is None else max(1, min(int(rate), _CHUNK_ROWS))
     progress = options.get("progress")
     given = _given_rows(options)
@@ -119,7 +118,7 @@ def _sweep(
     pages: Iterator[Call[list[int]] | list[int]]
     pages = iter(walk.next_call, None) if given is None else iter([given])
     done = dropped = 0
-    pause = 0.0  # so that the next chunk does not come too early
+    pause = 0.0  # before the next chunk
     for page in pages:
         rows = page if isinstance(page, list) else (yield page)
         matched.extend(rows)
@@ -136,20 +135,20 @@ def _sweep(
 
 
 def _rate(rate: float | None) -> float | None:
-    given: Any = rate  # since users give what they like
+    given: Any = rate  # of any type
     if given is None:
         return None
     if not is_number(given):
         raise not_a("rate", "a number of jobs a second", given)
     if not 0 < given < math.inf:
         raise ValueError(
-            f"rate is more than 0 jobs a second, not {given}; leave it out for no bound"
+            f"rate must be more than 0 jobs a second, not {given}; leave it out for no limit"
         )
     return float(given)
 
 
 def _given_rows(options: DeadOptions) -> list[int] | None:
-    """Returns the rows that were given, each once; None if there is but a filter."""
+    """Returns the given rows without duplicates; None if there are only filters."""
     given = options.get("rows")
     if given is None:
         return None
@@ -160,12 +159,12 @@ def _given_rows(options: DeadOptions) -> list[int] | None:
         raise not_a("rows", "a list of numbers", given)
     rows = list(dict.fromkeys(check_whole("each of rows", row) for row in given))
     if rows and not 0 <= min(rows) <= max(rows) < 2**64:
-        raise ValueError("each of rows is a number of at most 64 bits")
+        raise ValueError("each of rows must be a number of at most 64 bits")
     return rows
 
 
 def _chooser(filters: DeadFilters) -> Callable[[JobPage], list[int]]:
-    """Returns how to find places that are meant; by columns, since most may not be."""
+    """Returns a function that finds the matching places of a page; by columns, for speed."""
     wanted = filters.get("key")
     exact = None if wanted is None else encode_key(wanted)
     prefix = encode_key(filters.get("key_prefix") or b"")

@@ -1,7 +1,7 @@
-"""Building pushes: jobs as columns, with no object for each.
+"""Building pushes: jobs as columns, without an object for each.
 
-Most pushes have one priority, one delay and no domain for all of their jobs; then a column is that
-one thing, repeated.  The rest is one pass over what was given.
+Most pushes have one priority, one delay and no domain for all jobs; then a column is one repeated
+value.  Everything else is one pass over the arguments.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fjord.values import Value
 
 
 class PushOptions(TypedDict, total=False):
-    """When and how a job is to be worked on."""
+    """Options of a push."""
 
-    priority: int  # 0 to 255, the smallest first; Priority.DEFAULT unless given
-    delay: Seconds | None  # not before so many seconds have passed
+    priority: int  # 0 to 255, the smallest first; default Priority.DEFAULT
+    delay: Seconds | None  # not before this many seconds have passed
     process_at: datetime | None  # not before then
-    expires_at: datetime | None  # not any more from then on
-    domain: Key | None  # that of the URI in the key unless given
+    expires_at: datetime | None  # not after that
+    domain: Key | None  # default: the host of the URI in the key
 
 
 class PushColumns(TypedDict, total=False):
-    """Many jobs: keys and values one each, all else one each or one for all."""
+    """Many jobs: a key and a value for each; the options are lists too, or one for all."""
 
-    keys: Sequence[Key]  # without them, jobs have none: for a table that does not merge
-    # None for all unless given; for declared columns rows, or a list for each column.
+    keys: Sequence[Key]  # optional for a table that does not merge
+    # Default None for all; for declared columns rows, or a list for each column.
     values: Sequence[Value | Row] | Columns
     priority: int | Sequence[int]
     delay: Seconds | Sequence[Seconds | None] | None
@@ -66,9 +66,9 @@ def push_rows(
     """Returns the command that pushes jobs given as dicts; None if there are none.
 
     Raises:
-        TypeError: if they are no dicts, or one has what no job has.
+        TypeError: if they are not dicts, or one has an unknown member.
         LocalProtocolError: if one has a column that the table does not have.
-        UnknownSchemaError: if the server is to be asked for the columns of the table first.
+        UnknownSchemaError: if the table's columns must be fetched from the server first.
     """
     listed = _jobs(rows)
     given = declared_rows.as_columns(listed)
@@ -96,7 +96,7 @@ def push_columns(
     """Returns the command that pushes jobs given as columns; None if there are none.
 
     Raises:
-        UnknownSchemaError: if the server is to be asked for the columns of the table first.
+        UnknownSchemaError: if the table's columns must be fetched from the server first.
     """
     given = columns.get("values")
     if not columns.keys() <= _COLUMNS:
@@ -104,14 +104,14 @@ def push_columns(
     elif isinstance(given, Mapping):
         columns = _with_rows(columns, *schemas.encode_columns(given))
     elif isinstance(given, Sequence) and given and isinstance(given[0], Mapping):
-        rows: Any = given  # those that are none are refused
+        rows: Any = given  # `encode` refuses others
         columns = _with_rows(columns, *schemas.encode(rows))
     keys, given = columns.get("keys"), columns.get("values")
     if keys is None and given is None:
         raise TypeError("push_many takes a list of dicts, or the columns keys=[...], values=[...]")
     for name, column in (("keys", keys), ("values", given)):
         if isinstance(column, _SINGLE) or not isinstance(column, Collection | None):
-            raise TypeError(f"{name} are a list; this is a single {type(column).__name__}")
+            raise TypeError(f"{name} must be a list; this is a single {type(column).__name__}")
     count = len(keys) if keys is not None else len(given or ())
     if count == 0 and not given:
         return None
@@ -132,7 +132,6 @@ def push_columns(
 
 
 def _jobs(given: Any) -> list[Mapping[str, Any]]:
-    """Returns jobs that are given as dicts."""
     if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
         raise not_a("what push_many takes", "a list of dicts", given)
     listed = list(given)
@@ -144,7 +143,6 @@ def _jobs(given: Any) -> list[Mapping[str, Any]]:
 
 
 def _declared(columns: PushColumns, schemas: Schemas) -> PushColumns:
-    """Returns columns of a table that has its own, as keys and rows."""
     _check_names("push_many", columns.keys(), _COLUMNS, "values", schemas)
     given: Any = {name: column for name, column in columns.items() if name not in _COLUMNS}
     found: Any = {name: column for name, column in columns.items() if name in _COLUMNS}
@@ -154,19 +152,19 @@ def _declared(columns: PushColumns, schemas: Schemas) -> PushColumns:
 def _check_names(
     what: str, given: Set[str], options: Set[str], values: str, schemas: Schemas
 ) -> None:
-    """Looks at options that stand beside columns; columns that are not there are found later."""
+    """Checks the options beside declared columns; unknown columns are found later."""
     if not schemas.names:
         check_names(what, given, options)
     check_names(what, given & options, {*options, *schemas.names} - {values})
     for name in given & options & set(schemas.names):
-        raise TypeError(f"{name} is an option and a column; give the rows as values=[...] apart")
+        raise TypeError(f"{name} is both an option and a column; give the rows as values=[...]")
 
 
 def _with_rows(columns: PushColumns, rows: Encoded, keys: Encoded) -> PushColumns:
     found: PushColumns = {**columns, "values": rows}
     if keys:
         if "keys" in columns:
-            raise TypeError("the key is made of columns of the rows; keys=[...] is too much")
+            raise TypeError("the key is made of columns of the rows; leave out keys=[...]")
         found["keys"] = keys
     return found
 
@@ -197,19 +195,15 @@ def _priorities(given: int | Sequence[int], count: int) -> bytes:
 
 
 def check_priority(priority: int) -> int:
-    """Returns a priority that is one.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Returns a priority, or raises ValueError."""
     return _priorities(priority, 1)[0]
 
 
 def _process_dates(columns: PushColumns, count: int, now_us: int) -> tuple[Sequence[int], bool]:
-    """Returns process dates, and whether they are delays from now on.
+    """Returns process dates, and whether they are delays from now.
 
-    Delays go by the clock of the server.  Where only some jobs have a date, one clock must do for
-    all of them, and then it is the client's.
+    Delays use the server's clock.  If only some jobs have a date, one clock is needed for all of
+    them, and then it is the client's.
     """
     delay, process_at = columns.get("delay"), columns.get("process_at")
     dates_us = () if process_at is None else _dates("process_at", process_at, count)
@@ -235,7 +229,7 @@ def _due_us(delay: Seconds | None, date_us: int, now_us: int) -> int:
 
 
 def due_us(delay: Seconds | None, process_at: datetime | None) -> tuple[int, bool]:
-    """Returns the process date of one job, and whether it is a delay from now on."""
+    """Returns the process date of one job, and whether it is a delay from now."""
     if process_at is None:
         return entries.delay_us(delay), True
     if delay is not None:
@@ -252,7 +246,7 @@ def _dates(
 def _numbers(
     name: str, given: Any, count: int, single: tuple[type, ...], read: Callable[[Any], int]
 ) -> Sequence[int]:
-    """Returns a column of what is given once for all jobs, or once for each."""
+    """Returns a column from one value for all jobs, or from one for each."""
     if given is None or isinstance(given, single):
         return repeat(read(given), count)
     return array("Q", map(read, _each(name, given, count)))
@@ -268,7 +262,6 @@ def _domains(given: Key | Sequence[Key | None] | None, count: int) -> Strings:
 
 
 def _each(name: str, given: Sequence[Each], count: int) -> Sequence[Each]:
-    """Returns a column that has one thing for each job."""
     if isinstance(given, str | bytes) or not isinstance(given, Collection):
         raise not_a(name, _WHAT[name], given)
     _check_count(name, len(given), count)

@@ -1,8 +1,7 @@
-"""What users see of jobs: those that a worker has taken, those that are only looked at, and counts.
+"""Jobs as users see them: taken jobs, read-only jobs, counts and generations.
 
-Jobs that were taken stay the columns that they came in; an object is made only for those that are
-looked at, and what became of them is kept with the columns.  Keys and domains are text, in which
-bytes that are no UTF-8 are escaped as in `entries`, so that they can be given back as they are.
+Taken jobs stay columns; an object is made on demand, and outcomes are kept with the columns.  Keys
+and domains are text, in which other bytes than UTF-8 are escaped as in `entries`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ AnyJob = TypeVar("AnyJob", bound="TakenJob")
 
 
 class Counts(NamedTuple):
-    """How many jobs of a table there are, by what they do."""
+    """The number of jobs of a table, by state."""
 
     waiting: int
     taken: int
@@ -35,7 +34,7 @@ class Counts(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a listener is told of a jobs table."""
+    """An event of a jobs table."""
 
     kind: str  # "arrived": jobs began to wait; "due": a process date was reached
     at: datetime
@@ -43,18 +42,18 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """What became of dead jobs that should wait again."""
+    """The result of `redrive`."""
 
     matched: int
-    revived: int  # none in a dry run
-    dropped: int  # are gone instead: expired, or a newer job with their key waits
-    # What is missing from both was not dead any more, since others were faster.
-    rows: Sequence[int]  # of those that matched
+    revived: int  # 0 in a dry run
+    dropped: int  # expired, or a newer job of their key waits
+    # The others were no longer dead, since somebody else was faster.
+    rows: Sequence[int]  # of all matching jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """What became of dead jobs that should be thrown away."""
+    """The result of `discard`."""
 
     matched: int
     discarded: int
@@ -63,20 +62,20 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """A job that was only looked at."""
+    """A job that is not taken by the caller."""
 
     key: str
-    value: Any  # of a table with declared columns, a dict of them
+    value: Any  # a dict, in a table with declared columns
     priority: int
     domain: str
     state: State
-    timeouts: int  # how often it failed, or its worker took too long
+    timeouts: int  # how often it failed or timed out
     process_at: datetime
-    inserted_at: datetime  # the clock of whoever pushed it first
-    updated_at: datetime  # the clock of whoever pushed it last
+    inserted_at: datetime  # by the clock of the first push
+    updated_at: datetime  # by the clock of the last push
     expires_at: datetime | None  # None: never
-    row: int  # the number that it has for as long as it lives
-    xid: int  # that of its worker, 0 if it is not taken
+    row: int  # its permanent number
+    xid: int  # of its lease; 0 if it is not taken
     lease_until: datetime | None  # if it is taken
 
 
@@ -89,14 +88,14 @@ class DeadJob(JobInfo):
 
 
 class Lease(NamedTuple):
-    """How long a job is its worker's."""
+    """The lease of a taken job."""
 
-    until_us: int  # when it is over; 0: there is none
-    length_us: int  # what `touch` lets it last again
+    until_us: int  # when it expires; 0: there is none
+    length_us: int  # by which `touch` renews it
 
 
 class TakenJob:
-    """A job that this worker has until its lease is over: what all shells have in common."""
+    """A job that this worker holds until its lease expires: common to all shells."""
 
     __slots__ = ("__weakref__", "_batch", "_place")
 
@@ -115,12 +114,12 @@ class TakenJob:
 
     @property
     def _identity(self) -> tuple[str, int, int]:
-        # The row tells those apart that have no xid, since they were done at once.
+        # The row distinguishes jobs without an xid, which were done at once.
         return self.table, self.xid, self.row
 
     @property
     def outcome(self) -> How | None:
-        """What was said of it: DONE, FAIL, GIVEN_BACK, or TIMEOUT if that came too late."""
+        """What was reported: DONE, FAIL, GIVEN_BACK, or TIMEOUT if the report was too late."""
         return self._batch.outcome_of(self._place)
 
     @outcome.setter
@@ -129,7 +128,7 @@ class TakenJob:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it was said to be done or failed, and the server has answered."""
+        """Whether it was reported done or failed, and the server has replied."""
         return self.outcome is not None
 
     @property
@@ -142,7 +141,7 @@ class TakenJob:
 
     @property
     def value(self) -> Any:
-        """What was pushed; of a table with declared columns, a dict of them."""
+        """What was pushed; a dict, in a table with declared columns."""
         return self._batch.value_of(self._place)
 
     @property
@@ -151,12 +150,12 @@ class TakenJob:
 
     @property
     def domain(self) -> str:
-        """The domain as it was given, or that of the URI in the key."""
+        """The given domain, or the host of the URI in the key."""
         return _domain(self._batch.taken.domains[self._place], self._batch.keys[self._place])
 
     @property
     def timeouts(self) -> int:
-        """How often it failed before, or its worker took too long."""
+        """How often it failed or timed out before."""
         return self._batch.taken.timeouts[self._place]
 
     @property
@@ -177,7 +176,7 @@ class TakenJob:
 
     @property
     def row(self) -> int:
-        """The number that it has for as long as it lives."""
+        """Its permanent number."""
         return self._batch.taken.rows[self._place]
 
     @property
@@ -188,24 +187,22 @@ class TakenJob:
 
     @property
     def lease_until(self) -> datetime | None:
-        """When its lease is over, if no clock is set meanwhile; None if there is no lease."""
+        """When its lease expires, if the clock is not changed; None if there is no lease."""
         return date_or_none(self._batch.lease_of(self._place).until_us)
 
     @property
     def lease_us(self) -> int:
-        """How long it was taken or touched for the last time, as far as this client can tell."""
+        """The length of its lease, as far as this client knows."""
         return self._batch.lease_of(self._place).length_us
 
     def note(self, outcome: How | int | None, now_us: int) -> None:
-        """Notes what became of it, see `JobBatch.note`."""
         self._batch.note([self._place], outcome, now_us)
 
 
 class JobBatch(Sequence[AnyJob]):
-    """The jobs that `next` returns: a sequence, perhaps empty, that makes its objects on demand.
+    """The jobs that `next` returns: a possibly empty sequence that makes its objects on demand.
 
-    What is known of all jobs is kept once, and what differs by place.  Objects are made anew each
-    time; they are equal if they are about the same lease, and know the same of it.
+    Each access makes a new object; objects of the same lease are equal and share their state.
     """
 
     def __init__(
@@ -218,14 +215,14 @@ class JobBatch(Sequence[AnyJob]):
         lease_us: int = 0,
         schemas: Schemas,
     ) -> None:
-        """Holds what was taken just now.
+        """Makes a batch of jobs that were just taken.
 
         Args:
             table: its name.
             taken: the columns.
             make: makes the object of one place.
             now_us: this client's clock.
-            lease_us: what was asked for; 0: the setting of the table, which shows by the dates.
+            lease_us: the requested length; 0: the table's setting, computed from the dates.
             schemas: the columns of the table.
         """
         self.schemas = schemas
@@ -244,18 +241,18 @@ class JobBatch(Sequence[AnyJob]):
 
     @property
     def next_at(self) -> datetime | None:
-        """If there are no jobs: when the next one is due, or given back; None if there is none."""
+        """If the batch is empty: when the next job is due or given back; None if there is none."""
         return date_or_none(self.taken.next_at_us)
 
     @property
     def xids(self) -> range:
-        """The numbers of the leases; nothing if the jobs were taken with done=True."""
+        """The numbers of the leases; empty if the jobs were taken with done=True."""
         first_xid = self.taken.first_xid
         return range(first_xid, first_xid + len(self) if first_xid else 0)
 
     @cached_property
     def keys(self) -> list[bytes]:
-        """The column of keys, as they were pushed."""
+        """The column of keys."""
         return self.taken.keys.rows()
 
     @cached_property
@@ -269,11 +266,11 @@ class JobBatch(Sequence[AnyJob]):
 
     @property
     def lacks_columns(self) -> bool:
-        """Whether there are rows whose columns are to be asked for before they can be read."""
+        """Whether columns must be fetched from the server before rows can be read."""
         return ROW in self.taken.types and self.schemas.lacks(self.taken.types, self.values)
 
     def value_of(self, place: int) -> Any:
-        """Returns the value of a job; rows are all read together."""
+        """Returns the value of a job; rows are all decoded together."""
         type_ = self.taken.types[place]
         return self._decoded[place] if type_ == ROW else decode_value(type_, self.values[place])
 
@@ -293,23 +290,23 @@ class JobBatch(Sequence[AnyJob]):
     def __iter__(self) -> Iterator[AnyJob]:
         return map(self._make, repeat(self), range(len(self)))
 
-    # -- what became of them ----------------------------------------------------------------------
+    # -- outcomes ---------------------------------------------------------------------------------
 
     def outcome_of(self, place: int) -> How | None:
-        """Returns what was said of a job, None if nothing was."""
+        """Returns what was reported of a job, or None."""
         return self._outcomes.get(place, self._outcome)
 
     def lease_of(self, place: int) -> Lease:
-        """Returns the lease of a job, as far as this client can tell."""
+        """Returns the lease of a job, as far as this client knows."""
         return self._leases.get(place, self._lease)
 
     def note(self, places: Iterable[int], outcome: How | int | None, now_us: int) -> None:
-        """Notes what became of some jobs.
+        """Notes the outcome of some jobs.
 
         Args:
-            places: those of the jobs.
-            outcome: done or failed; or the length of a lease that begins now, 0 for that of the
-                last one; None: it was too late, and what was said of a job before still holds.
+            places: of the jobs.
+            outcome: done or failed; or the length of a lease that begins now, 0 for the previous
+                length; None: the report was too late, and an earlier outcome stays.
             now_us: this client's clock, for a lease.
         """
         for place in places:
@@ -322,7 +319,7 @@ class JobBatch(Sequence[AnyJob]):
                 self._leases[place] = Lease(now_us + length_us, length_us)
 
     def note_all(self, outcome: How | int, late: Iterable[int], now_us: int) -> None:
-        """Notes what became of all jobs but those that came too late."""
+        """Notes the outcome of all jobs except those that were too late."""
         self.note(late, None, now_us)
         if isinstance(outcome, How):
             self._outcomes = {place: self._outcomes[place] for place in late}
@@ -345,7 +342,7 @@ def read_jobs(page: JobPage, state: State, schemas: Schemas) -> list[JobInfo]:
 
 
 def read_dead(page: JobPage, rows: Iterable[int], schemas: Schemas) -> list[DeadJob]:
-    """Returns these of the dead jobs of a page."""
+    """Returns some of the dead jobs of a page."""
     return [
         DeadJob(
             **_fields(page, row, State.DEAD, schemas),
@@ -380,10 +377,10 @@ def _domain(given: bytes, key: bytes) -> str:
 
 
 def read_moment(changed: Changed) -> Moment:
-    """Returns what a listener is told.
+    """Returns the event of a change.
 
     Raises:
-        RemoteProtocolError: if it is of a kind that this program does not know.
+        RemoteProtocolError: if its kind is unknown.
     """
     if changed.value not in (ARRIVED, DUE):
         raise RemoteProtocolError(Code.BAD_VALUE, f"a moment of the kind {changed.value!r}")
@@ -397,7 +394,7 @@ Found = TypeVar("Found")
 
 
 class JobWalk(PageWalk[Found]):
-    """Goes through the jobs of one state."""
+    """Walks through the jobs of one state."""
 
     def __init__(
         self,
@@ -410,12 +407,12 @@ class JobWalk(PageWalk[Found]):
         is_sparse: bool = False,
     ) -> None:
         if limit is not None and check_whole("count", limit) < 1:
-            raise ValueError(f"at least one job is asked for, not {limit}")
+            raise ValueError(f"count must be 1 or more, not {limit}")
         command = Peek(table=table, state=state, domain=encode_domain(domain))
         super().__init__(command, read, limit, is_sparse=is_sparse)
 
 
-# -- what users see of the generations of a jobs table with a period ------------------------------
+# -- generations of a jobs table with a period ----------------------------------------------------
 
 
 _PREFIX = "generation."
@@ -423,14 +420,14 @@ _PREFIX = "generation."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One of the tables that a table with a period has been."""
+    """A generation of a table with a period."""
 
     number: int  # 1 for the first
     began_at: datetime
-    first_row: int  # its jobs are those from here on, up to that of the next one
-    schema: int  # the number of the columns that it began with
-    jobs: int  # that wait, are taken or are dead
-    is_current: bool  # what is pushed goes here; the others only drain
+    first_row: int  # its jobs are those from here up to the next generation
+    schema: int  # the number of its schema
+    jobs: int  # waiting, taken and dead ones
+    is_current: bool  # pushed jobs go here; the others only drain
 
 
 def generations(table: str) -> Call[list[Generation]]:

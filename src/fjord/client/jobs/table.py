@@ -1,4 +1,4 @@
-"""A table of jobs, and the jobs that a worker has taken from it."""
+"""A jobs table, and jobs taken from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fjord.values import PLAIN_TYPES, Value
 
 
 class AsyncJob(TakenJob):
-    """A job that this worker has until its lease is over."""
+    """A job that this worker holds until its lease expires."""
 
     __slots__ = ("_calls", "_runner")
 
@@ -39,39 +39,39 @@ class AsyncJob(TakenJob):
         self._calls = calls
 
     async def done(self) -> None:
-        """Says that its work is done, so that it is gone.
+        """Marks the job as done and removes it.
 
         Raises:
-            StaleError: if its lease was over; others may have done its work again.
+            StaleError: if its lease has expired; another worker may have it.
         """
         await self._runner.run(self._calls.done_one(self))
 
     async def touch(self, lease: Seconds | None = None) -> None:
-        """Lets its lease last longer: `lease` seconds from now on, or as long as the last time.
+        """Renews the lease, for `lease` seconds from now or for its previous length.
 
         Raises:
-            StaleError: if its lease was over.
+            StaleError: if its lease has expired.
         """
         await self._runner.run(self._calls.touch_one(self, lease))
 
     async def fail(self, **options: Unpack[FailOptions]) -> None:
-        """Gives it back: it waits again, or is dead when that happened too often.
+        """Gives the job back: it waits again or, after too many failures, is dead.
 
         Args:
             options:
-                delay: seconds that it waits at least, from now on.
-                reason: is kept with it if it is dead.
-                count: False if this is nobody's failure.
+                delay: minimum seconds to wait from now.
+                reason: kept with the job if it is dead.
+                count: False if this is not a failure of the job.
                 bury: True sends it to the dead letters at once.
 
         Raises:
-            StaleError: if its lease was over.
+            StaleError: if its lease has expired.
         """
         await self._runner.run(self._calls.fail_one(self, **options))
 
 
 class AsyncJobs:
-    """A table of jobs.  Every call returns when its effect is durable.
+    """A jobs table.  Every call returns when its effect is durable.
 
     Keys are str or bytes; values are None, bytes, str, int, float or bool.
     """
@@ -82,7 +82,7 @@ class AsyncJobs:
         self._runner = runner
         self._run = runner.run
         self._calls = calls
-        # Jobs are pushed and taken where the table is as it is declared.
+        # Declares the table before the first push or take.
         self._declared = runner.declaring(calls.declare(settings)) if settings else runner
         self._make = functools.partial(AsyncJob, runner, calls)
 
@@ -94,22 +94,22 @@ class AsyncJobs:
     async def push(
         self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
     ) -> None:
-        """Adds a job, or merges it with the one that waits under the same key.
+        """Adds a job, or merges it with a waiting job of the same key.
 
         Args:
-            key: what the job is about, at most 1024 bytes; usually a URI.  Of a table whose key
-                is made of declared columns: the row, a dict of the columns.
-            value: what its worker needs to know, at most 1 MiB; a row, if columns are declared.
+            key: at most 1024 bytes; usually a URI.  In a table whose key is made of declared
+                columns: the row, a dict of the columns.
+            value: the data for the worker, at most 1 MiB; a row, if columns are declared.
             options:
                 priority: 0 to 255, the smallest first; see `fjord.Priority`.
-                delay: seconds that it waits at least, by the clock of the server.
-                process_at: the moment before which it is not handed out.
-                expires_at: the moment from which on it is not handed out.
-                domain: whose job it is; unless given, the host of the URI in the key.
+                delay: minimum seconds to wait, by the server's clock.
+                process_at: the job is not handed out before this time.
+                expires_at: the job is not handed out after this time.
+                domain: default: the host of the URI in the key.
 
         Raises:
-            RefusedError: if the server refuses; nothing was changed then.
-            ValueError: if an option cannot be meant.
+            RefusedError: if the server refuses; then nothing has changed.
+            ValueError: if an option is invalid.
         """
         if type(key) in PLAIN_TYPES and type(value) in PLAIN_TYPES:
             await self._declared.run(self._calls.push(key, value, **options))
@@ -121,16 +121,16 @@ class AsyncJobs:
     ) -> None:
         """Adds jobs, all or none, in one commit.
 
-        They are dicts with the keys `key`, `value` and the options of `push`; or columns, which
-        is the fastest way: `push_many(keys=[...], values=[...], priority=10)`.  In columns
-        each option is one for all jobs, or a list of one for each.
+        Give dicts with `key`, `value` and the options of `push`; or, fastest, columns:
+        `push_many(keys=[...], values=[...], priority=10)`.  With columns, an option is one value
+        for all jobs, or a list with one for each.
 
-        One call has at most 100,000 jobs and 8 MiB of keys and values.  A larger one is not
-        split, since it would no longer be all or none: it is refused.
+        A call takes at most 100,000 jobs and 8 MiB of keys and values.  A larger one is refused,
+        since splitting it would no longer be all or none.
 
         Raises:
-            RefusedError: if any of the jobs is refused; none is added then.
-            ValueError: if an option cannot be meant, or the columns differ in length.
+            RefusedError: if any job is refused; then none is added.
+            ValueError: if an option is invalid, or the columns differ in length.
         """
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
         await self._write(lambda: self._calls.push_many(listed, **columns))
@@ -146,70 +146,67 @@ class AsyncJobs:
         wait: Seconds | None = None,
         done: bool = False,
     ) -> JobBatch[AsyncJob]:
-        """Takes the next jobs that are due, most important first; perhaps fewer than `count`.
+        """Takes the next due jobs, most important first; possibly fewer than `count`.
 
         The result is a sequence of `Job`.  If it is empty, its `next_at` says when the next job
         is due.
 
         Args:
-            count: at most so many.
-            domain: of this domain only; for a table with fairness by domain.
-            lease: seconds until they are handed out again, unless they are done; the setting of
-                the table unless given.
-            wait: seconds that the server waits for the first one, at most 3600; it does not wait
-                unless given.
-            done: they are done at once, and nothing is left to say of them.
+            count: maximum number of jobs.
+            domain: take jobs of this domain only; for a table with fairness by domain.
+            lease: length of the lease in seconds; default: the table's setting.
+            wait: seconds that the server waits for the first job, at most 3600; default: none.
+            done: takes the jobs for good: they are done at once.
         """
         return await self._take(
             self._calls.next(self._make, count, domain=domain, lease=lease, wait=wait, done=done)
         )
 
     async def done_many(self, jobs: Iterable[Given]) -> list[Given]:
-        """Says that jobs are done; returns those whose leases were over.
+        """Marks jobs as done; returns those whose leases had expired.
 
         Args:
-            jobs: what `next` returned, as it is; or any jobs of this table, or their xids.
+            jobs: the result of `next`, or any jobs of this table, or their xids.
         """
         return await self._run(self._calls.done_many(jobs))
 
     async def touch_many(self, jobs: Iterable[Given], lease: Seconds | None = None) -> list[Given]:
-        """Lets leases last longer, as `Job.touch` does; returns those jobs whose were over."""
+        """Renews leases, like `Job.touch`; returns the jobs whose leases had expired."""
         return await self._run(self._calls.touch_many(jobs, lease))
 
     async def fail_many(self, jobs: Iterable[Given], **options: Unpack[FailOptions]) -> list[Given]:
-        """Gives jobs back, as `Job.fail` does; returns those whose leases were over."""
+        """Gives jobs back, like `Job.fail`; returns those whose leases had expired."""
         return await self._run(self._calls.fail_many(jobs, **options))
 
     # -- working ----------------------------------------------------------------------------------
 
     def work(self, **options: Unpack[WorkOptions]) -> AsyncGenerator[AsyncJob, None]:
-        """Yields jobs as they become due, for ever; waits on the server.
+        """Yields jobs as they become due, for ever, waiting on the server.
 
-        A job is done when the loop goes on to the next one, unless it was said to be done or
-        failed inside of the loop.  When the loop is left, by an exception or by `break`, the job
-        that was worked on has failed, which counts, and those of its batch that were not begun
-        are given back.  So say `job.done()` before a `break` if its work is done, or
-        `job.fail(count=False)` if it is nobody's failure.
+        A job is done when the loop continues, unless `done` or `fail` was called.  When the loop
+        is left by `break` or an exception, the current job fails, which counts, and jobs of its
+        batch that were not begun are given back.  So call `job.done()` before a `break` if the
+        work is done, or `job.fail(count=False)` if it should not count.
 
-        Leases are not extended by the loop: whose work takes longer calls `job.touch()`.
+        The loop does not extend leases: long work must call `job.touch()`.
 
         Args:
             options:
                 lease: seconds for all jobs of a batch together.
-                domain: of this domain only.
-                batch: how many jobs are taken at a time; 1 unless given.
-                wait: seconds that one wait on the server takes; 30 unless given.
-                wake: where `fjord serve --wake` sends wake-ups to, as `Waker` has it.  Then the
-                    worker does not wait on the server, and asks when it is woken.
-                poll: with `wake`: seconds after which it asks all the same; 30 unless given.
-                stop: an event, or a function that says whether to end.  It is asked after each
-                    job, and after each wait.
+                domain: take jobs of this domain only.
+                batch: how many jobs to take at a time; default 1.
+                wait: seconds of one wait on the server; default 30.
+                wake: address of `fjord serve --wake`, as for `Waker`.  Then the worker does not
+                    wait on the server, but takes jobs when it is woken.
+                poll: with `wake`: also ask for jobs this often, in seconds; default 30.
+                stop: an event, or a function that says whether to stop.  It is checked after each
+                    job and each wait.
 
         Raises:
-            StaleError: if the lease of a job was over before its work was.  This ends the loop;
-                the rest of the batch is given back.
+            StaleError: if a lease expired before the job was done.  This ends the loop; the rest
+                of the batch is given back.
             UnavailableError: if the daemon cannot be reached.  This ends the loop; jobs come back
-                when their leases are over.
+                when their leases expire.
         """
         return self._work(Shift(self._calls, self._make, options))
 
@@ -245,23 +242,23 @@ class AsyncJobs:
     ) -> int:
         """Calls `handler` with each job as it becomes due; returns how many were done.
 
-        A job whose handler returns is done.  If the handler raises, the job has failed: it waits
-        again, and dies when that happened too often; the error is logged and kept as its reason.
-        An error that ends the program, such as KeyboardInterrupt, gives it back uncounted.
+        A job is done when its handler returns.  If the handler raises, the job fails: it waits
+        again or, after too many failures, is dead; the error is logged and kept as its reason.
+        An error that ends the program, such as KeyboardInterrupt, gives the job back uncounted.
 
-        A lease that was over before its handler was is logged, and the worker goes on: others may
-        have done the work again.  Leases are not extended: a handler that takes longer calls
+        If a lease expires before its handler returns, this is logged, and the worker continues;
+        another worker may do the work again.  Leases are not extended: a slow handler must call
         `job.touch()`.
 
         Args:
             handler: does the work.
-            retry_delay: seconds that a job waits after a failure; unless given, 1 after the
-                first, then twice as many each time, up to 300.
+            retry_delay: seconds that a failed job waits; by default 1 after the first failure,
+                doubled each time up to 300.
             options: those of `work`.
 
         Raises:
             UnavailableError: if the daemon cannot be reached.  This ends the worker; jobs come
-                back when their leases are over.
+                back when their leases expire.
         """
         tally = Tally(self._calls, retry_delay)
         async with contextlib.aclosing(self.work(**options)) as jobs:
@@ -290,7 +287,7 @@ class AsyncJobs:
     # -- waiting jobs, by key ---------------------------------------------------------------------
 
     async def get(self, key: Key) -> JobInfo | None:
-        """Returns the job that waits under `key`, None if there is none."""
+        """Returns the waiting job of `key`, None if there is none."""
         return await self._look(self._calls.get(key))
 
     async def cancel(self, key: Key) -> bool:
@@ -309,25 +306,25 @@ class AsyncJobs:
         delay: Seconds | None = None,
         process_at: datetime | None = None,
     ) -> bool:
-        """Changes the job that waits under `key`; says whether there is one.
+        """Changes the waiting job of `key`; says whether there is one.
 
-        Unlike a push, it may make a job less important, or let it come earlier.
+        Unlike a push, it can lower the priority or move the date earlier.
         """
         call = self._calls.reschedule(key, priority=priority, delay=delay, process_at=process_at)
         return await self._run(call)
 
     async def kick(self, key: Key) -> bool:
-        """Makes the job that waits under `key` due now; says whether there is one."""
+        """Makes the waiting job of `key` due now; says whether there is one."""
         return await self._run(self._calls.kick(key))
 
     async def bury(self, key: Key, reason: str = "") -> bool:
-        """Sends the job that waits under `key` to the dead letters; says whether there is one."""
+        """Sends the waiting job of `key` to the dead letters; says whether there is one."""
         return await self._run(self._calls.bury(key, reason))
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- reading ----------------------------------------------------------------------------------
 
     async def count(self) -> records.Counts:
-        """Returns how many jobs wait, are taken and are dead."""
+        """Returns the numbers of waiting, taken and dead jobs."""
         return await self._run(self._calls.count())
 
     async def generations(self) -> list[records.Generation]:
@@ -335,28 +332,28 @@ class AsyncJobs:
         return await self._run(records.generations(self._calls.table))
 
     async def next_at(self, domain: Key | None = None) -> datetime | None:
-        """Returns when the next job is due, perhaps in the past, or its lease is over; or None."""
+        """Returns when the next job is due (perhaps in the past) or a lease expires, or None."""
         return await self._run(self._calls.next_at(domain))
 
     async def peek(self, count: int = 10, *, domain: Key | None = None) -> list[JobInfo]:
-        """Returns the first waiting jobs, due or not, and takes none."""
+        """Returns the first waiting jobs, due or not, without taking them."""
         return [job async for job in self._walk(self._calls.peek(count, domain))]
 
     async def taken(self, count: int = 10) -> list[JobInfo]:
-        """Returns jobs that workers have, those that were taken first."""
+        """Returns taken jobs, those taken first."""
         return [job async for job in self._walk(self._calls.taken(count))]
 
     def dead(self, **filters: Unpack[DeadFilters]) -> AsyncIterator[DeadJob]:
-        """Yields dead jobs, a page at a time, in the order in which they were pushed.
+        """Yields dead jobs, a page at a time, in the order of their pushes.
 
         Args:
-            filters: which ones, all of them unless given:
+            filters: by default all:
                 key: those with this key.
                 key_prefix: those whose keys begin with this.
                 domain: those of this domain.
                 reason: those with this in their reason.
-                before: those that died before this moment.
-                limit: at most so many.
+                before: those that died before this time.
+                limit: maximum number.
         """
         return self._walk(dead.dead(self._calls, filters))
 
@@ -368,41 +365,41 @@ class AsyncJobs:
     # -- dead jobs --------------------------------------------------------------------------------
 
     async def redrive(self, **options: Unpack[RedriveOptions]) -> records.Redriven:
-        """Lets dead jobs wait again, as if they had never failed: all of them, unless told which.
+        """Lets dead jobs wait again, as if they had never failed; by default all of them.
 
-        One that has expired, or whose key waits again meanwhile, is dropped instead; the result
-        says how many.
+        A job that has expired, or whose key waits again, is dropped instead; the result says how
+        many.
 
         Args:
             options: the filters of `dead`, and
-                rows: the numbers of these jobs, instead of any filter; nothing is searched.
-                rate: at most so many a second.
-                delay: seconds that they wait at least, from now on.
-                dry_run: nothing changes; the result says what would.
-                progress: is called with the number of those revived so far.
+                rows: these jobs, by row, instead of filters.
+                rate: maximum number per second.
+                delay: minimum seconds to wait from now.
+                dry_run: changes nothing; the result says what would change.
+                progress: called with the number revived so far.
         """
         return await self._runner.follow(dead.redrive(self._calls, options))
 
     async def discard(self, **options: Unpack[DiscardOptions]) -> records.Discarded:
-        """Throws dead jobs away, for good.
+        """Deletes dead jobs for good.
 
         Args:
             options: which ones, as in `redrive`, and
-                all: True for all of them; it must be said, since nothing brings them back.
+                all: required to delete all of them.
 
         Raises:
-            ValueError: if it is not told which.
+            ValueError: if neither a filter nor `all` is given.
         """
         return await self._runner.follow(dead.discard(self._calls, options))
 
     # -- listening --------------------------------------------------------------------------------
 
     def listen(self) -> AsyncChanges[records.Moment]:
-        """Tells when jobs arrive, and when their process dates are reached.
+        """Reports when jobs arrive, and when their process dates are reached.
 
-        It does so from the first `async for`, `async with` or `wait` on.
+        It begins with the first `async for`, `async with` or `wait`.
         Iterate over it, or `wait` with a timeout; `close` it, or use it in an `async with` block.
-        It has a connection of its own.
+        It has its own connection.
         """
         return self._runner.listen(self._calls.listen(), records.read_moment)
 

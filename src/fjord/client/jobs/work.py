@@ -1,6 +1,6 @@
-"""Worker loops: what they ask for, what they leave behind, and what they say of each job.
+"""Worker loops: the calls that take jobs, report them and give them back.
 
-Pure but for the log; the shells run what is built here.
+Pure except for the log; the shells run the calls.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fjord.wire import wakeups
 
 _log = logging.getLogger(__name__)
 
-# A wait that finds nothing costs one request, and a stop is seen when it is over.
+# A wait without a job costs one request; `stop` is checked after it.
 _WAIT_SECONDS: Final = 30
 _DELAY_SECONDS_MAX: Final = 300
-# Who wants to ask more often waits on the server, which is faster and costs less.
+# Instead of polling more often, wait on the server: it is faster and costs less.
 _POLL_US_MIN: Final = 10_000
 _REASON_CHARACTERS: Final = 500
 
@@ -34,7 +34,7 @@ AnyWaker = TypeVar("AnyWaker", bound=AbstractContextManager[Any])
 
 
 class Event(Protocol):
-    """Something that is set once, as `threading.Event` and `asyncio.Event` are."""
+    """An event such as `threading.Event` or `asyncio.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -44,15 +44,15 @@ class WorkOptions(TypedDict, total=False):
 
     lease: Seconds | None  # for all jobs of a batch together
     domain: Key | None
-    batch: int  # so many at a time; 1 unless given
-    wait: Seconds  # how long one wait on the server takes; 30 seconds unless given
-    wake: str | int | None  # where to hear wake-ups, instead of waiting on the server
-    poll: Seconds  # with `wake`: how often to ask without one; 30 seconds unless given
+    batch: int  # jobs at a time; default 1
+    wait: Seconds  # length of one wait on the server; default 30 seconds
+    wake: str | int | None  # address of wake-ups, instead of waiting on the server
+    poll: Seconds  # with `wake`: how often to ask without one; default 30 seconds
     stop: Event | Callable[[], bool] | None  # ends the loop, after a job or a wait
 
 
 class Shift(Generic[AnyJob]):
-    """One worker loop: where it is in its batch."""
+    """One worker loop, and its place in the batch."""
 
     def __init__(
         self, calls: JobCalls, make: Callable[[JobBatch[AnyJob], int], AnyJob], options: WorkOptions
@@ -63,7 +63,7 @@ class Shift(Generic[AnyJob]):
         self.poll = _poll_seconds(options)
         wait = None if self._wake is not None else options.get("wait", _WAIT_SECONDS)
         if self._wake is None and not wait_us(wait):
-            raise ValueError("a worker waits more than 0 seconds: it does not poll")
+            raise ValueError("wait must be more than 0 seconds: a worker does not poll")
         lease, domain = options.get("lease"), options.get("domain")
         batch = options.get("batch", 1)
         if check_whole("batch", batch) < 1:
@@ -74,23 +74,23 @@ class Shift(Generic[AnyJob]):
         self._stop = options.get("stop")
         if not (self._stop is None or callable(self._stop) or hasattr(self._stop, "is_set")):
             raise not_a("stop", "an event, or a function that says whether to end", self._stop)
-        self._job: AnyJob | None = None  # the one that is worked on
-        self._left: Sequence[int] = ()  # xids of those that nobody has begun
+        self._job: AnyJob | None = None  # the current one
+        self._left: Sequence[int] = ()  # xids of jobs not begun
 
     def listen(self, hear: Callable[..., AnyWaker]) -> AbstractContextManager[AnyWaker | None]:
-        """Begins to hear wake-ups of the table, with `Waker` or `AsyncWaker`; None: it waits."""
+        """Begins to listen for wake-ups with `Waker` or `AsyncWaker`, if the worker uses them."""
         if self._wake is None:
             return contextlib.nullcontext()
         return hear(self._wake, tables=[self._calls.table])
 
     def is_over(self) -> bool:
-        """Says whether the worker shall take no more."""
+        """Says whether the worker should stop."""
         if self._stop is None:
             return False
         return self._stop() if callable(self._stop) else self._stop.is_set()
 
     def hand_out(self, batch: JobBatch[AnyJob]) -> Iterator[AnyJob]:
-        """Yields the jobs of a batch, until the worker shall take no more."""
+        """Yields the jobs of a batch, until the worker should stop."""
         self._left = batch.xids
         for job in batch:
             self._job, self._left = job, self._left[1:]
@@ -99,7 +99,7 @@ class Shift(Generic[AnyJob]):
                 return
 
     def leave(self) -> list[Call[Any]]:
-        """Returns what is to be said of a batch that is not worked to its end."""
+        """Returns the calls that report the unfinished jobs of a batch."""
         calls: list[Call[Any]] = []
         if self._job is not None and not self._job.is_settled:
             calls.append(self._calls.fail_many([self._job], reason="the worker left its loop"))
@@ -110,15 +110,15 @@ class Shift(Generic[AnyJob]):
 
 
 def _poll_seconds(options: WorkOptions) -> float:
-    """Returns how often a worker that is woken asks by itself.
+    """Returns how often a worker with wake-ups polls.
 
     Raises:
-        ValueError: if that cannot be meant, or contradicts another option.
+        ValueError: if the option is invalid, or contradicts another one.
     """
     wake = options.get("wake")
     if wake is None:
         if "poll" in options:
-            raise ValueError("poll goes with wake; without, a worker waits on the server")
+            raise ValueError("poll needs wake; without it, a worker waits on the server")
         return 0.0
     if "wait" in options:
         raise ValueError("a worker with wake does not wait on the server; give poll, not wait")
@@ -131,20 +131,20 @@ def _poll_seconds(options: WorkOptions) -> float:
 
 
 class Tally:
-    """What becomes of the jobs that a handler is given."""
+    """The results of a handler."""
 
     def __init__(self, calls: JobCalls, retry_delay: Seconds | None) -> None:
-        delay_us(retry_delay, "retry_delay")  # what cannot be meant is refused at once
+        delay_us(retry_delay, "retry_delay")  # an invalid delay is refused at once
         self._calls = calls
         self._retry_delay = retry_delay
         self.done = 0
 
     def finished(self, job: AnyJob) -> Call[list[AnyJob]] | None:
-        """Returns what is to be said of a job whose handler returned, None if it was said."""
+        """Returns the call after a handler has returned, None if the job is already settled."""
         return None if job.is_settled else self._calls.done_many([job])
 
     def failed(self, job: AnyJob, error: Exception) -> Call[list[AnyJob]] | None:
-        """Returns what is to be said of a job whose handler raised, None if it was said."""
+        """Returns the call after a handler has raised, None if the job is already settled."""
         _log.warning("job %r failed: %r", job.key, error, exc_info=error)
         if job.is_settled:
             return None
@@ -154,14 +154,13 @@ class Tally:
         return self._calls.fail_many([job], delay=delay, reason=repr(error)[:_REASON_CHARACTERS])
 
     def count(self, job: TakenJob) -> None:
-        """Takes notice of what became of a job."""
         if job.outcome is How.DONE:
             self.done += 1
         elif job.outcome is How.TIMEOUT:
-            _log.warning("the lease of job %r was over before its handler was", job.key)
+            _log.warning("the lease of job %r expired before its handler returned", job.key)
 
 
 def lose(job: TakenJob, interruption: BaseException, error: FjordError) -> None:
-    """A job could not be given back: it comes back by itself when its lease is over."""
+    """Notes that a job could not be given back: it comes back when its lease expires."""
     job.outcome = How.TIMEOUT
     interruption.add_note(f"job {job.key!r} could not be given back: {error}")

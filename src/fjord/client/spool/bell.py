@@ -1,10 +1,10 @@
-"""How a forwarder is woken: by a PING of who has written, and by events of the file system.
+"""How a forwarder is woken: by a PING from a writer, and by file system events.
 
-The forwarder raises a flag before it sleeps, and looks at the files once more.  Who has written
-looks at the flag, which costs little, and sends a PING only if it is up.  So nobody pays for a
-PING while the forwarder works, and none is missed.
+The forwarder sets a flag before it sleeps, and checks the files once more.  A writer
+checks the flag, which costs little, and sends a PING only if it is set.  So a PING costs nothing
+while the forwarder works, and none is missed.
 
-Where a writer shall, it sends a wake-up over UDP with each PING; and with each write, where it
+If configured, a writer also sends a wake-up over UDP with each PING, or with each write if it
 cannot see the flag.
 """
 
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Flag(OpenFile):
-    """One byte that processes share: whether the forwarder is asleep, and wants a PING.
+    """One byte shared by processes: whether the forwarder is asleep and needs a PING.
 
     It is read and written by calls, not mapped: whoever cuts the file short must not be able to
     end the processes of others.
@@ -54,13 +54,13 @@ class Flag(OpenFile):
         return os.pread(self._fd, 1, 0) == b"\1"
 
     def put(self, *, is_set: bool) -> None:
-        """Sets it; on a full disk nobody is asked to ring, and there are other ways to wake."""
+        """Sets the flag; a full disk is ignored, since there are other ways to wake."""
         with contextlib.suppress(OSError):
             os.pwrite(self._fd, b"\1" if is_set else b"\0", 0)
 
 
 class Bell:
-    """The writer's side: rings where the forwarder is asleep."""
+    """The writer's side: wakes a sleeping forwarder."""
 
     def __init__(self, directory: str, wake: Address | None = None) -> None:
         self._directory = directory
@@ -76,12 +76,12 @@ class Bell:
         self.is_wanted = self._flag.is_set if self._flag else lambda: wake is not None
 
     def renew(self) -> None:
-        """Draws another number for itself: a process that was forked counts by itself."""
+        """Takes a new sender number, after a fork."""
         self._identity = 0 if self._wake is None else uuid.uuid4().int >> 64
         self._numbers = itertools.count(1)
 
     def ring(self) -> None:
-        """Sends a PING; nothing is said if nobody hears it: the record is written all the same."""
+        """Sends a PING; failures are ignored, since the record is written."""
         if self._wake is not None:
             self._send_wakeup(self._wake)
         try:
@@ -91,7 +91,7 @@ class Bell:
             ):
                 sender.sendto(PING, address)
         except OSError as error:
-            # It has enough of them, or is of another user, or there is no descriptor left.
+            # Its buffer is full, it is another user's, or there is no descriptor left.
             if error.errno in (errno.ENOENT, errno.ECONNREFUSED) and self._flag is not None:
                 self._flag.put(is_set=False)  # it is gone, and looks at all files when it is back
 
@@ -108,7 +108,7 @@ class Bell:
 
 
 class Doorbell:
-    """The forwarder's side: two descriptors for `poll`, and a flag that says whether it sleeps."""
+    """The forwarder's side: two descriptors for `poll`, and the flag."""
 
     def __init__(self, directory: str) -> None:
         self._flag: Flag | None = None
@@ -124,17 +124,17 @@ class Doorbell:
             if not is_full(error) and not isinstance(error, PermissionError):
                 self.close()
                 raise
-        #: Readable when there is something to do.
+        #: Readable when there is work.
         self.descriptors = [fd for fd in (self._socket.fileno(), self._events) if fd is not None]
 
     def sleep(self) -> None:
-        """From now on whoever writes rings.  Files are to be looked at once more after this."""
+        """Asks writers for a PING.  The caller must check the files once more after this."""
         if self._flag is not None:
             self._flag.put(is_set=True)
         self._take_note()  # of the flag itself, which is a file too
 
     def wake(self) -> None:
-        """Takes note of all that has rung so far."""
+        """Discards all PINGs and events so far."""
         if self._flag is not None:
             self._flag.put(is_set=False)
         self._take_note()
@@ -158,7 +158,7 @@ class Doorbell:
 
 
 def _watch(directory: str) -> int | None:
-    """Returns a descriptor that tells of writes in a directory; None where there are no events."""
+    """Returns a descriptor for file events of a directory; None if there are none."""
     fd: int = _libc.inotify_init1(_NONBLOCK)
     if fd < 0:
         return None
@@ -171,7 +171,7 @@ def _watch(directory: str) -> int | None:
 
 @contextlib.contextmanager
 def socket_address(directory: str, *, is_new: bool = False) -> Iterator[str]:
-    """Yields the address of the forwarder's socket, also where the path is too long for one.
+    """Yields the address of the forwarder's socket, also if the path is too long for one.
 
     Args:
         is_new: what is left there of an earlier forwarder is removed.

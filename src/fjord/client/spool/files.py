@@ -1,7 +1,7 @@
-"""Files of a spool: their names and headers, and how they are read, erased and removed.
+"""Files of a spool: names and headers, reading, erasing and removing.
 
 The forwarder removes a file only under an exclusive lock, which it never waits for: writers have a
-shared one for as long as they have it open, see `appender`.
+shared one for as long as they have it open; see `Appender`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LOCK: Final = "forwarder.lock"
 _PUNCH_HOLE: Final = 0x03
 _PAGE: Final = mmap.PAGESIZE
 _SPACES: Final = b" " * (2 * _PAGE)
-#: Ensures that names made, changed or removed in a directory stay so.
+#: Makes created, changed and removed names in a directory durable.
 sync_directory: Final = LocalDisk().sync_directory
 _libc = ctypes.CDLL(None, use_errno=True)
 _fallocate: Final = getattr(_libc, "fallocate64", _libc.fallocate)  # musl has one for all sizes
@@ -55,7 +55,7 @@ _fallocate: Final = getattr(_libc, "fallocate64", _libc.fallocate)  # musl has o
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a file says of itself."""
+    """The first line of a file."""
 
     identity: bytes  # 16 bytes, another one for each file
     created_us: int
@@ -70,7 +70,7 @@ class Header:
 
 
 def slot_of(now_us: int, period_us: int) -> int:
-    """Returns the period that a moment is in, counted from 1970."""
+    """Returns the period of a time, counted from 1970."""
     return now_us // period_us
 
 
@@ -79,12 +79,12 @@ def name_of(slot: int) -> str:
 
 
 def waiting_names(directory: str) -> list[str]:
-    """Returns the names of files that are to be sent."""
+    """Returns the names of files to send."""
     return [name for name in sorted(os.listdir(directory)) if _NAME.fullmatch(name)]
 
 
 def aside_names(directory: str) -> list[str]:
-    """Returns the names of files that hold nothing but what was set aside."""
+    """Returns the names of files that hold only records that were set aside."""
     return [name for name in sorted(os.listdir(directory)) if is_aside(name)]
 
 
@@ -97,7 +97,7 @@ def aside_name(identity: bytes) -> str:
 
 
 def old_name(identity: bytes) -> str:
-    """Returns the name of a file that was begun before the machine was last started."""
+    """Returns the name of a file from an earlier cycle or boot."""
     return f"old-{identity.hex()}.spool"
 
 
@@ -133,17 +133,17 @@ def _boot() -> bytes:
 
 
 def make_directory(path: str) -> None:
-    """Makes the directory of a spool; nobody but its owner can write there.
+    """Creates the directory of a spool, writable only by its owner.
 
     Raises:
-        DirectoryError: if it cannot be made, or is none.
+        DirectoryError: if it cannot be created, or is not a directory.
     """
     try:
         if not os.path.isdir(path):
             os.makedirs(path, mode=0o700, exist_ok=True)
             sync_directory(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
-        raise DirectoryError(f"{path} cannot be made a spool: {error.strerror}") from error
+        raise DirectoryError(f"cannot create the spool {path}: {error.strerror}") from error
 
 
 def status_of(directory: str, name: str) -> os.stat_result:
@@ -151,10 +151,10 @@ def status_of(directory: str, name: str) -> os.stat_result:
 
 
 def check_owner(path: str) -> None:
-    """Ensures that files which this process makes in a spool can be used by who writes to it.
+    """Checks that this process runs as the owner of a spool.
 
     Raises:
-        DirectoryError: if the directory is not there, or belongs to somebody else.
+        DirectoryError: if the directory does not exist, or belongs to another user.
     """
     try:
         owner = os.stat(path).st_uid
@@ -165,7 +165,7 @@ def check_owner(path: str) -> None:
 
 
 def is_forwarded(path: str) -> bool:
-    """Says whether a forwarder runs; nothing is touched."""
+    """Says whether a forwarder runs, without changing anything."""
     return LocalDisk().is_locked(os.path.join(path, _LOCK))
 
 
@@ -173,19 +173,19 @@ def lock_for_forwarder(directory: str) -> LocalLock:
     """Makes this process the one forwarder.
 
     Raises:
-        DirectoryError: if the directory is not there, or another process forwards from it.
+        DirectoryError: if the directory does not exist, or has another forwarder.
     """
     try:
         return LocalLock(os.path.join(directory, _LOCK), needs_space=False)
     except DirectoryInUseError as error:
         text = str(error).partition(" writes to ")[0]
-        raise DirectoryInUseError(f"{text} forwards from {directory}; one at a time") from None
+        raise DirectoryInUseError(f"{text} forwards from {directory}; stop it first") from None
     except OSError as error:
         raise DirectoryError(f"{directory} cannot be used as a spool: {error.strerror}") from error
 
 
 def prepare(directory: str, header: Header, data: bytes = b"") -> str:
-    """Makes a file durably, under a name that is to be changed; returns its path."""
+    """Creates a durable file under a temporary name; returns its path."""
     fresh = os.path.join(directory, f".new-{header.identity.hex()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | COMMON, 0o600)
     try:
@@ -203,13 +203,13 @@ def prepare(directory: str, header: Header, data: bytes = b"") -> str:
 
 
 def make(directory: str, name: str, header: Header, data: bytes) -> None:
-    """Makes a file durably, in the place of one that has this name."""
+    """Creates a durable file, replacing one of this name."""
     os.rename(prepare(directory, header, data), os.path.join(directory, name))
     sync_directory(directory)
 
 
 def remove_leftovers(directory: str) -> None:
-    """Removes what writers that died while they made a file have left.
+    """Removes temporary files of writers that died.
 
     One that is being made goes with the rest; its writer then makes another.
     """
@@ -220,7 +220,7 @@ def remove_leftovers(directory: str) -> None:
 
 
 def is_at(ours: os.stat_result, path: str) -> bool:
-    """Says whether a name means this file."""
+    """Says whether a path is still that of this file."""
     try:
         found = os.stat(path, follow_symlinks=False)
     except FileNotFoundError:
@@ -232,7 +232,7 @@ def is_at(ours: os.stat_result, path: str) -> bool:
 
 
 class OpenFile:
-    """A descriptor that is closed with its object, if not before."""
+    """A descriptor that is closed with its object at the latest."""
 
     _fd = -1
 
@@ -246,7 +246,7 @@ class OpenFile:
 
 
 class SpoolFile(OpenFile):
-    """A file that is read, and erased bit by bit."""
+    """A file that is read and erased piece by piece."""
 
     def __init__(self, directory: str, name: str, *, is_writable: bool = True) -> None:
         self.directory = directory
@@ -275,14 +275,14 @@ class SpoolFile(OpenFile):
         return os.fstat(self._fd).st_size
 
     def next_data(self, offset: int) -> int:
-        """Returns where the next data is behind what was given back to the disk, or the end."""
+        """Returns where the next data after a hole is, or the end."""
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:
             return self.size() if error.errno == errno.ENXIO else offset
 
     def erase(self, start: int, end: int) -> None:
-        """Overwrites a stretch with spaces; whole pages give their space back instead."""
+        """Overwrites a range with spaces; whole pages become holes instead."""
         first, last = -(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE
         if first < last and self._punch(first, last - first):
             self._blank(start, first)
@@ -302,7 +302,7 @@ class SpoolFile(OpenFile):
         os.fdatasync(self._fd)
 
     def try_lock(self) -> bool:
-        """Takes the exclusive lock, unless a writer has the file open."""
+        """Tries to take the exclusive lock; fails if a writer has the file open."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -313,27 +313,27 @@ class SpoolFile(OpenFile):
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def is_named(self) -> bool:
-        """Says whether its name still means this file."""
+        """Says whether the file still has its name."""
         return is_at(os.fstat(self._fd), self.path)
 
     def is_moved(self) -> bool:
-        """Says whether it has another name by now."""
+        """Says whether the file was renamed."""
         return os.fstat(self._fd).st_nlink > 0 and not self.is_named()
 
     def remove(self) -> None:
-        """Removes the file for good.  Assumes the exclusive lock."""
+        """Removes the file durably.  Assumes the exclusive lock."""
         os.unlink(self.path)
         sync_directory(self.directory)
 
     def rename(self, name: str) -> None:
-        """Gives the file another name, for good.  Assumes the exclusive lock."""
+        """Renames the file durably.  Assumes the exclusive lock."""
         path = os.path.join(self.directory, name)
         os.rename(self.path, path)
         self.name, self.path = name, path
         sync_directory(self.directory)
 
     def _punch(self, offset: int, size: int) -> bool:
-        """Gives pages back to the disk; False where the file system cannot."""
+        """Makes a hole; False if the file system cannot."""
         wide = ctypes.c_longlong
         return not _fallocate(self._fd, _PUNCH_HOLE, wide(offset), wide(size))
 
@@ -345,7 +345,7 @@ class SpoolFile(OpenFile):
             start += size
 
 
-# -- lines of a spool file: how they are made, and how they are found again.  Pure ----------------
+# -- lines of a spool file.  Pure -----------------------------------------------------------------
 #
 #     line = status length crc text "\n"
 #
@@ -355,7 +355,7 @@ class SpoolFile(OpenFile):
 #
 #     blank     spaces, newlines and zeros      erased
 #     aside     begins with `!`                 set aside before
-#     torn      the beginning of a line         its writer died, or was told of an error
+#     torn      the beginning of a line         its writer died, or got an error
 #     damaged   anything else
 
 
@@ -373,7 +373,7 @@ _BEGUN = re.compile(rb"@(?:[0-9a-f]{0,15}|[0-9a-f]{16}[A-Za-z0-9+/]*={0,2})")
 
 
 class Fate(enum.Enum):
-    """What is wrong with a piece."""
+    """Why a piece cannot be sent."""
 
     ASIDE = "set aside"
     TORN = "torn"
@@ -382,7 +382,7 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of a file that is no line that can be sent."""
+    """A range of a file that is not a sendable line."""
 
     start: int  # offsets in the file
     end: int
@@ -391,7 +391,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Lines:
-    """What was found in a stretch of a file; line n goes from `starts[n]` to `ends[n]`."""
+    """The contents of a range of a file; line n goes from `starts[n]` to `ends[n]`."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -406,7 +406,7 @@ def line_of(record: bytes) -> bytes:
 
 
 def parse(data: bytes, offset: int, *, is_closed: bool = False) -> Lines:
-    """Returns the lines in a stretch of a file.
+    """Returns the lines in a range of a file.
 
     Args:
         data: the stretch; it begins where another one stopped.
@@ -443,7 +443,7 @@ def parse(data: bytes, offset: int, *, is_closed: bool = False) -> Lines:
 
 
 def _parse_whole(data: bytes, offset: int) -> Lines | None:
-    """Returns the lines of a stretch that has nothing but good ones up to its last newline.
+    """Returns the lines of a range that has only good ones up to its last newline.
 
     Returns None for any other.  This is what a forwarder nearly always meets, and no step of
     Python is made for each line.
@@ -466,7 +466,7 @@ def _parse_whole(data: bytes, offset: int) -> Lines | None:
 
 
 def _numbers(digits: tuple[bytes, ...]) -> tuple[int, ...]:
-    """Returns numbers that are written with eight digits each."""
+    """Parses numbers of eight hexadecimal digits."""
     return struct.unpack(f">{len(digits)}I", unhexlify(b"".join(digits)))
 
 
@@ -489,14 +489,14 @@ def _pieces(data: bytes, start: int, end: int, offset: int) -> Iterator[Piece]:
 
 
 def _is_torn(piece: bytes) -> bool:
-    """Says whether a piece is the beginning of a line, and not all of it."""
+    """Says whether a piece is the beginning of a line."""
     if not _BEGUN.fullmatch(piece):
         return False
     return len(piece) < HEAD_BYTES or len(piece) - HEAD_BYTES <= int(piece[1:9], 16)
 
 
 def stretch(file: SpoolFile, start: int, end: int, *, is_closed: bool) -> Lines:
-    """Returns what is found in a stretch of a file, or in its beginning if it is long.
+    """Returns the lines in a range of a file, or in its beginning if it is long.
 
     Args:
         is_closed: nobody writes to the file any more, so half a line will never be whole.

@@ -1,10 +1,10 @@
-"""A spool file on its way to the daemon: what was read, what is under way, what is confirmed.
+"""A spool file on its way to the daemon: read, in flight, confirmed.
 
-    header | erased ... | under way ... | not yet read ... | perhaps half a line
+    header | erased ... | in flight ... | not yet read ... | perhaps a partial line
                         ^ done          ^ read
 
-`FileReader` knows the file and nothing of the network.  What it hands out is a `Load`: commands,
-and the stretch of the file that they are made of.  The number of a load, which the daemon keeps,
+`FileReader` knows the file but not the network.  It hands out a `Load`: commands, and the
+range of the file that they come from.  The number of a load, which the daemon keeps,
 is the offset of its end.
 """
 
@@ -29,7 +29,7 @@ UNKNOWN: Final = -1  # the number of a file of which the daemon knows nothing
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent in one batch."""
+    """The contents of one batch."""
 
     starts: Sequence[int]  # of the lines that it is made of
     ends: Sequence[int]
@@ -46,7 +46,7 @@ class Load:
 
 
 class FileReader:
-    """A file that is sent."""
+    """A file that is being sent."""
 
     def __init__(self, file: SpoolFile) -> None:
         assert file.header is not None
@@ -56,7 +56,7 @@ class FileReader:
         self.sent = UNKNOWN  # the number that it has when all that is under way is there
         self.done = _skip_erased(file)  # all before is confirmed, erased or set aside
         self.limit: int | None = None  # nothing behind it is sent for now; None = all may be
-        #: What is never sent, and stays in the file.
+        #: Pieces that are never sent, and stay in the file.
         self.set_aside: Counter[Fate] = Counter()
         self.told: Counter[Fate] = Counter()  # what of that is logged
         self._noted = 0  # pieces before this offset are counted
@@ -68,23 +68,23 @@ class FileReader:
 
     @property
     def writer(self) -> str:
-        """Its name for the daemon."""
+        """The file's name for the daemon."""
         return f"spool:{self.header.identity.hex()}"
 
     def is_cut(self) -> bool:
-        """Says whether the file is shorter than it was: somebody has cut it."""
+        """Says whether somebody has truncated the file."""
         return self.file.size() < max(self.done, self._largest)
 
     def renew(self, now_us: int) -> None:
-        """Makes it a file that the daemon does not know."""
+        """Gives the file a new identity, unknown to the daemon."""
         self.header = renew(self.file, now_us)
         self.done = files.HEADER_BYTES
         self._largest = 0
 
-    # -- where the daemon is ----------------------------------------------------------------------
+    # -- the daemon's offset ----------------------------------------------------------------------
 
     def align(self, known: int) -> None:
-        """Takes note of the number that the daemon has: all before it has arrived."""
+        """Notes the daemon's offset: everything before it has arrived."""
         self.known = known
         end = min(known, self.file.size())
         while self.done < end:
@@ -102,14 +102,14 @@ class FileReader:
         self.rewind()
 
     def rewind(self) -> None:
-        """Goes back to what is not confirmed: nothing is under way any more."""
+        """Goes back to the first record that is not confirmed."""
         self.sent = UNKNOWN if self.known is None else self.known
         self._lines, self._next, self._seen = Lines(stop=self.done), 0, 0
 
-    # -- what is sent -----------------------------------------------------------------------------
+    # -- sending ----------------------------------------------------------------------------------
 
     def next_load(self, now_us: int, *, is_closed: bool = False) -> Load | None:
-        """Returns what to send next; None if there is nothing more at the moment.
+        """Returns the next load; None if there is none at the moment.
 
         Args:
             is_closed: nobody writes to the file any more, so half a line will never be whole.
@@ -132,7 +132,7 @@ class FileReader:
         return self._next < len(self._lines.records) or is_longer or self.is_cut()
 
     def oldest_us(self) -> int:
-        """Returns when the first record that waits was written; 0 if that cannot be said."""
+        """Returns when the first waiting record was written; 0 if unknown."""
         found = files.parse(self.file.read(self.done, files.CHUNK_BYTES), self.done)
         return records.stamp_of(found.records[0]) if found.records else 0
 
@@ -148,10 +148,10 @@ class FileReader:
         starts, ends = found.starts[part], found.ends[part]
         return Load(starts, ends, found.records[part], batch.commands())
 
-    # -- what became of it ------------------------------------------------------------------------
+    # -- results ----------------------------------------------------------------------------------
 
     def confirm(self, load: Load) -> None:
-        """The daemon has it, durably."""
+        """Notes that the daemon has a load durably."""
         self.known = load.end
         self._erase(zip(load.starts, load.ends, strict=True))
         self.done = load.end
@@ -175,12 +175,12 @@ class FileReader:
         return len(refused)
 
     def refuse(self, load: Load) -> None:
-        """The daemon will never take its only record."""
+        """Sets aside the only record of a load, which the daemon refuses for good."""
         self._put_aside(load.start, load.end, Fate.ASIDE)
         self.done = load.end
 
     def erase_again(self) -> None:
-        """Ensures that all that has arrived is erased.
+        """Erases everything that has arrived, again if that failed before.
 
         Raises:
             OSError: if that still fails.
@@ -193,7 +193,7 @@ class FileReader:
             raise self._unerased
 
     def rest(self) -> None:
-        """Nothing is under way: all that was read is done, if all of it was handed out."""
+        """Notes that nothing is in flight, so everything handed out is done."""
         if self._next >= len(self._lines.records):
             self.done = max(self.done, self._lines.stop)
 
@@ -204,7 +204,7 @@ class FileReader:
         self._noted = max(self._noted, end)  # where it is met again, it is counted already
 
     def _erase(self, stretches: Iterable[tuple[int, int]]) -> None:
-        """Erases stretches that are in order; those that follow each other as one."""
+        """Erases ordered ranges, adjacent ones together."""
         start = end = 0
         for begin, after in stretches:
             if begin != end:
@@ -227,7 +227,7 @@ class FileReader:
     # -- reading ----------------------------------------------------------------------------------
 
     def _look(self, *, is_closed: bool) -> bool:
-        """Reads on; False if there is nothing more that is whole."""
+        """Reads more; False if there are no more complete lines."""
         start, self._seen = self._lines.stop, self.file.size()
         if self.limit is not None and not is_closed:
             self._seen = max(start, min(self._seen, self.limit))
@@ -238,7 +238,7 @@ class FileReader:
         return found.stop > start
 
     def _note(self, pieces: Iterable[Piece]) -> None:
-        """Counts what is never sent, once, and marks what is not marked yet."""
+        """Counts pieces that are never sent, and marks new ones."""
         is_marked = False
         for piece in pieces:
             if piece.fate is not Fate.ASIDE:
@@ -252,7 +252,7 @@ class FileReader:
 
 
 def renew(file: SpoolFile, now_us: int) -> Header:
-    """Gives a file another header.
+    """Gives a file a new header.
 
     Where the file was cut to nothing, records are in the place of the header.  They are moved to a
     file of their own first; whoever is killed in between moves them twice.
@@ -276,7 +276,7 @@ def renew(file: SpoolFile, now_us: int) -> Header:
 
 
 def _skip_erased(file: SpoolFile) -> int:
-    """Returns where the first thing is that is not erased, or the end."""
+    """Returns where the first data is that is not erased, or the end."""
     at = files.HEADER_BYTES
     while True:
         at = file.next_data(at)
@@ -288,13 +288,13 @@ def _skip_erased(file: SpoolFile) -> int:
 
 
 def halves(load: Load, now_us: int) -> list[Load]:
-    """Returns the two halves of a load that has several records."""
+    """Returns the two halves of a load of several records."""
     middle = len(load.records) // 2
     return [as_of(load, now_us, part) for part in (slice(middle), slice(middle, None))]
 
 
 def as_of(load: Load, now_us: int, part: slice = slice(None)) -> Load:
-    """Returns a load, or a part of it, without what has expired at a moment."""
+    """Returns a load, or a part of it, without records that have expired."""
     records = load.records[part]
     batch = Gathering(now_us)
     added = batch.add_all(records)
@@ -302,17 +302,17 @@ def as_of(load: Load, now_us: int, part: slice = slice(None)) -> Load:
     return Load(load.starts[part], load.ends[part], records, batch.commands())
 
 
-# -- the files of a spool that a forwarder has open: the oldest ones, and not too many ------------
+# -- the open files of a forwarder: a bounded number of the oldest ones --------------------------
 #
-# There may be any number of files, where the daemon was away for long.  Those behind the first few
-# are opened when their turn has come; until then only the date of each is known.
+# There may be any number of files if the daemon was down for long.  Those after the first few
+# are opened when it is their turn; until then only their dates are known.
 
 
 _log = logging.getLogger(__name__)
 
 
 class OpenFiles:
-    """Which files there are, and those that are open."""
+    """The files of a spool, and those that are open."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
         self._directory = directory
@@ -324,7 +324,7 @@ class OpenFiles:
         self.unopened: dict[str, str] = {}
 
     def discover(self) -> None:
-        """Looks at the directory, and opens the oldest files that are new.
+        """Reads the directory, and opens the oldest new files.
 
         Those to which a writer has given another name are new.
         """
@@ -341,13 +341,13 @@ class OpenFiles:
         for name in closed:
             if not self._rests(name) and self._has_room():
                 self._take(name)
-        # Those that had nothing more are looked at again where there is room: they may be gone.
+        # Files that had no more data are checked again if there is room: they may be gone.
         for name in closed[: max(0, limits.SPOOL_FILES_OPEN_MAX - len(self._open))]:
             if name in self._resting:
                 self._take(name)
 
     def in_order(self) -> list[FileReader]:
-        """Returns those that are open, the oldest first."""
+        """Returns the open files, the oldest first."""
         return sorted(self._open.values(), key=lambda source: source.header.created_us)
 
     def has_more(self) -> bool:
@@ -360,18 +360,18 @@ class OpenFiles:
         )
 
     def begin_again(self) -> None:
-        """Forgets what is not certain: each file is asked for when it is its turn."""
+        """Forgets the daemon's offsets, which are asked for again file by file."""
         for source in self._open.values():
             source.known = None
             source.rewind()
 
     def drop(self, source: FileReader) -> None:
-        """Closes a file that is gone, or has another name."""
+        """Closes a file that is gone or renamed."""
         self._open = {name: one for name, one in self._open.items() if one is not source}
         source.file.close()
 
     def fail(self, source: FileReader, error: OSError) -> None:
-        """Closes a file that cannot be read or written; it is tried again with the next look."""
+        """Closes a file that cannot be read or written; it is retried later."""
         name = source.file.name
         self.drop(source)
         self._tell(name, error)
@@ -381,7 +381,7 @@ class OpenFiles:
             self.drop(source)
 
     def watched(self) -> list[WatchedFile]:
-        """Returns what the rules look at, of all files."""
+        """Returns all files for the alert rules."""
         closed = [name for name in self._closed if name not in self._resting]
         names = (*closed, *self.unopened, *files.aside_names(self._directory))
         outside = (survey.outside(self._directory, name) for name in names)
@@ -389,7 +389,7 @@ class OpenFiles:
         return opened + [one for one in outside if one is not None]
 
     def oldest_us(self) -> int:
-        """Returns when the oldest record was written that waits; 0 if none does."""
+        """Returns when the oldest waiting record was written; 0 if none waits."""
         for source in self.in_order():
             if source.waiting_bytes():
                 return source.oldest_us()
@@ -414,7 +414,7 @@ class OpenFiles:
             return None
 
     def _has_room(self) -> bool:
-        """Makes room, if it must be, by closing a file that has nothing more at the moment."""
+        """Makes room, if needed, by closing a file without more data."""
         if len(self._open) < limits.SPOOL_FILES_OPEN_MAX:
             return True
         for source in self.in_order():
@@ -426,7 +426,7 @@ class OpenFiles:
         return False
 
     def _rests(self, name: str) -> bool:
-        """Says whether a file has nothing more than when it was closed."""
+        """Says whether a file has no more data than when it was closed."""
         size = self._resting.get(name)
         if size is None:
             return False
@@ -456,9 +456,9 @@ class OpenFiles:
             _log.error("%s cannot be opened or read: %s", name, why)
 
     def _mend(self, file: SpoolFile) -> None:
-        """Gives a file whose first line is damaged another one, so that the rest is sent."""
+        """Replaces a damaged first line, so that the rest is sent."""
         _log.error(
-            "the first line of %s is damaged, and was replaced; records that were under way may "
+            "the first line of %s is damaged, and was replaced; records that were in flight may "
             "arrive twice; it was %r", file.path, file.read(0, files.HEADER_BYTES),
         )  # fmt: skip
         renew(file, self._clock.wall_us())

@@ -1,4 +1,4 @@
-"""Records: one write each, as bytes.  Pure.
+"""Records: the bytes of one write each.  Pure.
 
 Records of one row have fixed fields at their beginning, so that a front end makes one in a
 microsecond.  All else is a command as it goes over the wire.
@@ -38,14 +38,14 @@ class RecordKind(enum.IntEnum):
 
 
 def of_command(command: Command, stamp_us: int) -> bytes:
-    """Returns the record of a command with many rows: its function and flags, and its body."""
+    """Returns the record of a command with many rows: function, flags and body."""
     row, flags, timestamp_us, body = codec.encode(command)
     head = HEAD.pack(RecordKind.COMMAND, 0, 0, 0, row.number, flags, stamp_us, timestamp_us, 0)
     return b"".join((head, *body))
 
 
 def to_command(record: bytes) -> Write | Refusal:
-    """Returns the command of such a record; a refusal if it is none that a spool holds.
+    """Returns the command of such a record; a refusal if a spool cannot hold it.
 
     Raises:
         ValueError, struct.error: if it is none.
@@ -60,7 +60,7 @@ def to_command(record: bytes) -> Write | Refusal:
 
 
 def target_of(record: bytes) -> tuple[type, str]:
-    """Returns what a record asks for, as the type of a command, and of which table."""
+    """Returns the type of a record's command, and its table."""
     if record[0] == RecordKind.COMMAND:
         command = to_command(record)
         return type(command), getattr(command, "table", "")
@@ -69,7 +69,7 @@ def target_of(record: bytes) -> tuple[type, str]:
 
 
 def stamp_of(record: bytes) -> int:
-    """Returns when a record was written; 0 if it is too short to say so."""
+    """Returns when a record was written; 0 if it is too short."""
     if len(record) < HEAD.size:
         return 0
     stamp_us: int
@@ -85,7 +85,7 @@ _TYPES: Final[dict[int, type]] = {
 }
 
 
-# -- rows of a record, for people who look at a spool.  Pure --------------------------------------
+# -- rows of a record, for `fjord spool dump`.  Pure ----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,10 +105,10 @@ class RecordRow:
 
 
 def rows_of(record: bytes) -> list[RecordRow]:
-    """Returns what a record holds.
+    """Returns the rows of a record.
 
     Raises:
-        ValueError: if it is none that this program knows.
+        ValueError: if the record is unknown.
     """
     try:
         if record[:1] == _COMMAND_BYTE:
@@ -177,7 +177,7 @@ _COMMAND_BYTE: Final = bytes((RecordKind.COMMAND,))
 #
 # Rows of one table stay in their order; tables do not wait for each other, since a batch is applied
 # as one.  For the same reason a key of a key/value table is written once, with the newest of its
-# values.  What has expired on its way has the effect of its end: a job is left out, and a value
+# values.  Expired rows have the effect of their expiry: a job is left out, and a value
 # becomes the deletion of its key.
 
 
@@ -246,7 +246,7 @@ class Messages:
 
 
 class Values:
-    """What is set and deleted in one key/value table: of each key what counts in the end.
+    """Values and deletions in one key/value table: the final one of each key.
 
     A value that follows the deletion of its key begins anew, with no further keys.  So both of them
     are sent then, and deletions go before values.
@@ -311,7 +311,7 @@ Run = Jobs | Messages | Values
 
 
 class Gathering:
-    """Commands that are put together record by record."""
+    """Commands that are built record by record."""
 
     def __init__(self, now_us: int) -> None:
         self._now_us = now_us
@@ -322,7 +322,7 @@ class Gathering:
         self.size = 0
 
     def add_all(self, records: Sequence[bytes]) -> int:
-        """Adds records in their order, as long as there is room; returns how many.
+        """Adds records in order while there is room; returns how many.
 
         It stops before a record that this program does not know; if that is the first one, none
         is added.
@@ -354,7 +354,7 @@ class Gathering:
         at += key_size
         run = self._open.get(table)
         if run is None or kind not in run.kinds:
-            # What is no name is for the daemon to refuse, and then it is set aside alone.
+            # The daemon refuses an invalid name, and then the record is set aside alone.
             run = self._open[table] = _RUNS[kind](table.decode(errors="replace"))
             self._parts.append(run)
             self._count += 1
@@ -376,7 +376,7 @@ class Gathering:
         self.rows += 1
 
     def commands(self) -> list[Command]:
-        """Returns the commands; none if nothing of the batch has an effect any more."""
+        """Returns the commands; none if everything has expired."""
         found: list[Command] = []
         for part in self._parts:
             if isinstance(part, Run):
@@ -386,7 +386,7 @@ class Gathering:
         return found
 
     def _add_command(self, record: bytes, *, is_first: bool) -> bool:
-        """Adds a record of many rows; False if there is no room, or it is not known."""
+        """Adds a record of many rows; False if there is no room, or it is unknown."""
         try:
             command = to_command(record)
         except (struct.error, ValueError):
@@ -419,11 +419,11 @@ def stamps_of(command: Command) -> Sequence[int]:
     return (command.timestamp_us,) if command.timestamps_us is None else command.timestamps_us
 
 
-# -- what has expired -----------------------------------------------------------------------------
+# -- expiry ---------------------------------------------------------------------------------------
 
 
 def _live(command: Write, now_us: int) -> Command | None:
-    """Returns what is left of a command of many rows."""
+    """Returns a command without its expired rows; None if none are left."""
     if isinstance(command, Push):
         return _live_push(command, now_us)
     if isinstance(command, Set) and 0 < command.expires_at_us <= now_us:

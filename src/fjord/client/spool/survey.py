@@ -1,4 +1,4 @@
-"""A look at a spool as a whole: what waits in each file, since when, and what was set aside."""
+"""Reports on a whole spool: waiting records, records set aside, alerts; and retrying those."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fjord.errors import DirectoryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileReport:
-    """What is in one file."""
+    """The contents of one file."""
 
     watched: WatchedFile
     created_us: int | None  # None: its first line is damaged
@@ -35,7 +35,7 @@ class FileReport:
 
 
 def report(directory: str, name: str) -> FileReport:
-    """Reads a file from its beginning to its end.
+    """Reads a whole file.
 
     Raises:
         OSError: if it cannot be opened.
@@ -73,7 +73,7 @@ def _report(file: SpoolFile) -> FileReport:
 
 
 def walk(file: SpoolFile) -> Iterator[Lines]:
-    """Yields what is in a file, stretch by stretch.
+    """Yields the lines of a file, range by range.
 
     Half a line at the end may become one, except where nobody writes any more.
     """
@@ -88,12 +88,12 @@ def walk(file: SpoolFile) -> Iterator[Lines]:
 
 
 def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
-    """Returns the record of a line that was set aside; what is wrong with it, if it is none."""
+    """Returns the record of a line that was set aside, or why it is not one."""
     if piece.fate is not Fate.ASIDE:
         return piece.fate
     size = piece.end - piece.start - 1
     data = file.read(piece.start + 1, size + 1)
-    # Without its newline it is torn: its writer was told of an error.
+    # Without its newline it is torn: its writer got an error.
     end = b"\n" if data[size:] == b"\n" else b""
     found = files.parse(WAITING + data[:size] + end, 0, is_closed=True)
     if not found.pieces and len(found.records) == 1:
@@ -103,7 +103,7 @@ def record_of(file: SpoolFile, piece: Piece) -> bytes | Fate:
 
 
 def outside(directory: str, name: str) -> WatchedFile | None:
-    """Returns what can be said of a file without a look inside; None if it is gone.
+    """Returns a file's status without reading it; None if it is gone.
 
     All that is in it waits, unless it holds nothing but what was set aside.
     """
@@ -118,9 +118,9 @@ def outside(directory: str, name: str) -> WatchedFile | None:
 
 # -------------------------------------------------------------------------------------------------
 #
-# What somebody has to look at in a spool: the rules of Snap's watchdog, and what was set aside.
+# Alerts: the rules of Snap's watchdog, and records that were set aside.
 #
-# A file that is erased and still open counts for nothing: nothing of it waits.
+# A file that is erased and still open does not count, since nothing in it waits.
 
 
 Progress = Callable[[int, int | None], None]
@@ -145,7 +145,7 @@ class WatchedFile:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that somebody has to look at."""
+    """A condition that needs attention."""
 
     severity: int  # 1 to 100
     rule: str  # one of RULES
@@ -165,7 +165,7 @@ def find(
     found = [alert for file in seen for alert in _of_file(file, path, owner, now_us)]
     waiting = sorted(file.name for file in seen if file.waiting_bytes)
     if len(waiting) > FILES_MAX:
-        text = f"{len(waiting)} files wait ({_some(waiting)}): what is written is not sent, or late"
+        text = f"{len(waiting)} files wait ({_some(waiting)}): records are not sent, or sent late"
         found.append(Alert(90, "files", "", text))
     if status.st_mode & stat.S_IWOTH:
         text = f"everybody can write to the directory; `chmod o-w {path}`"
@@ -184,12 +184,12 @@ def _of_file(file: WatchedFile, path: str, owner: int, now_us: int) -> Iterator[
         see = f"`fjord spool dump {path} --aside`"
         yield Alert(80, "aside", name, f"{name}: has records that were set aside; see {see}")
     if file.waiting_bytes and status.st_mtime_ns // 1000 + UNCHANGED_US_MAX < now_us:
-        yield Alert(76, "unchanged", name, f"{name}: waits, and was not touched for 24 hours")
+        yield Alert(76, "unchanged", name, f"{name}: waits, and was not modified for 24 hours")
     if status.st_uid != owner:
         text = f"{name}: belongs to user {status.st_uid}, and the spool to {owner}"
         yield Alert(73, "owner", name, text)
     if stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IWOTH:  # a link's mode is moot
-        yield Alert(60, "writable", name, f"{name}: everybody can write to it; chmod o-w")
+        yield Alert(60, "writable", name, f"{name}: everybody can write to it; `chmod o-w` it")
     if file.waiting_bytes > WAITING_BYTES_MAX:
         size = file.waiting_bytes / 1_000_000
         yield Alert(60, "size", name, f"{name}: {size:,.0f} MB wait; is the daemon fast enough?")
@@ -197,13 +197,13 @@ def _of_file(file: WatchedFile, path: str, owner: int, now_us: int) -> Iterator[
 
 # -------------------------------------------------------------------------------------------------
 #
-# What was set aside is sent again: files of it get a name under which the forwarder takes them.
+# Retrying records that were set aside: their files get a name that the forwarder sends.
 #
 #     aside-A.spool, of A:  "!" to "@" -> header of B -> retry-B.spool
 #                                      sync           sync           sync
 #
-# The daemon has a number of A that says that all of it has arrived; so the file becomes B, of which
-# it knows nothing.  After a crash anywhere between, the next try ends the same:
+# The daemon's offset of A says that all of it has arrived; so the file becomes B, which the daemon
+# does not know.  After a crash in between, the next try has the same result:
 #
 # - Of A, with some lines changed: none of it was sent; the others are changed too.
 # - Of B, with the old name: all lines were changed.  After a power cut it may be that the new name
@@ -216,7 +216,7 @@ NOTHING_WHOLE = "nothing in it can be sent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """What became of one file."""
+    """The result for one file."""
 
     name: str  # before
     new_name: str = ""  # empty: it stays
@@ -231,7 +231,7 @@ def unreadable(name: str, error: OSError) -> Retried:
 
 
 def retry(directory: str, now_us: int) -> Iterator[Retried]:
-    """Lets everything be sent again that was set aside and is whole; yields file by file.
+    """Sends intact records that were set aside again; yields a result for each file.
 
     Records that were set aside in a file that is still written to are not among them: their turn
     is when all others of the file are sent.
@@ -248,7 +248,7 @@ def retry(directory: str, now_us: int) -> Iterator[Retried]:
             yield unreadable(name, error)
             continue
         with closing(file):
-            # Who has it, or had it before, gives it another name.
+            # Another process has renamed it.
             if file.try_lock() and file.is_named():
                 yield _retry(file, now_us)
 
@@ -280,12 +280,12 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
 
 
 def _whole(file: SpoolFile, found: Lines) -> list[Piece]:
-    """Returns the lines that were set aside and are whole."""
+    """Returns the intact lines that were set aside."""
     return [piece for piece in found.pieces if not isinstance(record_of(file, piece), Fate)]
 
 
 def still_open(directory: str) -> Iterator[Retried]:
-    """Yields files with records that were set aside, whose turn is when the rest is sent.
+    """Yields files with records that were set aside, whose other records are not sent yet.
 
     Raises:
         DirectoryError: if there is no such directory.
@@ -300,10 +300,10 @@ def still_open(directory: str) -> Iterator[Retried]:
 def _still_open(file: SpoolFile) -> Iterator[Retried]:
     left = 0 if files.is_aside(file.name) else sum(len(found.pieces) for found in walk(file))
     if left:
-        why = "a writer still has it open"
+        why = "a writer has it open"
         if file.try_lock():
             file.unlock()
-            why = "it is not sent whole yet, or its period is not over"
+            why = "it is not fully sent, or its period is not over"
         yield Retried(name=file.name, left=left, why=why)
 
 
@@ -377,7 +377,7 @@ def status(directory: str, now_us: int, progress: Progress) -> SpoolStatus:
 
 
 def names_of(directory: str) -> list[str]:
-    """Returns the files of a spool, those with what was set aside last.
+    """Returns the files of a spool, those with records set aside last.
 
     Raises:
         DirectoryError: if there is no such directory.
@@ -385,7 +385,7 @@ def names_of(directory: str) -> list[str]:
     try:
         return files.waiting_names(directory) + files.aside_names(directory)
     except OSError as error:
-        raise DirectoryError(f"{directory} is no spool: {error.strerror}") from error
+        raise DirectoryError(f"{directory} is not a spool: {error.strerror}") from error
 
 
 def _in_files(
@@ -393,7 +393,7 @@ def _in_files(
     look: Callable[[SpoolFile], Iterable[Seen]],
     failed: Callable[[str, OSError], Iterable[Seen]],
 ) -> Iterator[Seen]:
-    """Yields what `look` finds in each file of a spool, then what `failed` says of unreadable ones.
+    """Yields the results of `look` for each file, then those of `failed` for unreadable ones.
 
     Raises:
         DirectoryError: if there is no such directory.
@@ -419,7 +419,7 @@ def reason_of(error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DumpedRow:
-    """One row of a record; or a piece of a file that is none."""
+    """One row of a record, or an unreadable piece of a file."""
 
     file: str
     offset: int
@@ -431,7 +431,7 @@ class DumpedRow:
 def dump(
     directory: str, *, is_aside: bool, failed: Callable[[str, OSError], None]
 ) -> Iterator[DumpedRow]:
-    """Yields what waits in a spool, or what was set aside, row by row.
+    """Yields waiting records, or those set aside, row by row.
 
     Args:
         directory: the spool.
@@ -480,7 +480,7 @@ def _dumped(name: str, offset: int, record: bytes) -> Iterator[DumpedRow]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
-    """What was found in one file."""
+    """The result of checking one file."""
 
     file: str
     size: int

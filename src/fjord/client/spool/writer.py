@@ -1,4 +1,4 @@
-"""A spool that is written to: one `write` for each call, and nothing to wait for.
+"""Writing to a spool: one `write` for each call, without waiting.
 
 Any number of processes may write to one spool.  Threads of one process share a `Spool`; so do
 a process and what it forks, since each line is one write to the end of the file.
@@ -37,7 +37,7 @@ from fjord.jobs import Priority
 from fjord.values import Value
 from fjord.wire import wakeups
 
-# Whoever removes a file by hand takes what is written to it for so long afterwards, too.
+# If somebody removes a file by hand, records written to it for this long are lost too.
 CHECK_US: Final = 100_000
 
 
@@ -56,22 +56,22 @@ def open_spool(
     period: float = files.PERIOD_SECONDS,
     wake: str | int | None = None,
 ) -> Spool:
-    """Opens or makes a directory in which writes wait for `fjord forward` to send them.
+    """Opens or creates a directory in which writes wait for `fjord forward` to send them.
 
     Args:
         path: the directory.
         sync: what a write waits for: "none", "each" or "group".
-        period: seconds after which another file is begun.
-        wake: where `fjord forward --wake` hears wake-ups; none are sent unless given.
+        period: seconds after which a new file is begun.
+        wake: the address of `fjord forward --wake`; by default no wake-ups are sent.
 
     Raises:
         DirectoryError: if the directory cannot be made.
         ValueError: if an option cannot be meant.
     """
     if sync not in tuple(Sync):
-        raise ValueError(f"sync is one of {', '.join(Sync)}, not {sync!r}")
+        raise ValueError(f"sync must be one of {', '.join(Sync)}, not {sync!r}")
     if not 1 <= period <= 7 * 24 * 3600:
-        raise ValueError(f"period is from 1 second to 7 days, not {period}")
+        raise ValueError(f"period must be from 1 second to 7 days, not {period}")
     return Spool(
         os.path.abspath(path),
         sync=Sync(sync),
@@ -81,7 +81,7 @@ def open_spool(
 
 
 class Spool:
-    """Tables to write to, daemon or not.  Every call returns when its record is in a file."""
+    """Tables to write to without a daemon.  Every call returns when its record is in a file."""
 
     def __init__(
         self, path: str, *, sync: Sync, period_us: int, wake: wakeups.Address | None = None
@@ -119,7 +119,7 @@ class Spool:
         return SpoolKv(self._write, self._stamps, table)
 
     def close(self) -> None:
-        """Gives the file free, so that the forwarder can delete it when it is sent."""
+        """Closes the file, so that the forwarder can delete it when it is sent."""
         with self._guard:
             self._is_closed = True
             self._drop()
@@ -151,7 +151,7 @@ class Spool:
             self._bell.ring()
 
     def _check(self, now_us: int) -> Appender:
-        """Returns the file of the moment: another one, also if the one that it has was removed."""
+        """Returns the current file, reopened if the period is over or the file was removed."""
         appender = self._appender
         slot = files.slot_of(now_us, self._period_us)
         if appender is None or appender.slot != slot or self._problem or appender.is_removed():
@@ -160,12 +160,12 @@ class Spool:
         return appender
 
     def _turn(self, now_us: int) -> Appender:
-        """Goes on to the file of the moment."""
+        """Opens the current file."""
         if self._is_closed:
             raise errors.ClosedError("this spool is closed; open it again")
         if self._problem:
             raise errors.DurabilityError(
-                f"{self._problem}; look after the disk, and open the spool again"
+                f"{self._problem}; check the disk, and open the spool again"
             )
         self._drop()
         flags = os.O_DSYNC if self._sync is Sync.EACH else 0
@@ -179,7 +179,7 @@ class Spool:
         return appender
 
     def _drop(self) -> None:
-        """Closes the file; whoever still waits for the disk then has it."""
+        """Syncs and closes the file."""
         if self._appender is None:
             return
         with self._syncing:
@@ -189,26 +189,26 @@ class Spool:
                     appender.sync()
                     self._synced = self._written
             except OSError as error:
-                raise self._fail(error) from error  # those who wait for this sync are told, too
+                raise self._fail(error) from error  # also for others that wait for this sync
             finally:
                 appender.close()
 
     def _share_sync(self, ticket: int) -> None:
-        """Returns when the disk has a line; whoever comes first waits for all who came before."""
+        """Returns when a line is on disk; one thread syncs for all that wait."""
         with self._syncing:
             if self._synced >= ticket:
                 return
             written = self._written  # before the sync: what is written meanwhile waits for the next
             try:
                 if self._appender is None or self._problem:
-                    raise self._lost()  # also where the sync of another thread has failed
+                    raise self._lost()  # or the sync of another thread failed
                 self._appender.sync()
             except OSError as error:
                 raise self._fail(error) from error
             self._synced = written
 
     def _fail(self, error: OSError) -> errors.DurabilityError:
-        """What failed once is not asked again: the next answer would mean nothing."""
+        """Notes a failed sync, which is never retried: success would mean nothing."""
         self._problem = f"the disk of the spool {self.path} failed ({error.strerror})"
         self._checked_us = 0
         return self._lost()
@@ -224,8 +224,8 @@ class Spool:
         )
 
     def _renew_locks(self) -> None:
-        """A thread that is not there after a fork may have had them."""
-        # A signal handler may come in between, and write too.
+        """Replaces the locks after a fork, since a thread that is gone may hold them."""
+        # A signal handler may interrupt this, and write too.
         self._guard = threading.RLock()
         self._syncing = threading.RLock()
         self._stamps.renew()
@@ -235,8 +235,8 @@ class Spool:
 def _full(path: str) -> errors.DiskFullError:
     return errors.DiskFullError(
         errors.Code.DISK_FULL,
-        f"the disk of the spool {path} is full; this record was not accepted, and all that were "
-        "will be sent: free space, and write it again",
+        f"the disk of the spool {path} is full; this record was not accepted (accepted ones "
+        "will be sent): free some space, and write it again",
     )
 
 
@@ -267,7 +267,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Appender(OpenFile):
-    """A file that is open for writing, beside any number of others that write to it."""
+    """A file that is open for writing, shared with other writers."""
 
     def __init__(self, directory: str, now_us: int, period_us: int, *, flags: int = 0) -> None:
         self.slot = files.slot_of(now_us, period_us)
@@ -286,18 +286,18 @@ class Appender(OpenFile):
             self.close()
 
     def write(self, line: bytes) -> int:
-        """Adds a line; returns how much of it was written: less if the disk is full."""
+        """Appends a line; returns how much was written: less if the disk is full."""
         return os.write(self._fd, line)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
     def is_removed(self) -> bool:
-        """Says whether somebody has removed the file; what is written to it then is lost."""
+        """Says whether somebody has removed the file, so that its records are lost."""
         return os.fstat(self._fd).st_nlink == 0
 
     def _put_away(self, directory: str, path: str, period_us: int) -> bool:
-        """Gives a file from earlier another name; False if it is none."""
+        """Renames a file of an earlier cycle or boot; False if it is not one."""
         header = files.decode_header(os.pread(self._fd, HEADER_BYTES, 0))
         if header is None:
             return False  # damaged; the forwarder mends it
@@ -311,7 +311,7 @@ class Appender(OpenFile):
 
 
 def _make(directory: str, name: str, now_us: int) -> None:
-    """Makes a file with its header, unless another writer was faster."""
+    """Creates a file with its header, unless another writer was faster."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
     fresh = files.prepare(directory, files.new_header(now_us))
     try:
@@ -327,7 +327,7 @@ def _make(directory: str, name: str, now_us: int) -> None:
 
 
 def _hold(fd: int, path: str) -> bool:
-    """Takes the writer's lock; False if the name means another file by now, or none."""
+    """Takes the writer's lock; False if the file was renamed or removed."""
     fcntl.flock(fd, fcntl.LOCK_SH)
     ours = os.fstat(fd)
     if not stat.S_ISREG(ours.st_mode):
@@ -345,9 +345,9 @@ def _locked(directory: str) -> Iterator[None]:
         os.close(fd)
 
 
-# -- tables of a spool: the writes of a connection, without its answers ---------------------------
+# -- tables of a spool: the writes of a connection, without replies -------------------------------
 #
-# What one row needs is packed here, field by field, since this is what a front end waits for; many
+# Single rows are packed here, field by field, since a front end waits for this; many
 # rows are one command, built as for a connection.
 
 
@@ -362,7 +362,7 @@ _EXPIRY_STEP_US: Final = 100_000
 
 
 class _Table:
-    """What the tables share."""
+    """The common part of the tables."""
 
     def __init__(self, write: Write, stamps: Stamps, table: str) -> None:
         self._write = write
@@ -378,7 +378,7 @@ class _Table:
         if name.startswith("_"):
             raise AttributeError(name)
         raise AttributeError(
-            f"a spool only writes, and nobody answers: it has no {name}; use fjord.connect for that"
+            f"a spool only writes, without replies: it has no {name}; use fjord.connect for that"
         )
 
 
@@ -386,7 +386,7 @@ class SpoolJobs(_Table):
     """A jobs table to push to; like `fjord.Jobs`."""
 
     def push(self, key: Key, value: Value = None, **options: Unpack[PushOptions]) -> None:
-        """Adds a job, or merges it with the one that waits under the same key; see `Jobs.push`.
+        """Adds a job, or merges it with a waiting job of its key; see `Jobs.push`.
 
         Raises:
             DiskFullError: if the disk is full; nothing was written then.
@@ -448,7 +448,7 @@ class SpoolStream(_Table):
     def append_many(self, values: Iterable[Value], keys: Iterable[Key] | None = None) -> None:
         """Adds messages in order; see `Stream.append_many`.
 
-        As on a connection, many are several parts: those before the one that fails are written.
+        Many messages are several records; if one fails, the earlier ones are written.
         """
         for call in StreamCalls(self._name, schemas.NoSchemas).append_parts(values, keys):
             command = call.command
@@ -462,7 +462,7 @@ class SpoolKv(_Table):
     """A key/value table to write to; like `fjord.Kv`."""
 
     def set(self, key: Key, value: Value, **options: Unpack[SetOneOptions]) -> None:
-        """Gives `key` a value; see `Kv.set`.
+        """Sets the value of `key`; see `Kv.set`.
 
         Raises:
             DiskFullError: if the disk is full; nothing was written then.
@@ -483,12 +483,12 @@ class SpoolKv(_Table):
         self._write(head + table + name + data, stamp_us)
 
     def set_many(self, items: Mapping[AnyKey, Value], **options: Unpack[SetOptions]) -> None:
-        """Gives values to many keys, all or none; see `Kv.set_many`."""
+        """Sets the values of many keys, all or none; see `Kv.set_many`."""
         _check_options(options)
         self._write_set(self._calls().set_many(items, **options).command)
 
     def delete(self, key: Key) -> None:
-        """Takes the value of `key` away; see `Kv.delete`."""
+        """Deletes the value of `key`; see `Kv.delete`."""
         name = entries.encode_key(key)
         if not 0 < len(name) <= limits.KV_KEY_BYTES_MAX:
             raise _bad_size(len(name), 0, limits.KV_KEY_BYTES_MAX)
@@ -498,7 +498,7 @@ class SpoolKv(_Table):
         self._write(head + table + name, stamp_us)
 
     def delete_many(self, keys: Iterable[Key]) -> None:
-        """Takes the values of many keys away, in one commit."""
+        """Deletes the values of many keys, in one commit."""
         command = self._calls().delete_many(keys).command
         if isinstance(command, Delete):
             _write_command(self._write, command, command.timestamp_us)
@@ -521,7 +521,7 @@ def _is_row(*given: object) -> bool:
 
 
 def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us: int) -> None:
-    """Writes a command of many rows; what the daemon would refuse for its size is refused here."""
+    """Writes a command of many rows, refusing sizes that the daemon would refuse."""
     keys, size = command.keys, len(command.keys.data)
     is_push = type(command) is Push
     key_bytes_max = limits.JOB_KEY_BYTES_MAX if is_push else limits.KV_KEY_BYTES_MAX
@@ -541,13 +541,13 @@ def _write_command(write: Write, command: Push | Append | Set | Delete, stamp_us
         raise errors.LocalProtocolError(
             errors.Code.TOO_LARGE,
             f"one call has at most {limits.BATCH_ROWS_MAX} rows and {limits.BATCH_BYTES_MAX} bytes "
-            "of keys and values; use smaller ones",
+            "of keys and values; split it",
         )
     write(of_command(command, stamp_us), stamp_us)
 
 
 def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, bytes]:
-    """Returns priority, process date, expiry and domain of a job that has options."""
+    """Returns priority, process date, expiry and domain from options."""
     priority, due, is_relative, expires_us, domain = job_fields(options)
     if due and is_relative:
         due += stamp_us
@@ -558,14 +558,14 @@ def _job_fields(options: PushOptions, stamp_us: int) -> tuple[int, int, int, byt
 
 
 def _life(options: SetOneOptions, stamp_us: int) -> tuple[int, int]:
-    """Returns TTL and expiry of a value that has options."""
+    """Returns TTL and expiry from options."""
     _check_options(options)
     ttl_us = entries.duration_us(options.get("ttl"))
     return ttl_us, _expiry(ttl_us, entries.microseconds(options.get("expires_at")), stamp_us)
 
 
 def _expiry(ttl_us: int, expires_us: int, stamp_us: int) -> int:
-    """Returns when a value expires that was written at a moment; 0 = never."""
+    """Returns when a value expires; 0 = never."""
     latest_us = stamp_us + limits.EXPIRY_AHEAD_US_MAX
     if ttl_us > limits.EXPIRY_AHEAD_US_MAX or expires_us > latest_us:
         raise errors.LocalProtocolError(
@@ -581,9 +581,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
     if not options.keys() <= _SET_OPTIONS:
         calls.check_names("set", options, _SET_OPTIONS)
     if not options.get("overwrite", True):
-        raise ValueError("a spool cannot say whether a key was there: overwrite is True")
+        raise ValueError("a spool cannot tell whether a key exists; leave out overwrite=False")
     if not options.get("persist", True):
-        raise ValueError("what is in a spool is kept on disk: persist is True")
+        raise ValueError("records of a spool are kept on disk; leave out persist=False")
 
 
 def _bad_size(key_bytes: int, value_bytes: int, key_bytes_max: int) -> errors.LocalProtocolError:

@@ -24,10 +24,10 @@ def test_limits(texts: list[str], tables: list[str], limits: object) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "pages=", "-1", "nan", "inf", "pages=1h"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no limit; one looks like 60 or pages=60"):
+    with pytest.raises(UsageError, match="is not a limit; give one like 60 or pages=60"):
         pipelines.limits_of([text], [])
 
 
 def test_a_limit_for_the_others_needs_their_names() -> None:
-    with pytest.raises(UsageError, match="name the tables that N is for"):
+    with pytest.raises(UsageError, match="name the tables for N"):
         pipelines.limits_of(["60", "pages=5"], [])

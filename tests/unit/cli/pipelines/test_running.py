@@ -34,12 +34,15 @@ def no_session(*_: object, **__: object) -> Any:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["reconcile", "events", "--bucket", "day"], "--bucket is hour or block, not day"),
+        (["reconcile", "events", "--bucket", "day"], "--bucket must be hour or block, not day"),
         (["reconcile", "events", "--start", "5", "--end", "2"], "--end 2 is before --start 5"),
-        (["ingest", "events", "out", "--format", "csv"], "--format is parquet or delta, not csv"),
-        (["ingest", "events", "out", "--every", "banana"], "--every banana is no time"),
+        (
+            ["ingest", "events", "out", "--format", "csv"],
+            "--format must be parquet or delta, not csv",
+        ),
+        (["ingest", "events", "out", "--every", "banana"], "--every banana is not an interval"),
         (["ingest", "events", "out", "--to", "http://a"], "http://a"),
-        (["latest", "events", "out", "--data", "d", "--from-warehouse", "w"], "instead of --to"),
+        (["latest", "events", "out", "--data", "d", "--from-warehouse", "w"], "excludes --to"),
         (["replay", "events", "again", "--pace", "slow"], "a pace is fast, original, or"),
         (["replay", "events", "again", "--keys", "new"], "keys is same or fresh, not 'new'"),
         (["dead-letters", "pages", "--until", "2026-01-31T12:00"], "has no time zone"),
@@ -100,6 +103,6 @@ def test_an_interrupt_ends_a_replay_behind_its_batch(monkeypatch: pytest.MonkeyP
     told = json.loads(done.stdout)
     assert (told["ok"], told["complete"]) == (False, False)
     first, last = done.stderr.splitlines()
-    assert first == f"replay {told['replay_id']}: if it is interrupted, go on with this --id"
+    assert first == f"replay {told['replay_id']}: if it is interrupted, resume with this --id"
     assert last == GO_ON.format(told["replay_id"])
     assert signal.getsignal(signal.SIGINT) is before

@@ -78,7 +78,7 @@ def test_a_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
 
 def test_what_is_no_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DirectoryError, match="cannot be made a spool"):
+    with pytest.raises(DirectoryError, match="cannot create the spool"):
         files.make_directory(str(tmp_path / "file"))
     with pytest.raises(DirectoryError, match="cannot be used as a spool"):
         files.check_owner(str(tmp_path / "missing"))
@@ -99,7 +99,7 @@ def test_there_is_one_forwarder(tmp_path: Path) -> None:
     assert files.is_forwarded(str(tmp_path))
 
     def second() -> None:
-        with pytest.raises(DirectoryInUseError, match=r"forwards from .*; one at a time"):
+        with pytest.raises(DirectoryInUseError, match=r"forwards from .*; stop it first"):
             files.lock_for_forwarder(str(tmp_path))
 
     samples.check_ended([samples.in_child(second)])

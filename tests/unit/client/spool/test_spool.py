@@ -117,13 +117,13 @@ def test_a_closed_spool_says_so(tmp_path: Path) -> None:
 
 
 def test_options_that_cannot_be_meant_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="sync is one of none, each, group, not 'always'"):
+    with pytest.raises(ValueError, match="sync must be one of none, each, group, not 'always'"):
         open_spool(tmp_path, sync="always")
     for period in (0, -1, 0.5, 8 * 24 * HOUR, float("nan")):
-        with pytest.raises(ValueError, match="period is from 1 second to 7 days"):
+        with pytest.raises(ValueError, match="period must be from 1 second to 7 days"):
             open_spool(tmp_path, period=period)
     (tmp_path / "file").touch()
-    with pytest.raises(DirectoryError, match="cannot be made a spool"):
+    with pytest.raises(DirectoryError, match="cannot create the spool"):
         open_spool(tmp_path / "file")
 
 
