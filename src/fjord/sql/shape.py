@@ -192,7 +192,7 @@ def _text(name: str, cell: Cell, bytes_max: int, *, is_needed: bool = False) -> 
         found = given.encode() if isinstance(given, str) else given
         found.decode()
     except UnicodeError as error:
-        raise UsageError(f"{name} is no UTF-8") from error
+        raise UsageError(f"{name} is not UTF-8") from error
     if len(found) > bytes_max:
         raise UsageError(f"{name} has more than {bytes_max} bytes")
     if is_needed and not found:
@@ -245,7 +245,7 @@ def rows(
         try:
             uri, domain = key.decode(), (domains[one] or domain_of(key)).decode()
         except UnicodeDecodeError:
-            found.append(f"job {page.rows[one]} is left out: its key or domain is no UTF-8")
+            found.append(f"job {page.rows[one]} is left out: its key or domain is not UTF-8")
             continue
         if "\0" in uri or "\0" in domain:
             found.append(f"job {page.rows[one]} is left out: its key or domain has a zero byte")

@@ -352,7 +352,7 @@ def test_the_three_answers_of_next_are_told_apart_as_the_page_says() -> None:
 ANSWERS_OF_NEXT = {
     "a job": TAKEN,
     "nothing is due, but something waits": LATER,
-    "no job is waiting": taken([]),
+    "nothing waits": taken([]),
 }
 
 
