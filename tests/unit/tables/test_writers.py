@@ -57,12 +57,12 @@ def test_a_writer_advances_from_number_to_number(world: Spool) -> None:
 @pytest.mark.parametrize(
     ("expected", "batch", "text"),
     [
-        (-1, 600, "writer w is at 512, not new here"),
+        (-1, 600, "writer w is at 512, not new"),
         (100, 600, "writer w is at 512, not at 100"),
         (100, 512, "writer w is at 512, not at 100"),  # the same once more
         (600, 700, "writer w is at 512, not at 600"),
         (0, 600, "writer w is at 512, not at 0"),
-        (-1, 0, "writer w is at 512, not new here"),
+        (-1, 0, "writer w is at 512, not new"),
         (600, 0, "writer w is at 512, not at 600"),
     ],
 )
@@ -80,7 +80,7 @@ def test_a_writer_that_is_not_known_is_at_no_number(world: Spool, batch: int) ->
     refusal = world.refused(512, batch)
     assert (refusal.code, refusal.text) == (
         Code.STALE_NUMBER,
-        "writer w is new here, not at 512",
+        "writer w is new, not at 512",
     )
     assert world.at() == -1
 
@@ -91,7 +91,7 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(world: Spool) -> N
     world.advance(512, 0)
     assert world.at() == staging.OVER
     late = world.refused(-1, 512)
-    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
+    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is finished, not new")
     assert world.refused(512, 600).code is Code.STALE_NUMBER
     assert world.refused(512, 0).code is Code.STALE_NUMBER
     world.verify()
