@@ -59,7 +59,7 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
         text = f"a snapshot stays open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
         raise RefusedError(Code.BAD_TIMEOUT, text)
     if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
-        text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or retry later"
+        text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
         raise RefusedError(Code.QUOTA, text)
     made = _open_op(state, now_us, lifetime_us, is_pass=False)
     opened = Opened(snapshot=state.next_seq, wall_us=now_us, until_us=now_us + lifetime_us)
