@@ -313,5 +313,5 @@ def test_a_missing_segment_in_the_middle_is_named(tmp_path: Path) -> None:
         write(engine, clock, {b"key-%03d" % number: VALUE})
     engine.close()
     segments(tmp_path)[1].unlink()
-    with pytest.raises(CorruptionError, match="segment 2 before it is missing"):
+    with pytest.raises(CorruptionError, match="previous segment 2 is missing"):
         open_at(tmp_path)

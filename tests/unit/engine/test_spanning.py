@@ -171,7 +171,7 @@ def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -
     for after in (0, 1, last - 1):
         problem = refused(shell, after=after)
         assert problem.code is Code.BAD_RANGE
-        assert f"from seq {after + 1} to {last} is in cold blocks" in problem.text
+        assert f"from seq {after + 1} to {last} are in cold blocks" in problem.text
     gone = refused(shell, "kv", after=1)
     assert gone.code is Code.BAD_RANGE
     assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
@@ -235,7 +235,7 @@ def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
     assert len(shell.shore.retire(shell.engine)) == 1
     problem = refused(shell, after=last - 1)
     assert problem.code is Code.BAD_RANGE
-    assert f"from seq {last} to {last} is in cold blocks" in problem.text
+    assert f"from seq {last} to {last} are in cold blocks" in problem.text
     assert "or gone" in problem.text
     assert span(shell, after=0).rows == 0  # the beginning is that of what is left
 
