@@ -182,7 +182,7 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
             return decision(state, ())
         if command.changes and found.kind is Kind.JOBS:
             return _redeclared(state, found, settings, now_us)
-        shown = found.settings.decode(errors="replace") or "the default settings"
+        shown = found.settings.decode(errors="replace") or "the defaults"
         cut = f"{shown[:_SHOWN_MAX]}..." if len(shown) > _SHOWN_MAX else shown
         raise RefusedError(Code.EXISTS, f"table {found.name} exists with other settings: {cut}")
     table, ops = _create(state, command.name, kind, settings)

@@ -107,7 +107,7 @@ def test_what_differs_is_named_with_both_values(
 ) -> None:
     with pytest.raises(ExistsError) as error:
         declare(wanted, EXISTS, there(found))
-    assert f"table t exists with other settings: {text}" in str(error.value)
+    assert f"table t is there with other settings: {text}" in str(error.value)
 
 
 def test_other_refusals_stay_what_they_are() -> None:

@@ -273,7 +273,7 @@ def test_settings_without_columns_keep_the_number_of_the_schema(world: JobWorld)
     ("before", "after", "text"),
     [
         ({}, {"period": Period.DAY}, "has no period"),
-        ({"period": Period.DAY}, {"lease_us": 1_000_000}, "but not none"),
+        ({"period": Period.DAY}, {"lease_us": 1_000_000}, "but not removed"),
         ({"period": Period.DAY}, {"period": Period.DAY, "merge": False}, "merge of table"),
         (
             {"period": Period.DAY},
