@@ -1,6 +1,6 @@
-"""Opcodes: what ops there are, and the facts of each that everybody needs.
+"""Opcodes: the ops, and the facts about each that all parts need.
 
-A row of `Opcode` says the number of an op, its columns, and what it is in the history of its table;
+A row of `Opcode` has the number of an op, its columns, and its name in the history of its table;
 `tables.meaning` says what it does.
 
 To change an op: never change the columns of a released opcode.  Give the new layout a new opcode,
@@ -37,7 +37,7 @@ def _op(  # noqa: PLR0913 - each of them is a fact of its own
     Args:
         number: of the op; never changes.
         once, u64, u8, strings: names of its columns by their kinds, which stand in this order.
-        shown: its name in the column `op` of a table's history; "": each row says its own.
+        shown: its name in the column `op` of a table's history; "": each row has its own.
         sealed: its rows go to cold blocks.
     """
     kinds: tuple[tuple[ColumnKind, str], ...] = (

@@ -1,4 +1,4 @@
-"""Settings of tables as bytes: a JSON object of what is not as usual, in one form."""
+"""Settings of tables as bytes: a JSON object of what differs from the defaults, in one form."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """What tables of each kind with settings may have: values that are made of columns."""
+    """The settings that all kinds of tables with settings share: the columns of values."""
 
-    columns: Triples = ()  # what values are made of; none: anything
-    key: tuple[str, ...] = ()  # those columns that are the key
-    schema: int = 1  # the number that rows of these columns have
+    columns: Triples = ()  # the columns of values; none: values may be anything
+    key: tuple[str, ...] = ()  # the key columns
+    schema: int = 1  # the number stored in rows of these columns
 
     @property
     def declared(self) -> Schema:
         return schema.of(self.columns, self.key, self.schema)
 
     def encode(self) -> bytes:
-        """Returns the bytes that a table is declared with; none where all is as usual."""
+        """Returns the bytes with which a table is declared; empty for the defaults."""
         usual = asdict(type(self)())
         found = {name: value for name, value in asdict(self).items() if value != usual[name]}
         return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
@@ -37,29 +37,29 @@ Declared = TypeVar("Declared", bound=TableSettings)
 
 
 def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
-    """Returns which settings were given, by name.
+    """Returns the given settings by name.
 
     Raises:
-        ValueError: if they are none of this kind; the text says why.
+        ValueError: if they are not valid for this kind; the text says why.
     """
     try:
         found: Any = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"settings are a JSON object: {error}") from error
+        raise ValueError(f"settings must be a JSON object: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError("settings are a JSON object")
+        raise ValueError("settings must be a JSON object")
     names = [field.name for field in fields(kind)]
     for name in found:
         if name not in names:
-            raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
+            raise ValueError(f"unknown setting {name[:40]!r}; known are {', '.join(names)}")
     return found
 
 
 def with_columns(found: Declared) -> Declared:
-    """Returns settings whose columns are checked, and in one form.
+    """Returns settings with checked columns, in one form.
 
     Raises:
-        ValueError: if they are none; the text says why.
+        ValueError: if they are invalid; the text says why.
     """
     declared = schema.read(found.columns, found.key, found.schema)
     columns = tuple((one.name, one.type, one.required) for one in declared.columns)
@@ -67,10 +67,10 @@ def with_columns(found: Declared) -> Declared:
 
 
 def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
-    """Returns those of some settings that were given, each of which is one of some words.
+    """Returns those of some settings that were given, each as a member of its enum.
 
     Raises:
-        ValueError: if one is another word.
+        ValueError: if one has an unknown value.
     """
     for name, kind in kinds.items():
         if name in given and given[name] not in list(kind):
@@ -79,17 +79,17 @@ def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, en
 
 
 def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:
-    """Returns the schemas that a table has had, checked and in one form.
+    """Returns the earlier schemas of a table, checked and in one form.
 
     Raises:
-        ValueError: if they are none.
+        ValueError: if they are invalid.
     """
     if not isinstance(given, list | tuple):
-        raise ValueError("earlier schemas are a list")
+        raise ValueError("earlier schemas must be a list")
     found = []
     for one in given:
         if not isinstance(one, list | tuple) or len(one) != 2:
-            raise ValueError("an earlier schema is a number and its columns")
+            raise ValueError("an earlier schema must be a number and its columns")
         declared = schema.read(one[1], (), one[0])
         columns = tuple((column.name, column.type, column.required) for column in declared.columns)
         found.append((declared.number, columns))

@@ -1,8 +1,8 @@
-"""The numbers by which a daemon is watched: for Prometheus, and for the STATS request.
+"""The metrics of a daemon: for Prometheus, and for the STATS request.
 
 Labels are functions and codes of the protocol, states of jobs, and names of tables, which have
-been checked; nothing else that a user has sent gets into a name or a label.
-Every number is explained in docs/operations.md.
+been checked; no other user data gets into a name or a label.  Every metric is explained in
+docs/operations.md.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fjord.server.session import Sessions
 from fjord.server.sessions import Memory, Origin
 from fjord.wire import Function
 
-# What the engine says of itself: name -> meaning.  A name with _total only ever grows.
+# Metrics of the engine: name -> description.  A name with _total only ever increases.
 ENGINE: Final[dict[str, str]] = {
     "applied_seq": "Last seq that is in the index.",
     "durable_seq": "Last seq that survives a power cut.",
@@ -47,7 +47,7 @@ ENGINE: Final[dict[str, str]] = {
     "blocks": "Cold blocks.",
 }
 
-# What sealing, and who reads blocks, say of themselves.
+# Metrics of sealing, and of reading blocks.
 BLOCK_COUNTS: Final[dict[str, str]] = {
     "sealed_blocks": "Blocks that were written.",
     "seal_failures": "Rounds of sealing that failed.",
@@ -60,7 +60,7 @@ BLOCK_GAUGES: Final[dict[str, str]] = {
 }
 _NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
-# Numbers that go up and down, and numbers that only grow: of the engine, and of the daemon itself.
+# Numbers that increase and decrease, and numbers that only increase: of engine and daemon.
 _GAUGES: Final[dict[str, str]] = {
     **ENGINE,
     **BLOCK_GAUGES,
@@ -86,10 +86,10 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Reads the numbers when they are asked for; between that it costs nothing."""
+    """Reads the numbers when they are requested; otherwise they cost nothing."""
 
     engine: Callable[[], Mapping[str, int]]
-    blocks: Callable[[], Mapping[str, int]]  # of sealing, and of what is read from blocks
+    blocks: Callable[[], Mapping[str, int]]  # of sealing, and of reading blocks
     job_counts: Callable[[], Counts]
     counters: Counters
     memory: Memory

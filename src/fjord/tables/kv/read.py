@@ -475,7 +475,7 @@ def compiled(regex: bytes) -> Matcher | Refusal:
     finally:
         re2.purge()  # its own cache is larger than the one here
     if expression.programsize > limits.REGEX_STEPS_MAX:
-        return Refusal(code=Code.BAD_REGEX, text="the regular expression is too complex")
+        return Refusal(code=Code.BAD_REGEX, text="the regular expression is too large")
     return Matcher(expression=expression, steps=expression.programsize, first=first, last=last)
 
 

@@ -15,7 +15,7 @@ from fjord.kestrel import codec, reading
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import QueuePartition
-from fjord.testing.disk import SimClock
+from fjord.testing.clock import SimClock
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
 
