@@ -31,7 +31,7 @@ ALSO_MAX = 16
 # Further keys of one table that are kept in memory, some 300 bytes each.
 LINKS_MAX = 1_000_000
 # A range or a match examines this many entries before it answers with what it has found, so that
-# others wait for some milliseconds behind a page.
+# others wait for some milliseconds at most.
 EXAMINED_ENTRIES_MAX = 2_000
 PAGE_ENTRIES_MAX = 1_000
 PAGE_BYTES_MAX = 1 * MIB
@@ -101,7 +101,7 @@ BLOCKS_REPLACED_MAX = 1_000
 REPLACED_KEPT_US = 3600 * 1_000_000
 
 # -- staged rows ----------------------------------------------------------------------------------
-# What is staged and not committed is dropped after this time, or up to an hour later.
+# Uncommitted stages are dropped after this time, or up to an hour later.
 STAGE_US_MAX = 6 * 3600 * 1_000_000
 # Per commit.  The stages of a log are named in one frame.
 STAGES_MAX = 16 * 1024

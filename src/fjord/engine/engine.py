@@ -23,7 +23,7 @@ from fjord.commands import Command, Refusal, Reply, Scan, Span
 from fjord.engine import execution
 from fjord.engine import group as groups
 from fjord.engine import layout as layouts
-from fjord.engine.layout import Parts, Published, Status
+from fjord.engine.layout import Published, Recovered, Status
 from fjord.engine.memory import NO_JOBS, Memory
 from fjord.engine.news import NO_NEWS, News, Watched
 from fjord.engine.packing import Packer
@@ -52,7 +52,7 @@ _PACKED_AT_ONCE: Final = 2
 class Engine:
     """A data directory, open for writing, returned by `open_engine`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Recovered) -> None:
         self._parts = parts
         self.clock, self.journal = parts.clock, parts.journal
         self.writer, self._index = parts.writer, parts.index

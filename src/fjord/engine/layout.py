@@ -220,7 +220,7 @@ class Status(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Recovered:
     """The parts that recovery hands to the engine."""
 
     disk: disks.Disk

@@ -23,7 +23,7 @@ from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine
 from fjord.engine.group import read_applied, read_tables
-from fjord.engine.layout import Clean, Layout, Owner, Parts
+from fjord.engine.layout import Clean, Layout, Owner, Recovered
 from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Progress, Replay
 from fjord.index import Index, IndexDamagedError, Indexes, viewed
@@ -109,7 +109,7 @@ def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
             disk.remove(layout.ballast)
 
 
-def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
+def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStack) -> Recovered:
     """Opens all parts; `undo` closes them if a later step fails."""
     disk = settings.disk
     if layouts.is_foreign(disk, layout):
@@ -136,7 +136,7 @@ def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStac
     replay.run(tail.last_seq, moved_from=tail.uncertain_seq)
     _check_begin(journal, index)
     _remove_packed(journal, writer, index)
-    return Parts(
+    return Recovered(
         disk=disk,
         clock=settings.clock,
         layout=layout,
@@ -388,7 +388,7 @@ def _check_begin(journal: Journal, index: Index) -> None:
         raise errors.CorruptionError(path, 24, "segments before it are missing")
 
 
-def _record_begin(engine: Engine, parts: Parts) -> None:
+def _record_begin(engine: Engine, parts: Recovered) -> None:
     """Writes where the journal begins, if that is not known."""
     if _begin(parts.index) is None:
         first = parts.journal.segments[0]

@@ -43,7 +43,7 @@ _TRIES: Final = 3
 
 
 class Past(NamedTuple):
-    """What a scan may look at."""
+    """The parts of the state that a scan needs."""
 
     journal: Journal
     tables: Mapping[str, Table]
@@ -124,7 +124,7 @@ def _check_range(past: Past, table: Table, command: Span) -> None:
 
 def _walk(past: Past, table: Table, command: Span) -> Spanned:
     end_seq = min(command.until or past.durable_seq, past.durable_seq)
-    batch = _Batch(table, command)
+    batch = _Span(table, command)
     start_seq = max(command.after + 1, past.journal.first_seq)
     if start_seq <= end_seq:
         for located in past.journal.frames(start_seq, durable_seq=past.durable_seq):
@@ -136,7 +136,7 @@ def _walk(past: Past, table: Table, command: Span) -> Spanned:
     return batch.answer(past)
 
 
-class _Batch:
+class _Span:
     """The commits taken so far."""
 
     def __init__(self, table: Table, command: Span) -> None:

@@ -35,7 +35,7 @@ from fjord.tables.streams.layout import seq_key
 
 if TYPE_CHECKING:
     from fjord.engine.engine import Engine
-    from fjord.engine.layout import Parts
+    from fjord.engine.layout import Recovered
 
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
@@ -332,7 +332,7 @@ _LOOK_US: Final = 1_000_000
 class Space:
     """The space under one data directory."""
 
-    def __init__(self, parts: Parts, grow: Callable[[], bool]) -> None:
+    def __init__(self, parts: Recovered, grow: Callable[[], bool]) -> None:
         self._disk = parts.disk
         self._directory = parts.layout.root
         self._clock = parts.clock

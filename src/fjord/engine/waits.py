@@ -48,7 +48,7 @@ K = TypeVar("K", bound=Hashable)
 W = TypeVar("W", bound="Wait")
 
 Arrivals = Mapping[str, Arrival]  # by table
-Place = tuple[str, bytes]  # a table, and a domain or a key of it
+TableKey = tuple[str, bytes]  # a table, and a domain or a key of it
 # Listening to a jobs table uses a key that no value can have.
 JOBS_KEY: Final = b""
 # How many entries of a heap may be out of date before they are removed.
@@ -226,7 +226,7 @@ class _Ticket(NamedTuple):
     """The place of a request in the queue, and what it asks for."""
 
     number: int
-    place: Place
+    place: TableKey
     jobs: int  # how many it asks for
 
 
@@ -254,7 +254,7 @@ class Lines(Generic[K]):
         self._lines: dict[str, dict[bytes, _Line[K]]] = {}
         self.tickets: dict[K, _Ticket] = {}  # of all waiting requests, parked or woken
         self._numbers = itertools.count(1)
-        self._dates: Ranked[Place] = Ranked()  # when something is due next
+        self._dates: Ranked[TableKey] = Ranked()  # when something is due next
 
     def park(self, waiter: K, command: Next, next_at_us: int) -> None:
         """Parks a request that found nothing: in its old place if it was woken, else at the end."""
@@ -330,7 +330,7 @@ class Lines(Generic[K]):
             jobs -= self.tickets[some[0]].jobs
         return woken
 
-    def _lower(self, place: Place, date_us: int) -> None:
+    def _lower(self, place: TableKey, date_us: int) -> None:
         known_us = self._dates.rank(place)
         if known_us is None or date_us < known_us:
             self._dates.put(place, date_us)
@@ -360,7 +360,7 @@ class Listening(Generic[K]):
 
     listener: K
     identifier: int  # of the request that began it
-    keys: set[Place] = field(default_factory=set)
+    keys: set[TableKey] = field(default_factory=set)
     is_over: bool = False
 
 
@@ -372,7 +372,7 @@ class Listeners(Generic[K]):
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._by_key: dict[Place, dict[Listening[K], None]] = {}
+        self._by_key: dict[TableKey, dict[Listening[K], None]] = {}
         self._by_listener: dict[K, dict[int, Listening[K]]] = {}
         # The next process date of each jobs table with listeners.
         self._dates: Ranked[str] = Ranked()
@@ -461,7 +461,7 @@ class Listeners(Generic[K]):
         """Returns when to call `reach`: at the next date, or soon since the clock may be set."""
         return _look_us(self._dates.first(), wall_us)
 
-    def _forget(self, place: Place, listening: Listening[K]) -> None:
+    def _forget(self, place: TableKey, listening: Listening[K]) -> None:
         others = self._by_key[place]
         del others[listening]
         if others:

@@ -77,7 +77,7 @@ def walk(disk: disks.Disk, part: Part, *, durable_seq: int = 0) -> Iterator[Loca
             yield step
 
 
-class _Place(NamedTuple):
+class _Position(NamedTuple):
     """The position of a frame."""
 
     path: str
@@ -106,7 +106,7 @@ class _Walk:
 
     def steps(self) -> Iterator[Located | Damage]:
         part = self._part
-        seq, place = part.header.first_seq, _Place(part.path, frames.SEGMENT_HEADER_BYTES)
+        seq, place = part.header.first_seq, _Position(part.path, frames.SEGMENT_HEADER_BYTES)
         while True:
             located = self._whole_at(place, seq)
             if located is None and self._vouched(seq, place):
@@ -115,7 +115,7 @@ class _Walk:
                 located = self._whole_at(place, seq)
             if located is not None:
                 yield located
-                seq, place = located.frame.last_seq + 1, _Place(place.path, located.end)
+                seq, place = located.frame.last_seq + 1, _Position(place.path, located.end)
                 continue
             if not self._vouched(seq, place):
                 return
@@ -130,11 +130,11 @@ class _Walk:
             yield located
             seq = located.frame.last_seq + 1
             # A frame written elsewhere has left its place empty, and the next one follows there.
-            place = _Place(place.path, place.offset + located.frame.length)
+            place = _Position(place.path, place.offset + located.frame.length)
             if lost_rows or not self._whole_at(place, seq):
-                place = _Place(found_at.path, located.end)
+                place = _Position(found_at.path, located.end)
 
-    def _missing(self, seq: int, place: _Place) -> Iterator[Damage]:
+    def _missing(self, seq: int, place: _Position) -> Iterator[Damage]:
         end_seq = self._part.following_seq or max(self._durable_seq, self._claim) + 1
         if seq < end_seq:
             reason = f"the frame of seq {seq} is gone"
@@ -142,11 +142,11 @@ class _Walk:
                 reason = "none of it can be read"
             yield self._damage(place, reason, seq, end_seq - seq)
 
-    def _damage(self, place: _Place, reason: str, seq: int, rows: int) -> Damage:
+    def _damage(self, place: _Position, reason: str, seq: int, rows: int) -> Damage:
         first_seq = seq if rows else 0
         return Damage(self._part.segment, place.path, place.offset, reason, first_seq, rows)
 
-    def _vouched(self, seq: int, place: _Place) -> bool:
+    def _vouched(self, seq: int, place: _Position) -> bool:
         """Returns whether a frame must be here: else the segment just ends."""
         if self._part.following_seq is not None:
             return seq < self._part.following_seq
@@ -155,18 +155,18 @@ class _Walk:
             self._search_elsewhere()
         return seq <= max(self._claim, self._durable_seq)
 
-    def _next_whole(self, seq: int, place: _Place) -> tuple[_Place, Located] | None:
+    def _next_whole(self, seq: int, place: _Position) -> tuple[_Position, Located] | None:
         """Finds the valid frame with the lowest seq after an unreadable one."""
         self._search_behind(place)
         self._search_elsewhere()
         for frame, path, offset in self._others:
-            found_at = _Place(path, offset)
+            found_at = _Position(path, offset)
             located = self._whole_at(found_at, frame.first_seq) if frame.first_seq >= seq else None
             if located is not None:
                 return found_at, located
         return None
 
-    def _search_behind(self, place: _Place) -> None:
+    def _search_behind(self, place: _Position) -> None:
         file = self._file(self._part.path)
         if self._has_looked_behind or file is None:
             return
@@ -183,7 +183,7 @@ class _Walk:
         self._others = sorted((*self._others, *found), key=lambda other: other.frame.first_seq)
         self._claim = max((other.frame.durable_seq for other in self._others), default=0)
 
-    def _whole_at(self, place: _Place, seq: int) -> Located | None:
+    def _whole_at(self, place: _Position, seq: int) -> Located | None:
         """Returns the frame at a place if it is whole and valid, and begins with `seq`."""
         following_seq = self._part.following_seq
         if following_seq is not None and seq >= following_seq:

@@ -207,7 +207,7 @@ class Writer:
 
     @property
     def vital_room(self) -> int:
-        """How many bytes packing has room for, in the segment and behind it."""
+        """How many bytes packing has room for, in the segment and after it."""
         behind = self.spare_room + self.spare.following_bytes
         return self._capacity - self.position + behind
 

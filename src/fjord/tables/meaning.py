@@ -45,7 +45,7 @@ class Note(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an op means."""
+    """The meaning of an op."""
 
     apply: Callable[[Writes, Op, Place], None]
     # Writes what is still live of it again, as new ops, when its segment is packed.
