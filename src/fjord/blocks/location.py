@@ -43,7 +43,7 @@ def names_at(catalog: Catalog, table: str) -> list[str]:
     Raises:
         NotFoundError: if there are none.
     """
-    with _reached(catalog.store):
+    with _user_errors(catalog.store):
         found = catalog.names(table)
     if not found:
         what = f"block of {table}" if table else "block"
@@ -90,7 +90,7 @@ def _each(
     """Yields the result of a check of each block, or its error."""
     for done, name in enumerate(names):
         progress(done, len(names))
-        with _reached(used):
+        with _user_errors(used):
             try:
                 found = check(name)
             except CorruptionError as error:
@@ -134,8 +134,7 @@ def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
 
 
 @contextlib.contextmanager
-def _reached(store: Store) -> Iterator[None]:
-    """Turns errors of a location into errors for the user."""
+def _user_errors(store: Store) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -162,7 +162,7 @@ class BlockReader:
         until = max(min(where.until, where.last), where.after)
         count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
         bytes_max = min(command.bytes_max or limits.READ_BYTES_MAX, limits.READ_BYTES_MAX)
-        for number in _numbers_after(block, where.after, until):
+        for number in _parts_between(block, where.after, until):
             key = Key(block.name, number)
             part = self.get(key, who)
             start, end = part.span(where.after, until, count, bytes_max)
@@ -181,7 +181,7 @@ class BlockReader:
         """
         block = self.open(where.name, where)
         for number, part in enumerate(block.parts):
-            if part.max_us < wall_us or _has_none(part):
+            if part.max_us < wall_us or _is_empty(part):
                 continue
             table = self._columns(block, number, ["seq", "ts"])
             is_later = compute.greater_equal(table["ts"].cast(pa.int64()), wall_us)
@@ -195,7 +195,7 @@ class BlockReader:
         block = self.open(where.name, where)
         found = 0
         for number, part in enumerate(block.parts):
-            if part.max_seq <= after or _has_none(part):
+            if part.max_seq <= after or _is_empty(part):
                 continue
             if part.min_seq > after and part.op:
                 found += part.rows
@@ -254,13 +254,13 @@ class BlockReader:
         with self._guard:
             place = self._places.pop(who, None)
             if place is not None:
-                self._leave(place)
+                self._release(place)
 
     def forget(self, table: str) -> None:
         """Drops everything held for a table."""
         with self._guard:
             for who in [who for who in self._places if who[0] == table]:
-                self._leave(self._places.pop(who))
+                self._release(self._places.pop(who))
             names = {*self._opened, *(key.block for key in self._loaded)}
         of_table = [name for name in names if name.partition("/")[0].rpartition("-")[0] == table]
         self._forget_blocks(of_table)
@@ -319,7 +319,6 @@ class BlockReader:
         return block
 
     def _forget_blocks(self, names: Collection[str]) -> None:
-        """Drops everything about some blocks."""
         with self._guard:
             for name in names:
                 self._opened.pop(name, None)
@@ -419,18 +418,17 @@ class BlockReader:
             self._places[who] = _Position(key, now_us)
             self._holds[key] = self._holds.get(key, 0) + 1
             if place is not None:
-                self._leave(place)
+                self._release(place)
             if len(self._places) > _PLACES_MAX:
-                self._leave(self._places.popitem(last=False)[1])
+                self._release(self._places.popitem(last=False)[1])
 
     def _let_idle_go(self) -> None:
         """Releases the parts of subscribers that have not read for a while."""
         since_us = self._clock.monotonic_us() - _IDLE_US
         while self._places and next(iter(self._places.values())).read_us <= since_us:
-            self._leave(self._places.popitem(last=False)[1])
+            self._release(self._places.popitem(last=False)[1])
 
-    def _leave(self, place: _Position) -> None:
-        """Releases the parts of a subscriber that has left."""
+    def _release(self, place: _Position) -> None:
         held = [place.key] if place.ahead is None else [place.key, place.ahead]
         for key in held:
             self._holds[key] -= 1
@@ -465,13 +463,11 @@ class BlockReader:
             self._drop(key)
 
 
-def _has_none(part: Part) -> bool:
-    """Returns whether a part has no message."""
+def _is_empty(part: Part) -> bool:
     return bool(part.op) and part.op not in MESSAGES
 
 
-def _numbers_after(block: OpenBlock, after: int, until: int) -> range:
-    """Returns which parts may have messages between two seqs."""
+def _parts_between(block: OpenBlock, after: int, until: int) -> range:
     first = bisect_right(block.parts, after, key=lambda part: part.max_seq)
     end = bisect_right(block.parts, until, key=lambda part: part.min_seq)
     return range(first, end)

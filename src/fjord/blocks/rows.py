@@ -393,22 +393,21 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _ColumnPlace]:
         if kind == ops.U64:
             position = compute.add(start, rows)
         elif kind == ops.U8:
-            position = compute.add(start, _words(rows))
+            position = compute.add(start, _in_words(rows))
         else:
             data = compute.add(
-                start, _words(compute.multiply(compute.add(rows, number(1)), number(4)))
+                start, _in_words(compute.multiply(compute.add(rows, number(1)), number(4)))
             )
             last = compute.add(compute.multiply(start, number(2)), rows)
             size = take(halves, last).cast(pa.int64())
-            position = compute.add(data, _words(size))
+            position = compute.add(data, _in_words(size))
         places[name] = _ColumnPlace(kind, start, data, size)
     if not compute.all(compute.equal(position, found.ends)).as_py():
         raise damaged()
     return places
 
 
-def _words(sizes: Any) -> Any:
-    """Converts sizes in bytes to words."""
+def _in_words(sizes: Any) -> Any:
     return compute.shift_right(compute.add(sizes, number(7)), number(3))
 
 
@@ -550,7 +549,7 @@ def read_images(images: Any) -> dict[str, Any]:
     lengths = compute.binary_length(images).cast(pa.int64())
     if compute.min(lengths).as_py() < JOB_IMAGE.size:
         raise damaged()
-    domain, key = _tails(images, lengths)
+    domain, key = _domains_and_keys(images, lengths)
     return {
         **read_places(images),
         **{name: _numbers(images, name) for name in ("expires_at_us", "timeouts", "type")},
@@ -559,8 +558,7 @@ def read_images(images: Any) -> dict[str, Any]:
     }
 
 
-def _tails(images: Any, lengths: Any) -> tuple[Any, Any]:
-    """Returns domains as given, and keys."""
+def _domains_and_keys(images: Any, lengths: Any) -> tuple[Any, Any]:
     sizes = _numbers(images, "domain_bytes").cast(pa.int64())
     if compute.max(sizes).as_py() == 0:  # most jobs have none, and this is five times as fast
         none = pa.repeat(pa.scalar(b"", pa.binary()), len(images))

@@ -213,12 +213,12 @@ class _RangeWriter:
         for name in self._store.names(folder):
             first, _, tag = name.rpartition("/")[2].split("-")
             self._there[int(first), int(tag, 16)] = name
-        self._keep()
+        self._skip_existing()
 
     def add(self, located: Located, found: Sequence[_FoundOp], journal: Journal) -> None:
         """Adds the ops of one commit on the table: all of them are for one block."""
-        wanted = [] if self.is_done else [op for op in found if self._rows_of(op)]
-        count = sum(map(self._rows_of, wanted))
+        wanted = [] if self.is_done else [op for op in found if self._row_count(op)]
+        count = sum(map(self._row_count, wanted))
         if count and self._rows and self._rows + count > self.range.block_rows:
             self._close(located.frame.first_seq - 1)
             self.add(located, found, journal)  # unless the next one exists already
@@ -230,7 +230,7 @@ class _RangeWriter:
                 data = memoryview(reader.messages_of(journal, data))
             self._take(located, op.seq, data)
 
-    def _rows_of(self, op: _FoundOp) -> int:
+    def _row_count(self, op: _FoundOp) -> int:
         """Returns how many rows of an op are for the block."""
         end = min(op.seq + op.row_count, self.range.last + 1)
         return max(0, end - max(op.seq, self.first))
@@ -296,8 +296,8 @@ class _RangeWriter:
         self._draft.drop()
         self._draft = self._writer = None
         self._catalog.add(name, metadata)
-        self._note(name, metadata)
-        self._keep()
+        self._continue_after(name, metadata)
+        self._skip_existing()
 
     def _metadata(self, name: str, last: int, found: parquet.Summary, draft: Draft) -> Metadata:
         return Metadata(
@@ -315,8 +315,7 @@ class _RangeWriter:
             **found._asdict(),
         )
 
-    def _note(self, name: str, metadata: Metadata) -> None:
-        """Continues after an existing block."""
+    def _continue_after(self, name: str, metadata: Metadata) -> None:
         block = metadata.block(name)
         self.blocks.append(block)
         self._previous = name
@@ -325,7 +324,7 @@ class _RangeWriter:
         if self._progress is not None:
             self._progress(block)
 
-    def _keep(self) -> None:
+    def _skip_existing(self) -> None:
         """Skips blocks that were written before a crash, and are whole."""
         while not self.is_done and (name := self._there.get((self.first, self.range.tag))):
             try:
@@ -335,7 +334,7 @@ class _RangeWriter:
             if metadata.last > self.range.last or metadata.shard != self._shard.hex():
                 return
             self._catalog.link(self._previous, name)
-            self._note(name, metadata)
+            self._continue_after(name, metadata)
 
 
 def _split(

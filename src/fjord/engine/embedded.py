@@ -66,7 +66,9 @@ class Embedded:
 
     def execute(self, command: Command) -> Reply:
         execute = type(command).row.execute
-        reply: Reply = self._pursue(command, None) if execute is None else execute(self, command)
+        reply: Reply = (
+            self._run_with_blocks(command, None) if execute is None else execute(self, command)
+        )
         return reply
 
     def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
@@ -104,7 +106,7 @@ class Embedded:
             with self._running:
                 self._engine.close()
         finally:
-            self._rouse()
+            self._wake_all()
             for listener in self._listeners:
                 listener.end(ClosedError())
 
@@ -119,11 +121,11 @@ class Embedded:
                 self._begin_round(now_us)
             self._finish(seen_seq)
         except BaseException:
-            self._rouse()
+            self._wake_all()
             raise
         return due_us
 
-    def _pursue(self, command: Command, waiter: _Waiter | None) -> Reply:
+    def _run_with_blocks(self, command: Command, waiter: _Waiter | None) -> Reply:
         """Runs a command, and reads cold blocks for it if needed."""
         if type(command).row.look is None:
             reply = self._run(command, waiter)
@@ -159,7 +161,7 @@ class Embedded:
                 seen_seq, due_us = self._note()
             self._finish(seen_seq)
         except BaseException:
-            self._rouse()
+            self._wake_all()
             raise
         self._ticker.wake_at(due_us)
         return found
@@ -203,13 +205,13 @@ class Embedded:
     def _take(self, command: Next | Read) -> Reply:
         """Runs a command whenever there may be something, until its wait is over."""
         if not command.wait_us:
-            return self._pursue(command, None)
+            return self._run_with_blocks(command, None)
         deadline_us = self._clock.monotonic_us() + command.wait_us
         ready = threading.Condition(self._running)
         waiter = _Waiter(command=command, deadline_us=deadline_us, ready=ready)
         try:
             while True:
-                reply = self._pursue(command, waiter)
+                reply = self._run_with_blocks(command, waiter)
                 if not waiter.has_to_wait:
                     return reply
                 self._wait(waiter)
@@ -227,11 +229,10 @@ class Embedded:
                 waiter.stage = Stage.LAST
 
     def _notify(self) -> None:
-        """Notifies the threads that were woken."""
         for waiter in self._waits.take_woken():
             waiter.ready.notify()
 
-    def _rouse(self) -> None:
+    def _wake_all(self) -> None:
         """Wakes all waiting threads, so that they see the error."""
         with self._running:
             self._waits.rouse()

@@ -131,14 +131,13 @@ def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | Non
         return _run_batch(group, command, numbered, make_room)
     decision = decide(command, group, group.wall_us)
     if numbered is not None and type(decision.reply) is not Refusal:
-        decision = _kept(decision, [numbered], [decision.reply], group.wall_us)
+        decision = _with_answers(decision, [numbered], [decision.reply], group.wall_us)
     return _write(group, decision, command, make_room)
 
 
-def _kept(
+def _with_answers(
     decision: Decision, asked: Sequence[commands.Numbered], replies: Sequence[Reply], now_us: int
 ) -> Decision:
-    """Adds the answers to numbered commands to a decision."""
     if commands.InBlock in map(type, replies):
         return Decision(_IN_BLOCK)
     answered = clients.answered_op(asked, replies, now_us)
@@ -316,7 +315,7 @@ def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> li
         answers = [
             reply for one, reply in zip(run, replies, strict=True) if type(one) is commands.Numbered
         ]
-        decision = _kept(decision, asked, answers, group.wall_us)
+        decision = _with_answers(decision, asked, answers, group.wall_us)
         if isinstance(decision.reply, Refusal):
             return None
     if _write(group, decision, merged, make_room) is not decision.reply:

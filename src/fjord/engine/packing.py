@@ -200,13 +200,12 @@ class Packer:
         if is_given_back and used_bytes > _DRAINED_RATIO * live_bytes:
             return True  # a generation has drained: everything dead before it is removed
         if is_full:
-            return self._is_worth_it(used_bytes, dead_bytes)
+            return self._pays_on_full_disk(used_bytes, dead_bytes)
         if self._engine.space.is_short:
             return dead_bytes > self._segment_bytes
         return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
 
-    def _is_worth_it(self, used_bytes: int, dead_bytes: int) -> bool:
-        """Returns whether packing could free something on a full disk."""
+    def _pays_on_full_disk(self, used_bytes: int, dead_bytes: int) -> bool:
         least_bytes = self._segment_bytes // _FULL_SHARE
         if self._floor_bytes is not None:
             return dead_bytes - self._floor_bytes > least_bytes

@@ -264,7 +264,7 @@ class _Piece:
                         self.is_cold = True  # their old place was packed: they are in a block
                         return False
                     self.examined_bytes += len(data)
-                if self._is_asked_for(data):
+                if self._is_wanted(data):
                     if self._ops and self._bytes + len(data) > bytes_max:
                         return False
                     self._first_seqs.append(seq)
@@ -277,8 +277,7 @@ class _Piece:
             self._next_seq = max(self._next_seq, min(seq, self._end_seq))
         return True
 
-    def _is_asked_for(self, data: bytes) -> bool:
-        """Returns whether an op has the requested opcode and key."""
+    def _is_wanted(self, data: bytes) -> bool:
         if self._opcodes and data[0] not in self._opcodes:
             return False
         if not self._key_prefix:

@@ -340,10 +340,12 @@ def make_out(disk: disks.Disk, directory: str, *, durable_seq: int = 0) -> list[
     parts: list[Part] = []
     for look in looks:
         before = parts[-1] if parts else None
-        damage = _judge(look, shard, before)
+        damage = _header_damage(look, shard, before)
         header = headers.get(look.segment)
         if header is None or (before and header.first_seq < before.header.first_seq):
-            header = _guess(disk, look, _header(look.segment, shard), headers, strays, before)
+            header = _reconstructed_header(
+                disk, look, _header(look.segment, shard), headers, strays, before
+            )
         if before is not None:
             parts[-1] = dataclasses.replace(before, following_seq=header.first_seq)
         parts.append(
@@ -414,8 +416,7 @@ def _look_at(disk: disks.Disk, directory: str, segment: int) -> _Look:
         return dataclasses.replace(look, offset=error.offset, reason=error.reason)
 
 
-def _judge(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
-    """Returns what is wrong with the header of a file."""
+def _header_damage(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
     header, offset, reason = look.header, look.offset, look.reason
     if header is not None and header.shard != shard:
         offset, reason = 32, "it belongs to another journal"
@@ -428,7 +429,7 @@ def _judge(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
     return Damage(look.segment, look.path, offset, reason)
 
 
-def _guess(
+def _reconstructed_header(
     disk: disks.Disk,
     look: _Look,
     header: SegmentHeader,
@@ -436,7 +437,6 @@ def _guess(
     strays: search.Strays,
     before: Part | None,
 ) -> SegmentHeader:
-    """Returns the header that a segment must have had."""
     found = [*_frames(disk, look, header.salt), *(one.frame for one in strays.of(look.segment))]
     first = min(found, default=None)
     known = [first.first_seq] if first else []

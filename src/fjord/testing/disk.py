@@ -200,11 +200,11 @@ class SimDisk:
         self._durable_names = dict(self._names)
         self._steps = []  # dropped steps are gone for good
         self._boots += 1
-        self._restart()
+        self._disarm()
 
     def process_crash(self) -> None:
         """The process dies, but not the machine."""
-        self._restart()
+        self._disarm()
 
     def crash_after(self, calls: int) -> None:
         """Arms a crash that many calls from now."""
@@ -360,8 +360,7 @@ class SimDisk:
 
     # -- internals --------------------------------------------------------------------------------
 
-    def _restart(self) -> None:
-        """Disarms what was armed in the last life."""
+    def _disarm(self) -> None:
         self._dead = False
         self._crash_at = None
         self.errors = {}

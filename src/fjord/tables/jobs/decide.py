@@ -152,7 +152,7 @@ def give_back(
         rows = _with_slots(state, table.prefix, rows, {one.row.slot for one in left})
     word = "timed out" if how is How.TIMEOUT else "failed"
     tail = b": " + reason if reason else b""
-    reasons = [_cut(f"{word} {one.row.timeouts} times".encode() + tail) for one in dead]
+    reasons = [_cut_reason(f"{word} {one.row.timeouts} times".encode() + tail) for one in dead]
     return [
         *job_rows.remove(table.id, expired, How.EXPIRE),
         *job_rows.remove(table.id, superseded, How.SUPERSEDED),
@@ -200,13 +200,12 @@ def _with_slots(
     ]
 
 
-def _cut(reason: bytes) -> bytes:
+def _cut_reason(reason: bytes) -> bytes:
     """Cuts a reason to the stored length, in whole characters."""
     return reason[: limits.REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _timeouts(one: Held, how: How) -> int:
-    """Returns how often a job has failed by now."""
     return 0 if how is How.REVIVE else one.row.timeouts + (how is not How.GIVEN_BACK)
 
 

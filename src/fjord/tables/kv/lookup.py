@@ -44,7 +44,7 @@ class Lookup:
         self._follow_aliases()
         self._find_marks(all_marks=all_marks)
         self._find_expiries()
-        self._leave_dead_targets()
+        self._drop_expired_targets()
 
     @classmethod
     def of(
@@ -204,8 +204,7 @@ class Lookup:
                 if key in self.volatile:
                     self.expiries[row] = self.volatile[key].expires_at_us
 
-    def _leave_dead_targets(self) -> None:
-        """Drops aliases whose targets have expired."""
+    def _drop_expired_targets(self) -> None:
         dead = [row for row in self.aliases if not self.is_live(row)]
         for row in dead:
             self.keys[row] = self.given[row]

@@ -31,7 +31,7 @@ def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
         return ()
     is_there = catalog.is_there(state, op.table)
     old = [row for row in rows if not is_there or _is_old(row.entry, state)]
-    least = _least_mark(state, op.table) if old and is_there else _NO_MARK
+    least = _smallest_mark(state, op.table) if old and is_there else _NO_MARK
     gone = {row.key: row.entry for row in old if row.entry.row <= least}
     kept = [row for row in rows if row.key not in gone]
     return [*purge(op.table, gone), *_move(op.table, kept)]
@@ -68,8 +68,7 @@ def _is_old(entry: KvEntry, state: State) -> bool:
     return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
 
 
-def _least_mark(state: State, table_id: int) -> int:
-    """Returns the smallest mark of all subscribers of a stream."""
+def _smallest_mark(state: State, table_id: int) -> int:
     prefix = prefix_of(table_id)
     found = pages(state.scan, Tree.SUBSCRIBERS, prefix, end_of(prefix), _PIECE)
     seqs = (stream_entry.decode_subscriber(data).seq for items in found for _, data in items)
