@@ -66,9 +66,7 @@ class Embedded:
 
     def execute(self, command: Command) -> Reply:
         execute = type(command).row.execute
-        reply: Reply = (
-            self._run_with_blocks(command, None) if execute is None else execute(self, command)
-        )
+        reply: Reply = self._answer(command, None) if execute is None else execute(self, command)
         return reply
 
     def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
@@ -125,7 +123,7 @@ class Embedded:
             raise
         return due_us
 
-    def _run_with_blocks(self, command: Command, waiter: _Waiter | None) -> Reply:
+    def _answer(self, command: Command, waiter: _Waiter | None) -> Reply:
         """Runs a command, and reads cold blocks for it if needed."""
         if type(command).row.look is None:
             reply = self._run(command, waiter)
@@ -205,13 +203,13 @@ class Embedded:
     def _take(self, command: Next | Read) -> Reply:
         """Runs a command whenever there may be something, until its wait is over."""
         if not command.wait_us:
-            return self._run_with_blocks(command, None)
+            return self._answer(command, None)
         deadline_us = self._clock.monotonic_us() + command.wait_us
         ready = threading.Condition(self._running)
         waiter = _Waiter(command=command, deadline_us=deadline_us, ready=ready)
         try:
             while True:
-                reply = self._run_with_blocks(command, waiter)
+                reply = self._answer(command, waiter)
                 if not waiter.has_to_wait:
                     return reply
                 self._wait(waiter)

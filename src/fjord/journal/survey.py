@@ -343,9 +343,7 @@ def make_out(disk: disks.Disk, directory: str, *, durable_seq: int = 0) -> list[
         damage = _header_damage(look, shard, before)
         header = headers.get(look.segment)
         if header is None or (before and header.first_seq < before.header.first_seq):
-            header = _reconstructed_header(
-                disk, look, _header(look.segment, shard), headers, strays, before
-            )
+            header = _rebuilt(disk, look, _header(look.segment, shard), headers, strays, before)
         if before is not None:
             parts[-1] = dataclasses.replace(before, following_seq=header.first_seq)
         parts.append(
@@ -429,7 +427,7 @@ def _header_damage(look: _Look, shard: bytes, before: Part | None) -> Damage | N
     return Damage(look.segment, look.path, offset, reason)
 
 
-def _reconstructed_header(
+def _rebuilt(
     disk: disks.Disk,
     look: _Look,
     header: SegmentHeader,
