@@ -149,7 +149,7 @@ def test_what_is_not_there_is_said(daemon: Daemon, tmp_path: Path) -> None:
     nowhere = run("blocks", "verify", "--location", str(tmp_path / "none"))
     assert (nowhere.exit_code, "there is no block at" in nowhere.stderr) == (1, True)
     wrong = run("blocks", "verify", "--location", "nosuch://place")
-    assert (wrong.exit_code, "cannot be reached" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "is not accessible" in wrong.stderr) == (2, True)
     where = run("blocks", "fetch", "empty", *to)
     assert (where.exit_code, "--into" in where.stderr) == (2, True)
 

@@ -252,7 +252,7 @@ def test_a_first_start_with_too_little_space_leaves_nothing(tmp_path: Path, mib:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == EXIT_ERROR
         assert f"not enough space to start in {data}; {NEEDED} bytes are needed" in done.stderr
-        with pytest.raises(DiskFullError, match=f"takes {NEEDED} bytes"):
+        with pytest.raises(DiskFullError, match=f"{NEEDED} bytes are needed"):
             fjord.open(data)
         assert list(disk.iterdir()) == []
 

@@ -78,7 +78,7 @@ class Wait:
 
 
 def found_nothing(command: Command, reply: Reply) -> bool:
-    """Returns whether a NEXT, or a READ without a snapshot, found nothing, which may change."""
+    """Returns whether a NEXT, or a READ without an end, found nothing, which may change."""
     if type(reply) is commands.Taken:
         return len(reply.rows) == 0
     is_empty = type(reply) is commands.Messages and reply.rows == 0

@@ -38,7 +38,7 @@ def set_up(form: str, level: int) -> None:
 class Seldom(logging.Filter):
     """Limits how many lines of a kind pass per interval.
 
-    Critical lines always pass, and so do those that were requested one by one.
+    Critical lines always pass, and so do those marked `is_asked_for`.
     """
 
     def __init__(self) -> None:

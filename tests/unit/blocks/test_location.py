@@ -144,7 +144,7 @@ def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_pat
 
 
 def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
-    with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
+    with pytest.raises(UsageError, match="nosuch://x is not accessible"):
         location.catalog_at("nosuch://x")
 
 

@@ -112,7 +112,7 @@ def test_too_little_space_is_said_and_nothing_is_left() -> None:
             indexes=MemoryIndexes(TREE_COUNT),
         )
         needed = SEGMENT_BYTES + where.index_step_bytes + 2**20
-        with pytest.raises(DiskFullError, match=f"takes {needed} bytes"):
+        with pytest.raises(DiskFullError, match=f"{needed} bytes are needed"):
             open_engine("/srv/data", where)
         assert disk.names("/") == []
 

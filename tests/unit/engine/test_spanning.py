@@ -174,7 +174,7 @@ def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -
         assert f"from seq {after + 1} to {last} are in cold blocks" in problem.text
     gone = refused(shell, "kv", after=1)
     assert gone.code is Code.BAD_RANGE
-    assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
+    assert f"from seq 2 to {first_seq - 1} are gone" in gone.text
     assert span(shell, "kv").rows == 1  # from the beginning of what is left: it was said again
     assert span(shell, "idle", after=1).seq == 1  # it never had a row, so none is missing
 
@@ -197,7 +197,7 @@ def test_where_nobody_writes_blocks_only_logs_keep_their_history(
         return
     gone = refused(shell, "latest", after=1)
     assert gone.code is Code.BAD_RANGE
-    assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
+    assert f"from seq 2 to {first_seq - 1} are gone" in gone.text
 
 
 def test_who_has_read_all_blocks_misses_nothing(shell: Shell) -> None:
@@ -236,7 +236,7 @@ def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
     problem = refused(shell, after=last - 1)
     assert problem.code is Code.BAD_RANGE
     assert f"from seq {last} to {last} are in cold blocks" in problem.text
-    assert "or gone" in problem.text
+    assert "removed by retention" in problem.text
     assert span(shell, after=0).rows == 0  # the beginning is that of what is left
 
 

@@ -82,7 +82,7 @@ def test_the_largest_size_is_a_full_disk(
 
 
 def test_a_second_opening_in_one_process_is_refused(indexes: LmdbIndexes) -> None:
-    with closing(indexes.open()), pytest.raises(DirectoryInUseError, match="open already"):
+    with closing(indexes.open()), pytest.raises(DirectoryInUseError, match="already opened"):
         indexes.open(read_only=True)
 
 

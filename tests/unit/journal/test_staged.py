@@ -61,7 +61,7 @@ def test_messages_that_are_nowhere_are_damage(tmp_path: Path) -> None:
     commit = commit_of(tmp_path)
     with pytest.raises(CorruptionError):
         messages(tmp_path, changed(commit, offset=64, stage=1))
-    with pytest.raises(CorruptionError, match="does not hold the 3 messages"):
+    with pytest.raises(CorruptionError, match="does not contain the 3 messages"):
         messages(tmp_path, commit._replace(rows=3))
-    with pytest.raises(CorruptionError, match="does not hold"):
+    with pytest.raises(CorruptionError, match="does not contain"):
         messages(tmp_path, commit._replace(table=9))
