@@ -5,7 +5,7 @@ from __future__ import annotations
 KIB = 1024
 MIB = 1024 * KIB
 
-# -- entries ------------------------------------------------------------------------------------
+# -- entries --------------------------------------------------------------------------------------
 # LMDB takes keys of 511 bytes; table id, probe and room for later prefixes leave 480.
 KV_KEY_BYTES_MAX = 480
 # One value must fit many times into a frame and into a connection's buffer.
@@ -53,7 +53,7 @@ TIMESTAMP_AHEAD_US_MAX = 60 * 1_000_000
 TIMESTAMP_US_MIN = 10**15
 EXPIRY_AHEAD_US_MAX = 30 * 24 * 3600 * 1_000_000
 
-# -- jobs ---------------------------------------------------------------------------------------
+# -- jobs -----------------------------------------------------------------------------------------
 # The index has a hash of it; this is enough for any URI that a browser sends.
 JOB_KEY_BYTES_MAX = 1024
 DOMAIN_BYTES_MAX = 255
@@ -74,7 +74,7 @@ TAKEN_MAX = 1_000_000
 # A wait for a date checks the wall clock at least this often, since it may have been set.
 WALL_LOOK_SECONDS_MAX = 30.0
 
-# -- streams ------------------------------------------------------------------------------------
+# -- streams --------------------------------------------------------------------------------------
 # A reader that wants more asks again; this much is read and sent while others wait.
 READ_COUNT_MAX = 100_000
 READ_BYTES_MAX = 8 * MIB
@@ -117,7 +117,7 @@ COMMIT_IDLE_US = 10 * 60 * 1_000_000
 WRITER_ONCE_KEPT_US = 24 * 3600 * 1_000_000
 WRITER_KEPT_US = 366 * 24 * 3600 * 1_000_000
 
-# -- clients that retry --------------------------------------------------------------------------
+# -- clients that retry ---------------------------------------------------------------------------
 # Commands of one batch; each may itself have many rows.
 BATCH_COMMANDS_MAX = 10_000
 # Answers kept per client, so that a retry is applied once: as many as it may have in
@@ -126,7 +126,7 @@ ANSWERS_KEPT = 256
 ANSWER_KEPT_BYTES_MAX = 64 * KIB
 CLIENT_KEPT_US = 24 * 3600 * 1_000_000
 
-# -- journal ------------------------------------------------------------------------------------
+# -- journal --------------------------------------------------------------------------------------
 # One commit.  Sixteen times smaller than the 512 MiB at which 32-bit columns would matter.
 FRAME_BYTES_MAX = 32 * MIB
 # Small enough to be read whole at start-up, large enough that rotation is rare.
@@ -151,14 +151,14 @@ SEGMENT_FILES_OPEN_MAX = 64
 # If more segments are missing between two others, one of them is not of this journal.
 SEGMENTS_MISSING_MAX = 1000
 
-# -- index --------------------------------------------------------------------------------------
+# -- index ----------------------------------------------------------------------------------------
 # The LMDB file is allocated in steps before it is used, so a full disk is never a SIGBUS.
 INDEX_STEP_BYTES = 64 * MIB
 INDEX_BYTES_MAX = 1024 * 1024 * MIB
 # Writes of a rebuild are collected, sorted and committed in batches of this many rows.
 REBUILD_ROWS = 500_000
 
-# -- server -------------------------------------------------------------------------------------
+# -- server ---------------------------------------------------------------------------------------
 # The largest message: a batch, its columns of offsets and its header.
 MESSAGE_BYTES_MAX = BATCH_BYTES_MAX + 4 * MIB
 # An answer is built in memory before it is sent; larger results are requested in pieces.
@@ -214,11 +214,11 @@ LOG_WINDOW_SECONDS = 10.0
 # Characters of a field in the log.
 LOG_FIELD_CHARACTERS_MAX = 300
 
-# -- the spool ----------------------------------------------------------------------------------
+# -- the spool ------------------------------------------------------------------------------------
 # Files that a forwarder has open; the rest wait for their turn.
 SPOOL_FILES_OPEN_MAX = 32
 
-# -- readers ------------------------------------------------------------------------------------
+# -- readers --------------------------------------------------------------------------------------
 SCAN_BYTES_MAX = 4 * MIB
 # A table with few rows in a long journal: the scan returns after this much, and can be continued.
 SCAN_EXAMINED_BYTES_MAX = 64 * MIB

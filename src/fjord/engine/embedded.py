@@ -197,7 +197,7 @@ class Embedded:
                     if not listening.is_over:
                         listening.listener.put(change)
 
-    # -- waiting for jobs and messages -------------------------------------------------------------
+    # -- waiting for jobs and messages ------------------------------------------------------------
 
     @executes(Next, Read)
     def _take(self, command: Next | Read) -> Reply:

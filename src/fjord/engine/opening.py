@@ -197,7 +197,7 @@ def _make_directories(disk: Disk, layout: Layout) -> None:
         disks.sync_upwards(disk, layout.root)
 
 
-# -- the journal --------------------------------------------------------------------------------
+# -- the journal ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +301,7 @@ def _remove_unfinished(disk: Disk, layout: Layout) -> None:
             disk.remove(path)
 
 
-# -- the index ----------------------------------------------------------------------------------
+# -- the index ------------------------------------------------------------------------------------
 
 
 def indexes_of(settings: EngineSettings, layout: Layout) -> Indexes:

@@ -6,9 +6,8 @@
     expiry      expired values become tombstones, expired jobs are removed
     snapshots   expired ones are closed
     generations they begin and end, see `tables.generations`
-    sweeping    rows that are dropped, in blocks, or kept in vain are removed
-    clients     answers for clients that were silent for a day are forgotten, and what was staged in
-                vain
+    sweeping    rows of dropped tables, rows in blocks and unneeded versions are removed
+    clients     answers for clients that were silent for a day, and abandoned stages, are dropped
     packing     see `packing`
 
 Nothing polls: `due_us` returns when the next step is due, and `step` does one.  After each step

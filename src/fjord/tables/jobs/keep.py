@@ -132,7 +132,7 @@ def _move(
     return Op(Opcode.JOB_MOVE, table_id, len(rows), columns)
 
 
-# -- the end of leases --------------------------------
+# -- the end of leases ----------------------------------------------------------------------------
 #
 # A note in JOBS_LEASES says that the leases of some xids end at a deadline.  It is not touched when
 # jobs are done or their leases extended: that is found out when it is due.
