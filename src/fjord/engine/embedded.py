@@ -233,7 +233,7 @@ class Embedded:
     def _wake_all(self) -> None:
         """Wakes all waiting threads, so that they see the error."""
         with self._running:
-            self._waits.rouse()
+            self._waits.wake_all()
             self._notify()
 
     # -- cold blocks and history ------------------------------------------------------------------

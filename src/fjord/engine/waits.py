@@ -173,9 +173,9 @@ class Waits(Generic[W]):
         else:
             self._wake(self._lines.leave(wait))
 
-    def rouse(self) -> None:
+    def wake_all(self) -> None:
         """Wakes all parked requests, so that they see the error."""
-        self._wake(self._lines.rouse())
+        self._wake(self._lines.wake_all())
         self.append(list(self._readers))
 
     def stop(self) -> None:
@@ -313,7 +313,7 @@ class Lines(Generic[K]):
             woken += self._lines[place[0]][place[1]].wake(1)
         return woken
 
-    def rouse(self) -> list[K]:
+    def wake_all(self) -> list[K]:
         """Wakes and returns all parked requests."""
         lines = [line for some in self._lines.values() for line in some.values()]
         return [waiter for line in lines for waiter in line.wake(len(line.parked))]

@@ -106,9 +106,9 @@ def _judge_begin(
         found[part.segment] = segment = _report_of(part)
         for step in survey.walk(disk, part, durable_seq=durable_seq):
             _record(segment, part, step)
-    doubt = begin.doubt(parts)
-    if doubt is not None:
-        found[doubt.segment].damages.insert(0, doubt)
+    uncertainty = begin.uncertainty(parts)
+    if uncertainty is not None:
+        found[uncertainty.segment].damages.insert(0, uncertainty)
     report.segments[:] = [found[number] for number in sorted(found)]
 
 

@@ -276,14 +276,14 @@ class Begin:
             following_seq=first.header.first_seq,
         )
 
-    def doubt(self, parts: Sequence[Part]) -> Damage | None:
+    def uncertainty(self, parts: Sequence[Part]) -> Damage | None:
         """Returns the damage to report if what is missing cannot be told from what was packed."""
         first = self._late(parts)
         if first is None or self.is_known or not self.has_gap:
             return None
         reason = (
             f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost; "
-            "the record that tells which is lost too"
+            "the record of what was packed is lost too"
         )
         return Damage(first.segment, first.path, 0, reason)
 

@@ -231,9 +231,9 @@ def test_the_dates_of_those_who_left_are_forgotten() -> None:
 def test_all_are_roused_when_something_is_wrong() -> None:
     a, b, c = waiter("a"), waiter("b", domain=b"x"), waiter("c", table="u")
     waits = parked(a, b, c)
-    assert sorted(names(waits.rouse())) == ["a", "b", "c"]
+    assert sorted(names(waits.wake_all())) == ["a", "b", "c"]
     waits.park(b, b.command, 0)
-    assert waits.rouse() == [b]
+    assert waits.wake_all() == [b]
 
 
 @given(st.data())
@@ -380,7 +380,7 @@ def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
     assert (waits.take_woken(), waits.parked) == ([a, c], 2)
     waits.append(["t"])
     assert waits.take_woken() == []
-    waits.rouse()
+    waits.wake_all()
     assert (waits.take_woken(), waits.parked) == ([b, d], 0)
 
 
