@@ -51,7 +51,7 @@ def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
     names = [field.name for field in fields(kind)]
     for name in found:
         if name not in names:
-            raise ValueError(f"unknown setting {name[:40]!r}; known are {', '.join(names)}")
+            raise ValueError(f"there is no setting {name[:40]!r}; there are {', '.join(names)}")
     return found
 
 

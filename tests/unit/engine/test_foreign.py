@@ -59,7 +59,7 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_foreign_directory_is_refused_untouched(foreign: Path) -> None:
     before = look(foreign)
-    with pytest.raises(DirectoryError, match="not Fjord's; give an empty or a new directory"):
+    with pytest.raises(DirectoryError, match="not Fjord's; choose an empty or a new directory"):
         open_engine(str(foreign), settings(SimClock()))
     with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
         ReadOnlyEngine(str(foreign), settings(SimClock()))
