@@ -109,8 +109,7 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Returns the free space of the file system of a path, as far as this process may use
-        it."""
+        """Returns the free space that this process may use in the file system of a path."""
         ...
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...

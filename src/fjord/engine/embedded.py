@@ -1,5 +1,4 @@
-"""An engine inside the user's process: one lock, one fsync for all threads that wait for it, and a
-thread for upkeep.
+"""An engine in the user's process, with one lock, a shared fsync and a thread for upkeep.
 
 A thread that waits for jobs or messages holds no lock meanwhile; `waits` wakes it.  The upkeep
 thread also watches the dates for all waiting threads and listeners.  Cold blocks are read by the

@@ -82,8 +82,7 @@ class Indexes(Protocol):
     """The storage of an index: opened, told from a copy of itself, or dropped."""
 
     def identity(self) -> str | None:
-        """Returns an identity that a copy of the stored index does not have, None if there is
-        none."""
+        """Returns the identity of the stored index, which no copy shares; None if there is none."""
         ...
 
     def create(self) -> None:

@@ -57,8 +57,7 @@ class Counters:
 
 
 def count_deaths(engine: Engine, counters: Counters) -> None:
-    """Logs and counts the jobs that have died since the last call, since a person should look at
-    them.
+    """Logs and counts the jobs that have died since the last call, so that somebody looks.
 
     A job dies when it failed or timed out too often, or was buried by hand.  All jobs of a table
     that died since the last call share one log line.
