@@ -28,10 +28,10 @@ BY_NUMBER: Final = {kind.number: kind for kind in Kind}
 
 
 def settings_of(kind: str, data: bytes) -> jobs.Settings | streams.Settings | None:
-    """Returns the settings with which a table is declared; None if its kind has none.
+    """Returns the settings that a table is declared with; None if its kind has none.
 
     Raises:
-        ValueError: if they are not valid settings of this kind; the text says why.
+        ValueError: if they are no settings of this kind; the text says why.
     """
     decode = _DECODE.get(kind)
     return decode(data) if decode else None

@@ -1,4 +1,4 @@
-"""Settings of tables as bytes: a JSON object of what differs from the defaults, in one form."""
+"""Settings of tables as bytes: a JSON object of what is not as usual, in one form."""
 
 from __future__ import annotations
 

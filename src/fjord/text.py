@@ -1,7 +1,7 @@
-"""Values and keys as text and as JSON, for people and commands.
+"""Values and keys as text and as JSON, as people and commands read them.
 
-JSON cannot represent some of them: bytes, and text that is not valid Unicode, are {"base64":
-"..."}; floats that are not numbers are the strings "nan", "inf" and "-inf"; dates are in RFC 3339.
+JSON has no word for some of them: bytes, and text that is no Unicode, are {"base64": "..."}; the
+floats that are no numbers are the strings "nan", "inf" and "-inf"; dates are in RFC 3339.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def type_name(value: Any) -> str:
 
 
 def json_value(what: object) -> object:
-    """Converts values that JSON cannot represent."""
+    """Returns the same with nothing in it that JSON has no word for."""
     if isinstance(what, Mapping):
         return {key: json_value(one) for key, one in what.items()}
     if isinstance(what, list | tuple):
@@ -51,7 +51,7 @@ def _base64(data: bytes) -> dict[str, str]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Returns whether text has no lone surrogates, which stand for other bytes."""
+    """Says whether text is free of the lone surrogates that stand for other bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -60,7 +60,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    """Returns text with unprintable characters escaped."""
+    """Returns text in which all that cannot be printed is written out."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,7 +1,7 @@
 """Files of a spool: their names and headers, and how they are read, erased and removed.
 
 The forwarder removes a file only under an exclusive lock, which it never waits for: writers have a
-shared one for as long as they have it open, see `writer`.
+shared one for as long as they have it open, see `appender`.
 """
 
 from __future__ import annotations
