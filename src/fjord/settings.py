@@ -16,18 +16,18 @@ Triples = tuple[tuple[str, str, bool], ...]  # columns: name, type, whether it i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSettings:
-    """The settings that all kinds of tables with settings share: the columns of values."""
+    """What tables of each kind with settings may have: values that are made of columns."""
 
-    columns: Triples = ()  # the columns of values; none: values may be anything
-    key: tuple[str, ...] = ()  # the key columns
-    schema: int = 1  # the number stored in rows of these columns
+    columns: Triples = ()  # what values are made of; none: anything
+    key: tuple[str, ...] = ()  # those columns that are the key
+    schema: int = 1  # the number that rows of these columns have
 
     @property
     def declared(self) -> Schema:
         return schema.of(self.columns, self.key, self.schema)
 
     def encode(self) -> bytes:
-        """Returns the bytes with which a table is declared; empty for the defaults."""
+        """Returns the bytes that a table is declared with; none where all is as usual."""
         usual = asdict(type(self)())
         found = {name: value for name, value in asdict(self).items() if value != usual[name]}
         return json.dumps(found, sort_keys=True, separators=(",", ":")).encode() if found else b""
@@ -37,10 +37,10 @@ Declared = TypeVar("Declared", bound=TableSettings)
 
 
 def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
-    """Returns the given settings by name.
+    """Returns which settings were given, by name.
 
     Raises:
-        ValueError: if they are not valid for this kind; the text says why.
+        ValueError: if they are none of this kind; the text says why.
     """
     try:
         found: Any = json.loads(data) if data else {}
@@ -56,10 +56,10 @@ def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
 
 
 def with_columns(found: Declared) -> Declared:
-    """Returns settings with checked columns, in one form.
+    """Returns settings whose columns are checked, and in one form.
 
     Raises:
-        ValueError: if they are invalid; the text says why.
+        ValueError: if they are none; the text says why.
     """
     declared = schema.read(found.columns, found.key, found.schema)
     columns = tuple((one.name, one.type, one.required) for one in declared.columns)
@@ -67,10 +67,10 @@ def with_columns(found: Declared) -> Declared:
 
 
 def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, enum.StrEnum]:
-    """Returns those of some settings that were given, each as a member of its enum.
+    """Returns those of some settings that were given, each of which is one of some words.
 
     Raises:
-        ValueError: if one has an unknown value.
+        ValueError: if one is another word.
     """
     for name, kind in kinds.items():
         if name in given and given[name] not in list(kind):
@@ -79,10 +79,10 @@ def words(given: Mapping[str, Any], **kinds: type[enum.StrEnum]) -> dict[str, en
 
 
 def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:
-    """Returns the earlier schemas of a table, checked and in one form.
+    """Returns the schemas that a table has had, checked and in one form.
 
     Raises:
-        ValueError: if they are invalid.
+        ValueError: if they are none.
     """
     if not isinstance(given, list | tuple):
         raise ValueError("earlier schemas must be a list")
