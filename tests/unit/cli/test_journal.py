@@ -182,7 +182,7 @@ def test_explain_names_the_bytes(data: Path) -> None:
 def test_explain_of_a_segment_that_is_not_there_is_an_error(data: Path) -> None:
     result = run("explain", "--data", data, "--segment", "9")
     assert result.exit_code == 2
-    assert "no segment 9" in result.stderr
+    assert "segment 9 does not exist" in result.stderr
 
 
 def test_explain_of_a_byte_behind_the_file_is_wrong_use(data: Path) -> None:
