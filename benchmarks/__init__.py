@@ -1,1 +1,1 @@
-"""Benchmarks: `make bench`.  Rates are of this machine and this run; trust the ratios."""
+"""Benchmarks: `make bench`.  Rates depend on the machine and the run; trust the ratios."""

@@ -1,4 +1,4 @@
-"""Runs the benchmarks, or those that are named, and prints figures beside what was asked for."""
+"""Runs all benchmarks, or the named ones, and prints figures beside their targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from benchmarks.scale import FULL, SMALL, Scale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some figures that are measured together."""
+    """Figures that are measured together."""
 
     shows: str
     run: Callable[[Scale], None]
@@ -49,7 +49,7 @@ PARTS: dict[str, Part] = {
         needs=("fjord:Database.jobs",),
     ),
     "job_scale": Part(
-        shows="millions of jobs that wait",
+        shows="millions of waiting jobs",
         run=job_scale.run,
         needs=("fjord:Database.jobs",),
     ),
@@ -78,7 +78,7 @@ PARTS: dict[str, Part] = {
         run=spark.run,
         needs=("fjord:Database.staging", "fjord:Database.span"),
     ),
-    "rebuild": Part(shows="making a lost index again", run=rebuild.run),
+    "rebuild": Part(shows="rebuilding a lost index", run=rebuild.run),
     "memory": Part(shows="memory with a million values, restart after SIGKILL", run=memory.run),
     "cache": Part(
         shows="reads of more than the cache holds",
@@ -100,16 +100,16 @@ def main() -> None:
     asked = _asked()
     report.machine()
     report.console.print(
-        "A quick try: it shows that all parts run, and the figures mean nothing."
+        "A quick try: it only shows that all parts run; the figures mean nothing."
         if asked.small
         else "Every acknowledgement after an fsync; 100-byte values, and the median of "
-        f"{FULL.rounds} rounds, where nothing else is said."
+        f"{FULL.rounds} rounds, unless stated otherwise."
     )
     for name in asked.parts or PARTS:
         report.console.print(f"\n[bold]{name}[/bold]: {PARTS[name].shows}")
         lacking = [what for what in PARTS[name].needs if not _is_there(what)]
         if lacking:
-            report.console.print(f"left out: this version has no {', '.join(lacking)}")
+            report.console.print(f"skipped: this version has no {', '.join(lacking)}")
         else:
             PARTS[name].run(SMALL if asked.small else FULL)
 
@@ -127,12 +127,12 @@ def _asked() -> argparse.Namespace:
     asked = parser.parse_args()
     unknown = [name for name in asked.parts if name not in PARTS]
     if unknown:
-        parser.error(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part {', '.join(unknown)}; known are {', '.join(PARTS)}")
     return asked
 
 
 def _is_there(what: str) -> bool:
-    """Says whether this version of Fjord has it; older ones are measured without it."""
+    """Returns whether this version of Fjord has it; older ones are measured without it."""
     try:
         pkgutil.resolve_name(what)
     except AttributeError:

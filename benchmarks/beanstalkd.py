@@ -1,4 +1,4 @@
-"""As little of a beanstalkd client as can be: no library stands between it and its figures."""
+"""A minimal beanstalkd client, so that no library affects the figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Beanstalk:
         return body
 
     def _reply(self, wanted: bytes) -> list[bytes]:
-        """Reads the line of a reply; returns what follows the word that it begins with."""
+        """Reads the line of a reply; returns what follows its first word."""
         word, *rest = self._replies.readline().split() or [b"nothing"]
         if word != wanted:
             raise RuntimeError(f"beanstalkd answered {word.decode()} instead of {wanted.decode()}")

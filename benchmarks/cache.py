@@ -1,7 +1,7 @@
 """Reads of values that fit the daemon's cache, and of many more than it can hold.
 
-What is beyond the cache comes from the journal's files, most of it out of the page cache of the
-kernel: this measures Fjord, not the disk.
+What exceeds the cache comes from the journal's files, most of it from the page cache of the kernel:
+this measures Fjord, not the disk.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ VALUE_BYTES = 1024
 TIMES_THE_CACHE = 8
 BATCHES = 50
 SINGLE_READS = 5000
-# The cache counts more than the bytes of a value, so only half of it is read inside.
+# The cache counts more than the bytes of a value, so only half of it is used for reads inside.
 _INSIDE_SHARE = 2
-# A value is kept when it is read again within a while.
+# A value is cached when it is read again within a while.
 _WARMING_ROUNDS = 3
 
 Read = Callable[[fjord.Kv, random.Random, int, Scale], float]
@@ -33,9 +33,9 @@ Read = Callable[[fjord.Kv, random.Random, int, Scale], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Over how many of the first rows reads are spread."""
+    """How many of the first rows are read at random."""
 
-    inside: int  # so few that the cache holds them
+    inside: int  # few enough for the cache
     rows: int  # all of them
 
 
@@ -71,11 +71,11 @@ def fill(kv: fjord.Kv, rows: int) -> None:
 
 
 def check(kv: fjord.Kv, rows: int) -> None:
-    """Reads everything once: data larger than the cache is all there."""
+    """Reads everything once, to check that all data is there."""
     for start in range(0, rows, loads.BATCH):
         wanted = {loads.key(row): value(row) for row in _batch(start, rows)}
         if kv.get_many(wanted) != wanted:
-            raise RuntimeError(f"values from row {start} on are not those that were set")
+            raise RuntimeError(f"values from row {start} on differ from those that were set")
 
 
 def value(row: int) -> bytes:

@@ -1,4 +1,4 @@
-"""How much disk is used after every key was overwritten several times, in no order."""
+"""Disk use after every key was overwritten several times, in random order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = 1_000_000
 TIMES_OVERWRITTEN = 4
 RATIO_AIM = 2.5
 SEGMENTS_AIM = 2
-_LOOKS = 100  # at the disk, while keys are overwritten
+_LOOKS = 100  # at the disk usage, while keys are overwritten
 
 
 def run(scale: Scale) -> None:
@@ -30,13 +30,13 @@ def run(scale: Scale) -> None:
         peak_bytes = overwrite(db, keys, journal)
         state = settle(db)
         settled(state, disk_bytes(journal), scale.segment_bytes)
-        report.figure("  the most meanwhile", _beside(peak_bytes, state))
+        report.figure("  the maximum meanwhile", _beside(peak_bytes, state))
         whole_bytes = disk_bytes(Path(directory))
         report.figure("  the whole directory, index included", _beside(whole_bytes, state))
 
 
 def overwrite(db: fjord.Database, keys: Sequence[str], journal: Path) -> int:
-    """Overwrites keys at random; returns the most that the journal took on disk meanwhile."""
+    """Overwrites keys at random; returns the maximum size of the journal on disk meanwhile."""
     chance = random.Random(3)
     kv = db.kv("bench")
     batches = max(1, TIMES_OVERWRITTEN * len(keys) // loads.BATCH)
@@ -54,11 +54,11 @@ def settled(state: JournalState, used_bytes: int, segment_bytes: int) -> None:
         f"journal on disk after churn, {report.megabytes(state.live_bytes)} live, "
         f"{state.packed_segments} segments packed",
         _beside(used_bytes, state),
-        aim=f"asked for at most {RATIO_AIM} times and {SEGMENTS_AIM} segments = "
+        aim=f"target: at most {RATIO_AIM} times and {SEGMENTS_AIM} segments = "
         f"{report.megabytes(allowed_bytes)}",
         is_met=used_bytes <= allowed_bytes,
     )
 
 
 def _beside(used_bytes: int, state: JournalState) -> str:
-    return f"{report.megabytes(used_bytes)}, {used_bytes / state.live_bytes:.2f} times what lives"
+    return f"{report.megabytes(used_bytes)}, {used_bytes / state.live_bytes:.2f} times live"

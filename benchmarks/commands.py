@@ -59,7 +59,7 @@ def redis_incr(port: int, round_: int, scale: Scale) -> float:
 
 
 def fjord_add_tasks(url: str, round_: int, scale: Scale) -> float:
-    """A counter for each task: the same work as that of counters which all of them share."""
+    """A counter per task, with the same work as one counter that all tasks share."""
 
     async def run() -> float:
         async with await fjord.aio.connect(url) as db:
@@ -177,7 +177,7 @@ def redis_ranges(port: int, round_: int, scale: Scale) -> float:
 
 
 def _first_keys(round_: int, keys: Sequence[str], scale: Scale) -> list[str]:
-    """Returns keys that enough others follow."""
+    """Returns keys that are followed by enough others."""
     return loads.drawn_keys(random.Random(round_), keys[:-RANGE_KEYS], scale.of(RANGES))
 
 
@@ -185,7 +185,7 @@ def _first_keys(round_: int, keys: Sequence[str], scale: Scale) -> list[str]:
 
 
 async def _in_tasks(call: Callable[[int, int], Awaitable[object]], calls: int) -> float:
-    """Calls with the number of the task and that of the call; returns calls a second."""
+    """Calls with the number of the task and of the call; returns calls per second."""
 
     async def work(task: int) -> None:
         for number in range(calls):

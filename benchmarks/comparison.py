@@ -1,4 +1,4 @@
-"""Figures beside those of Redis, measured in turns."""
+"""Figures beside those of Redis, measured alternately."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.scale import Scale
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One figure: the same work on both, each run returns a rate."""
+    """One figure: the same work on both; each run returns a rate."""
 
     name: str
     fjord: Callable[[str, int, Scale], float]  # URL, number of the round
     redis: Callable[[int, int, Scale], float]  # port, number of the round
-    aim: float | None = None  # the ratio that is asked for
+    aim: float | None = None  # the target ratio
 
 
 def compare(title: str, rows: Sequence[Compared], scale: Scale) -> None:
@@ -29,7 +29,7 @@ def compare(title: str, rows: Sequence[Compared], scale: Scale) -> None:
             f"redis-server is not installed, so there is nothing to compare with: "
             f"{servers.REDIS_INSTALL}"
         )
-    table = Table(title, "Fjord /s", "Redis /s", "ratio", "asked for")
+    table = Table(title, "Fjord /s", "Redis /s", "ratio", "target")
     for row in rows:
         ours, theirs = _rates(row, scale)
         table.add_row(row.name, f"{ours:,.0f}", *_beside(row, ours, theirs))
@@ -37,7 +37,7 @@ def compare(title: str, rows: Sequence[Compared], scale: Scale) -> None:
 
 
 def _rates(row: Compared, scale: Scale) -> tuple[float, float | None]:
-    """Runs both servers in turns, so that a slow moment of the machine meets both."""
+    """Runs both servers alternately, so that a slow moment of the machine affects both."""
     ours: list[float] = []
     theirs: list[float] = []
     with servers.data_directory() as directory, servers.Daemon(directory) as daemon:
@@ -52,7 +52,7 @@ def _rates(row: Compared, scale: Scale) -> tuple[float, float | None]:
 
 
 def _beside(row: Compared, ours: float, theirs: float | None) -> tuple[str, str, str]:
-    aim = "no aim" if row.aim is None else str(row.aim)
+    aim = "no target" if row.aim is None else str(row.aim)
     if theirs is None:
         return "-", "-", aim
     ratio = ours / theirs

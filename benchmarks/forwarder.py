@@ -1,9 +1,9 @@
-"""A forwarder in a process of its own, so that it does not share one with who is measured.
+"""A forwarder in a process of its own, so that it shares none with the measured process.
 
     python -m benchmarks.forwarder DIR URL once      # from a line on standard input until empty
     python -m benchmarks.forwarder DIR URL           # until standard input ends
 
-It says on standard output when it is ready, so that its start is not measured, and with `once`
+It reports on standard output when it is ready, so that its start is not measured, and with `once`
 how many records it has sent.
 """
 
@@ -23,7 +23,7 @@ END_SECONDS: Final = 600
 
 
 class Child:
-    """The forwarder, seen from the process that measures."""
+    """The forwarder, as seen from the measuring process."""
 
     def __init__(self, directory: str, url: str, *, is_once: bool = False) -> None:
         words = [directory, url, *(["once"] if is_once else [])]
@@ -49,7 +49,7 @@ class Child:
         self._process.communicate(timeout=END_SECONDS)  # the end of its standard input
 
     def forward(self) -> int:
-        """Lets one with `once` send all that is there; returns how many records that were."""
+        """Lets a forwarder with `once` send everything; returns the number of records."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("go\n")

@@ -1,6 +1,6 @@
-"""What millions of jobs cost: those that wait for a worker, and those that wait for their date.
+"""The cost of millions of jobs: those that wait for a worker, and those that wait for their date.
 
-The engine with many jobs has a process of its own, so that its memory is nobody else's.
+The engine with many jobs has a process of its own, so that only its memory is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DELAYED = 1_000_000
 DELAY_SECONDS = 24 * 3600.0
 IDLE_SECONDS = 5.0
 EMPTY_NEXTS = 2000
-# Ticks of the kernel's account are 10 ms, and a few of them are nobody's doing.
+# Ticks of the kernel's accounting are 10 ms, and a few of them are noise.
 IDLE_CPU_SECONDS_AIM = 0.05
 EMPTY_NEXT_AIM = 1.25
 
@@ -59,7 +59,7 @@ def run(scale: Scale) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Seconds of the same thing with few jobs waiting, and with many."""
+    """Seconds for the same operation with few waiting jobs, and with many."""
 
     few: float
     many: float
@@ -67,7 +67,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What the process with many jobs found."""
+    """The results of the process with many jobs."""
 
     waiting: int
     push_rate: float
@@ -84,7 +84,7 @@ class Measured:
         table = Table(
             "next on the engine",
             *(f"µs, {FEW_WAITING:,} waiting", f"µs, {self.waiting:,} waiting"),
-            *("ratio", "asked for at most"),
+            *("ratio", "target at most"),
         )
         for count, cost in self.costs.items():
             ratio = cost.many / cost.few
@@ -101,7 +101,7 @@ class Measured:
         report.figure(
             f"{name}, up to {self.waiting:,} waiting",
             f"{rate:,.0f} jobs/s",
-            aim=f"asked for {PUSH_AIM:,}",
+            aim=f"target: {PUSH_AIM:,}",
             is_met=rate >= PUSH_AIM,
         )
 
@@ -109,13 +109,13 @@ class Measured:
         report.figure(
             f"anonymous memory {when}",
             report.megabytes(size),
-            aim=f"asked for less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
+            aim=f"target: less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
             is_met=size < ANONYMOUS_BYTES_AIM,
         )
 
 
 def measure(waiting: int) -> Measured:
-    """Fills a table, then takes jobs from it, in turns with a table that has few."""
+    """Fills a table, then takes jobs from it, alternating with a table that has few."""
     with servers.data_directory() as directory, servers.data_directory() as other:
         many = Queue(directory)
         seconds = many.fill(waiting - waiting // 10)
@@ -138,7 +138,7 @@ def measure(waiting: int) -> Measured:
 
 
 def in_turns(few: Queue, many: Queue, count: int, times: int) -> Cost:
-    """Returns the medians of taking so many jobs so often."""
+    """Returns the median times of taking jobs from both tables."""
     seconds = [(few.take(count), many.take(count)) for _ in range(times)]
     of_few, of_many = (statistics.median(column) for column in zip(*seconds, strict=True))
     return Cost(few=of_few, many=of_many)
@@ -150,10 +150,10 @@ class Queue:
     def __init__(self, directory: str) -> None:
         self._embedded = Embedded(open_engine(directory))
         self._stamps = Stamps(SystemClock())
-        self._rows = 0  # that were pushed so far
+        self._rows = 0  # pushed so far
 
     def fill(self, rows: int) -> float:
-        """Pushes more jobs; returns the seconds that the engine took, durable."""
+        """Pushes more jobs; returns the seconds that the engine took to make them durable."""
         seconds = 0.0
         for start in range(0, rows, BATCH):
             command = self._push(min(BATCH, rows - start))
@@ -163,7 +163,7 @@ class Queue:
         return seconds
 
     def take(self, count: int) -> float:
-        """Takes jobs; returns the seconds of that, and then pushes as many others."""
+        """Takes jobs; returns the seconds for that, and then pushes as many others."""
         begun = time.perf_counter()
         taken = self._embedded.execute(commands.Next(table=TABLE, count=count))
         seconds = time.perf_counter() - begun
@@ -199,10 +199,10 @@ class Queue:
 
 
 def _anonymous_bytes() -> int:
-    """Only this counts: the kernel takes pages of mapped files back when it needs them."""
+    """Returns anonymous memory; the kernel reclaims pages of mapped files when it needs them."""
     found = re.search(r"^RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
     if found is None:
-        raise RuntimeError("this kernel does not tell RssAnon")
+        raise RuntimeError("this kernel does not report RssAnon")
     return int(found[1]) * 1024
 
 
@@ -228,7 +228,7 @@ def delayed(scale: Scale) -> None:
     report.figure(
         f"processor time of the daemon in {IDLE_SECONDS:.0f} s, {rows:,} jobs due tomorrow",
         f"{cpu_seconds.many:.2f} s, beside {cpu_seconds.few:.2f} s with one",
-        aim=f"asked for nothing: less than {IDLE_CPU_SECONDS_AIM} s more",
+        aim=f"target: nothing, less than {IDLE_CPU_SECONDS_AIM} s more",
         is_met=cpu_seconds.many - cpu_seconds.few < IDLE_CPU_SECONDS_AIM,
     )
     ratio = next_seconds.many / next_seconds.few
@@ -236,7 +236,7 @@ def delayed(scale: Scale) -> None:
         "a next that finds none of them due",
         f"{next_seconds.many * 1e6:,.0f} µs, beside {next_seconds.few * 1e6:,.0f} µs with one: "
         f"{ratio:.2f}",
-        aim=f"asked for nothing: at most {EMPTY_NEXT_AIM} times",
+        aim=f"target: nothing, at most {EMPTY_NEXT_AIM} times",
         is_met=ratio <= EMPTY_NEXT_AIM,
     )
 
@@ -250,14 +250,14 @@ def postpone(db: fjord.Database, rows: int) -> None:
 
 
 def idle(one: servers.Daemon, many: servers.Daemon) -> Cost:
-    """Returns the processor time that both take while nobody asks for anything."""
+    """Returns the processor time of both daemons while they are idle."""
     before = one.cpu_seconds(), many.cpu_seconds()
     time.sleep(IDLE_SECONDS)
     return Cost(few=one.cpu_seconds() - before[0], many=many.cpu_seconds() - before[1])
 
 
 def empty_nexts(one: fjord.Database, many: fjord.Database, scale: Scale) -> Cost:
-    """Returns the medians of a `next` that finds nothing, of both in turns."""
+    """Returns the median times of a `next` that finds nothing, alternating between both."""
     seconds = [(_empty_next(one), _empty_next(many)) for _ in range(rows_of(EMPTY_NEXTS, scale))]
     of_one, of_many = (statistics.median(column) for column in zip(*seconds, strict=True))
     return Cost(few=of_one, many=of_many)
@@ -269,5 +269,5 @@ def _empty_next(db: fjord.Database) -> float:
     found = jobs.next()
     seconds = time.perf_counter() - begun
     if len(found) or found.next_at is None:
-        raise RuntimeError("a job that is due tomorrow is there today, or is gone")
+        raise RuntimeError("a job that is due tomorrow was handed out, or is lost")
     return seconds

@@ -1,8 +1,8 @@
 """Jobs pushed, taken and done: Fjord beside Redis streams and beanstalkd.
 
-All three acknowledge after an fsync.  Fjord alone looks for each key among those that wait: a
-stream, and a tube, take the same key again and again.  The sides work in turns on the same keys,
-and a rate is that of all its turns together, so that no stall is lost.
+All three acknowledge after an fsync.  Only Fjord looks up each key among the waiting jobs: a
+stream, and a tube, accept the same key again and again.  The sides work alternately on the same
+keys, and a rate covers all turns of a side, so that no stall is missed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from benchmarks.scale import Scale
 KEYS = 1_000_000
 HOT_KEYS = 10_000
 SINGLE_JOBS = 10_000
-# An fsync for each put: fewer of them show the rate as well.
+# An fsync for each put: fewer jobs show the rate as well.
 BEANSTALKD_JOBS = 50_000
-# Less than this share of the rows would not show what a full table costs.
+# A smaller share of the rows would not show the cost of a full table.
 DIVISOR_MAX = 10
 FJORD, REDIS, BEANSTALKD = "Fjord", "Redis", "beanstalkd"
 GROUP, WORKER = "workers", "worker"
@@ -39,7 +39,7 @@ Batches = Sequence[Sequence[str]]
 
 
 def key(row: int) -> str:
-    """Returns one of 2 to the 32 URIs; those of rows that follow each other are far apart."""
+    """Returns one of 2 to the 32 URIs; those of neighbouring rows are far apart."""
     return f"https://www{row % 1000:03}.example/page/{row * 2654435761 % 2**32:010}"
 
 
@@ -139,7 +139,7 @@ def _expect(found: int, wanted: int) -> None:
         raise RuntimeError(f"{found} jobs where there should be {wanted}")
 
 
-# -- in turns -------------------------------------------------------------------------------------
+# -- alternating ----------------------------------------------------------------------------------
 
 Side = Callable[[Any, str, Batches], None]  # its client, the table
 
@@ -152,12 +152,12 @@ class Work:
     table: str  # also the name of the stream
     batches: Callable[[int, Scale], Batches]  # of one turn
     sides: dict[str, Side]
-    aims: dict[str, float]  # the ratios that are asked for
+    aims: dict[str, float]  # the target ratios
 
 
 @dataclass(slots=True)
 class Rate:
-    """What one side has done in all its turns so far."""
+    """The work that one side has done in all its turns so far."""
 
     jobs: int = 0
     seconds: float = 0.0
@@ -174,7 +174,7 @@ class Rate:
 
 def run(scale: Scale) -> None:
     title = f"jobs, {rows_of(KEYS, scale):,} pushed"
-    beside = ("Redis /s", "ratio", "asked", "beanstalkd /s", "ratio", "asked")
+    beside = ("Redis /s", "ratio", "target", "beanstalkd /s", "ratio", "target")
     table = Table(title, "Fjord /s", *beside)
     with _clients() as clients:
         for work in WORKS:
@@ -204,7 +204,7 @@ def in_turns(work: Work, clients: dict[str, Any], scale: Scale) -> dict[str, Rat
 
 
 def _beside(ours: float, theirs: Rate | None, aim: float | None) -> tuple[str, str, str]:
-    """Returns the rate of another side, how many times as fast Fjord is, and is to be."""
+    """Returns the rate of another side, its ratio to Fjord, and the target."""
     asked = "-" if aim is None else str(aim)
     if theirs is None:
         return "-", "-", asked
@@ -249,7 +249,7 @@ def hot_batches(turn: int, scale: Scale) -> Batches:
 
 
 def half_batches(turn: int, scale: Scale) -> Batches:
-    """Two pieces of work share the jobs that were pushed under distinct keys."""
+    """Returns two pieces of work that share the jobs pushed under distinct keys."""
     batches = distinct_batches(turn, scale)
     return batches[: len(batches) // 2]
 
@@ -263,7 +263,7 @@ def _batches(keys: Sequence[str], size: int) -> Batches:
     return [keys[start : start + size] for start in range(0, len(keys), size)]
 
 
-# In this order: jobs are taken that were pushed before.
+# The order matters: jobs are taken that were pushed before.
 WORKS = [
     Work(
         name="push_many of 1,000, distinct keys / XADD, put",

@@ -1,4 +1,4 @@
-"""A journal that is packed: what the daemon says of it, and what the disk says."""
+"""A journal while it is packed: the statistics of the daemon, and its size on disk."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class JournalState:
     def of(cls, numbers: dict[str, int]) -> Self:
         missing = set(cls.__dataclass_fields__) - set(numbers)
         if missing:
-            raise RuntimeError(f"db.stats() does not tell {', '.join(sorted(missing))}")
+            raise RuntimeError(f"db.stats() does not report {', '.join(sorted(missing))}")
         return cls(**{name: numbers[name] for name in cls.__dataclass_fields__})
 
     def is_packing_due(self, segment_bytes: int) -> bool:
-        """Says whether packing is at work, by its own rule."""
+        """Returns whether packing is running, by its own rule."""
         return self.journal_bytes > limits.PACK_RATIO * self.live_bytes + 2 * segment_bytes
 
 
@@ -56,11 +56,11 @@ def settle(db: fjord.Database) -> JournalState:
 
 
 def disk_bytes(directory: Path) -> int:
-    """Returns the disk that a directory takes, allocated ahead or not, as the kernel counts it."""
+    """Returns the disk space of a directory, with allocated space, as counted by the kernel."""
     total = 0
     for path in directory.rglob("*"):
         try:
             total += path.lstat().st_blocks * _BLOCK_BYTES
         except FileNotFoundError:
-            pass  # a segment that was packed since the look at the directory
+            pass  # a segment that was packed after the directory was listed
     return total

@@ -1,4 +1,4 @@
-"""Queues of Kestrel: its journals read, its protocol served, and queues larger than memory."""
+"""Queues of Kestrel: reading journals, serving the protocol, and queues larger than memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How fast the journals of Kestrel are read, on one core.
+"""How fast journals of Kestrel are read, on one core.
 
-The file is one of a busy queue: items are added, and each is taken soon behind it, by turns for
-good and as an open one that is confirmed; a part of them waits at its end.
+The file is that of a busy queue: items are added, and each is taken soon after, alternately for
+good and as an open item that is confirmed; some of them remain at the end.
 """
 
 from __future__ import annotations
@@ -28,14 +28,12 @@ FILE_BYTES = 32 * 2**20
 SIZES = {"64 B": 64, "1 KB": 1000, "16 KB": 16_000}
 ADD_MS = 1_700_000_000_000
 AIM = 50
-# Of so many items the first waits for good; the others are taken.
+# One of this many items stays in the queue; the others are taken.
 LEFT = 10
 
 
 def run(scale: Scale) -> None:
-    table = Table(
-        "a journal, MB/s of a core", "found", "counted", "opened", "asked for", "as objects"
-    )
+    table = Table("a journal, MB/s of a core", "found", "counted", "opened", "target", "as objects")
     for name, size in SIZES.items():
         with servers.data_directory() as folder:
             path = os.path.join(folder, QUEUE)
@@ -71,7 +69,7 @@ def _ops(size: int) -> Iterator[Op]:
 
 
 def _rate(path: str, read: Callable[[str], object], scale: Scale) -> float:
-    """Returns megabytes a second of processor time."""
+    """Returns megabytes per second of processor time."""
     rates = []
     for _ in range(scale.rounds):
         start = time.process_time()
@@ -81,26 +79,26 @@ def _rate(path: str, read: Callable[[str], object], scale: Scale) -> float:
 
 
 def _find(path: str) -> None:
-    """Finds each op, many at a time; what counting and opening begin with."""
+    """Finds each op, many at a time; counting and opening begin with this."""
     for _ in reading.JournalFile(LocalDisk(), path).batches():
         pass
 
 
 def _parse(path: str) -> None:
-    """Makes an object of each op; what `dump` does before it prints."""
+    """Makes an object of each op, as `dump` does before it prints."""
     for _ in reading.JournalFile(LocalDisk(), path).ops():
         pass
 
 
 def _count(path: str) -> None:
-    """Follows what happens to each item, without its data; what `verify` does."""
+    """Follows what happens to each item, without its data, as `verify` does."""
     state = inspect.Counting()
     for batch in reading.JournalFile(LocalDisk(), path).batches():
         state.apply_batch(batch)
 
 
 def _open(path: str) -> None:
-    """Opens the queue to use it; what a start of the server does."""
+    """Opens the queue for use, as a start of the server does."""
     folder, queue = os.path.split(path)
     clock = SystemClock()
     journal = Journal(LocalDisk(), folder, queue, now_ms=lambda: clock.wall_us() // 1000)

@@ -1,4 +1,4 @@
-"""Queues that are larger than memory: what read-behind costs, and how fast such a queue starts."""
+"""Queues larger than memory: the cost of read-behind, and how fast such a queue starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(scale: Scale) -> None:
 
 
 def _read_behind(scale: Scale) -> None:
-    """Takes the same items from memory and from behind it, in turns."""
+    """Takes the same items from memory and from read-behind, alternately."""
     count = max(scale.of(ITEMS), 3 * MEMORY_BYTES // len(ITEM))
     memory: list[float] = []
     behind: list[float] = []
@@ -51,7 +51,7 @@ def _read_behind(scale: Scale) -> None:
 
 
 def _taken(count: int, memory_bytes: int) -> float:
-    """Returns how many seconds it takes to take all items of a queue."""
+    """Returns the seconds for taking all items of a queue."""
     clock = SystemClock()
     with servers.data_directory() as folder:
         journal = Journal(LocalDisk(), folder, QUEUE, now_ms=lambda: clock.wall_us() // 1000)
@@ -69,7 +69,7 @@ def _taken(count: int, memory_bytes: int) -> float:
 
 
 def _start(scale: Scale) -> None:
-    """Starts the server on a queue of a gigabyte, as long as nobody took anything."""
+    """Starts the server on a queue of a gigabyte from which nothing was taken."""
     clock = SystemClock()
     with servers.data_directory() as folder:
         queues = os.path.join(folder, "queues")

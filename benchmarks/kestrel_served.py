@@ -1,8 +1,8 @@
-"""An item set and taken again: Fjord as a Kestrel beside memcached and beanstalkd, in turns.
+"""An item set and taken again: Fjord as a Kestrel beside memcached and beanstalkd, alternately.
 
-Memcached keeps nothing on disk and no order; each pair has a key of its own there, which it gets
-once.  It shows what the protocol and the client cost.  Beanstalkd is a queue on disk: put, reserve
-and delete are three requests, over a plain socket.  Pairs are of one item of 100 bytes each.
+Memcached has no disk and no order; each pair has a key of its own there, which is read once.  It
+shows the cost of the protocol and the client.  Beanstalkd is a queue on disk: put, reserve and
+delete are three requests, over a plain socket.  Each pair is one item of 100 bytes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ MEMCACHED, BEANSTALKD, BEANSTALKD_SYNC = "memcached", "beanstalkd -F", "beanstal
 NEVER, PERIOD, ALWAYS = "never", "100 ms", "always"
 SYNCS: dict[str, object] = {NEVER: "never", PERIOD: 100, ALWAYS: "always"}
 BESIDE = ((NEVER, MEMCACHED), (NEVER, BEANSTALKD), (ALWAYS, BEANSTALKD_SYNC))
-# Memcached only: keys differ, and have the length of the queue's name.
+# Memcached only: keys are unique, and as long as the queue's name.
 QUEUE = "cars00000000"
 
 
 @dataclass(slots=True)
 class Side:
-    """A server, and what it has done so far."""
+    """A server, and its results so far."""
 
     name: str
     port: int
-    keys: int = 0  # that were given away
+    keys: int = 0  # keys used so far
     seconds: dict[str, float] = field(default_factory=dict)
     pairs: dict[str, int] = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class Side:
         return self.name in (BEANSTALKD, BEANSTALKD_SYNC)
 
     def take_keys(self, count: int) -> list[str]:
-        """Returns keys that nobody has had; of a queue always the same."""
+        """Returns unused keys; for a queue always its name."""
         if self.name != MEMCACHED:
             return [QUEUE] * count
         self.keys += count
@@ -69,7 +69,7 @@ class Pair(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is done with a server."""
+    """A load on a server."""
 
     name: str
     pairs: int
@@ -171,7 +171,7 @@ def one_in_flight(side: Side, pairs: int) -> None:
 
 
 def in_threads(count: int) -> Callable[[Side, int], None]:
-    """Returns a load of so many connections, each in a thread of its own."""
+    """Returns a load of several connections, each in a thread of its own."""
 
     def run_all(side: Side, pairs: int) -> None:
         keys = side.take_keys(pairs)
@@ -194,7 +194,7 @@ def _run_some(side: Side, keys: list[str]) -> None:
 
 
 def on_sockets(count: int) -> Callable[[Side, int], None]:
-    """Returns a load of so many plain sockets: one request is sent to each, then all are read."""
+    """Returns a load of plain sockets: one request is sent to each, then all replies are read."""
 
     def run_all(side: Side, pairs: int) -> None:
         with contextlib.ExitStack() as opened:
@@ -247,7 +247,7 @@ def _value(key: str) -> bytes:
 
 
 class _Line(contextlib.AbstractContextManager["_Line"]):
-    """A plain socket that knows what it will be told."""
+    """A plain socket that knows the expected replies."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))

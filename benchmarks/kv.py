@@ -67,7 +67,7 @@ def redis_single(port: int, round_: int, scale: Scale) -> float:
 
 
 def fjord_many_tasks(url: str, round_: int, scale: Scale) -> float:
-    """Tasks that share one database object, which sends all of them over one connection."""
+    """Tasks that share one database object, which uses one connection for all of them."""
 
     async def run() -> float:
         async with await fjord.aio.connect(url) as db:

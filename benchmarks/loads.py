@@ -1,4 +1,4 @@
-"""The rows that parts write and read: numbered keys, 100-byte values and messages."""
+"""The rows that are written and read: numbered keys, 100-byte values and messages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def batches(keys: Sequence[str], size: int = BATCH) -> Iterator[dict[str, bytes]
 
 
 def drawn_keys(chance: random.Random, keys: Sequence[str], size: int = BATCH) -> list[str]:
-    """Returns keys at random, each as likely as the others."""
+    """Returns random keys, uniformly distributed."""
     return chance.choices(keys, k=size)
 
 
 def drawn_batch(chance: random.Random, keys: Sequence[str]) -> dict[str, bytes]:
-    """Returns rows of keys at random; a few of them fall together."""
+    """Returns rows with random keys; a few of them are equal."""
     return dict.fromkeys(drawn_keys(chance, keys), VALUE)
 
 
@@ -41,7 +41,7 @@ def insert(kv: fjord.Kv, keys: Sequence[str]) -> None:
 
 
 def messages(first: int, count: int) -> list[bytes]:
-    """Returns messages of 100 bytes that differ, and compress as events do."""
+    """Returns different messages of 100 bytes that compress like events."""
     return [_message(number) for number in range(first, first + count)]
 
 

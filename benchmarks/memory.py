@@ -1,4 +1,4 @@
-"""What a daemon with a million values keeps in memory, and how soon it is back after SIGKILL."""
+"""Memory use of a daemon with a million values, and its restart time after SIGKILL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 1_000_000
 READS = 1_000_000
 ANONYMOUS_BYTES_AIM = 250_000_000
 READY_SECONDS_AIM = 2.0
-# How long the writer that is left behind tries to go on.
+# How long the writer continues after the kill.
 _WRITER_SECONDS = 1.0
 
 
@@ -33,13 +33,13 @@ def run(scale: Scale) -> None:
 
 
 def memory(daemon: servers.Daemon, when: str) -> None:
-    """Only what is anonymous counts: the kernel takes pages of files back when it needs them."""
+    """Reports anonymous memory; the kernel reclaims pages of files when it needs them."""
     anonymous = daemon.memory_bytes("RssAnon")
     of_files = daemon.memory_bytes("RssFile") + daemon.memory_bytes("RssShmem")
     report.figure(
         f"anonymous memory {when}",
         f"{report.megabytes(anonymous)}, and {report.megabytes(of_files)} of mapped files",
-        aim=f"asked for less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
+        aim=f"target: less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
         is_met=anonymous < ANONYMOUS_BYTES_AIM,
     )
 
@@ -60,14 +60,14 @@ def restarts(daemon: servers.Daemon, keys: Sequence[str], rounds: int) -> None:
     report.figure(
         f"start after SIGKILL under load, until ready (median of {rounds})",
         f"{ready:.2f} s, the slowest {slowest:.2f} s",
-        aim=f"asked for less than {READY_SECONDS_AIM} s",
+        aim=f"target: less than {READY_SECONDS_AIM} s",
         is_met=slowest < READY_SECONDS_AIM,
     )
     report.figure("the same, until the first GET is answered", f"{answered:.2f} s")
 
 
 def restart(daemon: servers.Daemon, keys: Sequence[str]) -> tuple[float, float]:
-    """Kills a daemon while it is written to; returns seconds until ready, and until a GET."""
+    """Kills a daemon during writes; returns seconds until ready, and until a GET."""
     kill_under_load(daemon, keys)
     start = time.perf_counter()
     ready_seconds = daemon.start()
@@ -75,7 +75,7 @@ def restart(daemon: servers.Daemon, keys: Sequence[str]) -> tuple[float, float]:
         value = db.kv("bench").get(keys[len(keys) // 2])
     answered_seconds = time.perf_counter() - start
     if value != loads.VALUE:
-        raise RuntimeError(f"a value is gone: {value!r}")
+        raise RuntimeError(f"a value is lost: {value!r}")
     return ready_seconds, answered_seconds
 
 
@@ -90,7 +90,7 @@ def kill_under_load(daemon: servers.Daemon, keys: Sequence[str]) -> None:
                     db.kv("bench").set_many(loads.drawn_batch(chance, keys))
                     wrote.set()
         except fjord.FjordError:
-            pass  # the daemon was killed, which is what this is for
+            pass  # the daemon was killed on purpose
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -98,4 +98,4 @@ def kill_under_load(daemon: servers.Daemon, keys: Sequence[str]) -> None:
     daemon.kill()
     writer.join()
     if not has_written:
-        raise RuntimeError("the daemon did not take a single batch")
+        raise RuntimeError("the daemon did not accept a single batch")

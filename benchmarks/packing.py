@@ -3,10 +3,10 @@
 One daemon, one run, three phases; every window of a phase writes some batches, then reads some:
 
     inserts                      new keys: nothing to pack
-    overwrites before packing    garbage gathers, and is not enough yet
+    overwrites before packing    garbage accumulates, and is not enough yet
     overwrites while packing     windows in which the daemon packed; those between do not count
 
-Several batches are in flight, so that the daemon has little idle time for packing to hide in.
+Several batches are in flight, so that packing cannot hide in the daemon's idle time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.scale import Scale
 KEYS = 500_000
 WINDOW_ROWS = 20_000
 IN_FLIGHT = 4
-# When enough was seen: so many segments are packed, or keys are overwritten so many times.
+# Stop when this many segments are packed, or keys are overwritten this many times.
 SEGMENTS_PACKED = 10
 TIMES_OVERWRITTEN_MAX = 15
 RATIO_AIM = 0.6
@@ -38,11 +38,11 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A moment of writing, then one of reading."""
+    """A period of writing, then of reading."""
 
-    rows: int  # that were written
+    rows: int  # written rows
     write_seconds: float
-    keys: int  # that were read
+    keys: int  # read keys
     read_seconds: float
 
 
@@ -54,7 +54,7 @@ class Phase:
     windows: list[Window] = field(default_factory=list)
 
     def write_rate(self) -> float:
-        """Returns rows a second over all windows: a stall in one of them is not lost."""
+        """Returns rows per second over all windows, so that no stall is missed."""
         seconds = sum(window.write_seconds for window in self.windows)
         return sum(window.rows for window in self.windows) / seconds if seconds else 0.0
 
@@ -68,7 +68,7 @@ class Phases:
     inserts: Phase = field(default_factory=lambda: Phase("inserts, nothing to pack"))
     before: Phase = field(default_factory=lambda: Phase("overwrites before packing"))
     packing: Phase = field(default_factory=lambda: Phase("overwrites while packing"))
-    between: Phase = field(default_factory=lambda: Phase("overwrites between, not judged"))
+    between: Phase = field(default_factory=lambda: Phase("overwrites between, not compared"))
 
 
 def run(scale: Scale) -> None:
@@ -96,13 +96,13 @@ def ratio(what: str, packing: float, before: float) -> None:
     report.figure(
         f"{what} while packing / before",
         f"{packing / before:.2f}",
-        aim=f"asked for {RATIO_AIM}",
+        aim=f"target: {RATIO_AIM}",
         is_met=packing >= RATIO_AIM * before,
     )
 
 
 async def measure(url: str, scale: Scale) -> tuple[Phases, int]:
-    """Returns what was measured, and how many segments were packed meanwhile."""
+    """Returns the measurements, and how many segments were packed meanwhile."""
     keys = loads.keys(scale.of(KEYS))
     phases = Phases()
     async with await fjord.aio.connect(url) as db:
@@ -127,7 +127,7 @@ async def overwrite(
     phases: Phases,
     segment_bytes: int,
 ) -> int:
-    """Overwrites until enough segments are packed; returns how many."""
+    """Overwrites until enough segments are packed; returns their number."""
     first = state = JournalState.of(await db.stats())
     for _ in range(TIMES_OVERWRITTEN_MAX * len(keys) // load.window_rows + 1):
         window = await load.window(load.drawn_batches(keys), keys)
@@ -156,7 +156,7 @@ class Load:
         return [loads.drawn_batch(self._chance, keys) for _ in range(count)]
 
     async def window(self, batches: Sequence[dict[str, bytes]], there: Sequence[str]) -> Window:
-        """Writes batches, then reads as many keys of those that are there."""
+        """Writes batches, then reads as many of the existing keys."""
         wanted = [loads.drawn_keys(self._chance, there) for _ in batches]
         return Window(
             rows=sum(map(len, batches)),
@@ -167,7 +167,7 @@ class Load:
 
 
 async def _timed(call: Callable[[Item], Awaitable[object]], items: Sequence[Item]) -> float:
-    """Calls with each of the items, some at a time; returns how many seconds it took."""
+    """Calls with each of the items, some at a time; returns the seconds."""
 
     async def work(part: Sequence[Item]) -> None:
         for item in part:

@@ -1,4 +1,4 @@
-"""How fast an index that is gone is made again from the journal."""
+"""How fast a lost index is rebuilt from the journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(scale: Scale) -> None:
     report.figure(
         f"index rebuild, {LARGE_COMMIT:,} rows a commit",
         f"{rate:,.0f} entries/s",
-        aim=f"asked for {LARGE_AIM:,}",
+        aim=f"target: {LARGE_AIM:,}",
         is_met=rate >= LARGE_AIM,
     )
     rate = rebuild(scale.of(SINGLE_ROWS), 1)
@@ -31,7 +31,7 @@ def run(scale: Scale) -> None:
 
 
 def rebuild(rows: int, batch: int) -> float:
-    """Returns entries a second."""
+    """Returns entries per second."""
     with servers.data_directory() as directory:
         fill(directory, rows, batch)
         shutil.rmtree(os.path.join(directory, "index"))
@@ -41,7 +41,7 @@ def rebuild(rows: int, batch: int) -> float:
 
 
 def fill(directory: str, rows: int, batch: int) -> None:
-    """Writes rows without waiting for each commit, which is what takes long with single ones."""
+    """Writes rows without waiting for each commit, which would be slow one by one."""
     calls = KvCalls("bench", Stamps(SystemClock()))
     engine = open_engine(directory)
     for start in range(0, rows, batch):

@@ -1,4 +1,4 @@
-"""What is printed: the machine, the command, and one line or table for each figure."""
+"""The output: the machine, the command, and one line or table for each figure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rich.console import Console
 
 _SYNCS = 50
 
-# Tables keep their form in a file too, where there is no terminal to ask for its width.
+# A fixed width, since tables may be written to a file.
 console = Console(width=110, highlight=False, soft_wrap=True)
 
 
 def machine() -> None:
-    """Prints what a reader needs to compare these figures with others, or to get them again."""
+    """Prints what a reader needs to compare or reproduce these figures."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     console.print(f"$ python -m benchmarks {' '.join(sys.argv[1:])}".rstrip())
     console.print(
@@ -31,8 +31,8 @@ def machine() -> None:
     console.print(f"fdatasync of 4 KiB: {_sync_us():,.0f} µs (median of {_SYNCS})")
 
 
-def figure(name: str, shown: str, *, aim: str = "no aim", is_met: bool = True) -> None:
-    """Prints one figure beside what was asked for."""
+def figure(name: str, shown: str, *, aim: str = "no target", is_met: bool = True) -> None:
+    """Prints one figure beside its target."""
     console.print(f"{name}: {shown} ({aim}{'' if is_met else ', missed'})")
 
 
@@ -56,7 +56,7 @@ def _redis() -> str:
 
 
 def _sync_us() -> float:
-    """Returns what a durable write costs at least on the disk of the working directory."""
+    """Returns the minimum cost of a durable write on the disk of the working directory."""
     with tempfile.NamedTemporaryFile(prefix=".fjord-bench-", dir=Path.cwd()) as file:
         os.posix_fallocate(file.fileno(), 0, 4096 * _SYNCS)
         os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""How much is measured: all of it, or a little, to see that every part runs."""
+"""The amount of work: a full run, or a little to see that every part works."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fjord import limits
 class Scale:
     """Sizes of a run."""
 
-    rounds: int  # the median of so many counts
+    rounds: int  # the number of rounds of which the median is taken
     divisor: int  # every number of rows is divided by it
     segment_bytes: int  # of the journal, where packing is measured
 
     def of(self, full: int) -> int:
-        """Returns a number of rows or requests, given that of a full run."""
+        """Scales a number of rows or requests of a full run."""
         return max(1, full // self.divisor)
 
 

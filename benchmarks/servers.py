@@ -1,4 +1,4 @@
-"""Starting and stopping the servers that are compared, on free loopback ports."""
+"""Starting and stopping the compared servers, on free loopback ports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TRIES = 200
 
 
 class Daemon:
-    """`fjord serve` on a directory; it can be killed and started again.
+    """`fjord serve` on a directory; it can be killed and restarted.
 
-    Bounds of `fjord.limits` can be given other values, so that a quick try meets them too.
+    Bounds of `fjord.limits` can be changed, so that a quick try reaches them too.
     """
 
     def __init__(self, directory: str, **bounds: int) -> None:
@@ -48,7 +48,7 @@ class Daemon:
             self._end(signal.SIGTERM)
 
     def start(self) -> float:
-        """Starts it; returns after how many seconds it said that it was ready."""
+        """Starts it; returns the seconds until it was ready."""
         start = time.perf_counter()
         with tempfile.TemporaryFile("w+") as log:
             self._process = subprocess.Popen(
@@ -68,23 +68,23 @@ class Daemon:
         return seconds
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye, no flush."""
+        """Sends SIGKILL, without a clean stop."""
         self._end(signal.SIGKILL)
 
     def memory_bytes(self, kind: str) -> int:
-        """Returns a figure of the process as the kernel has it: RssAnon, RssFile, RssShmem."""
+        """Returns a memory figure of the process from the kernel: RssAnon, RssFile, RssShmem."""
         assert self._process is not None
         return _memory_bytes(self._process.pid, kind)
 
     def cpu_seconds(self) -> float:
-        """Returns the processor time that the process has taken, the kernel's for it included."""
+        """Returns the processor time of the process, including the kernel's."""
         assert self._process is not None
         numbers = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         user_ticks, system_ticks = numbers[11:13]
         return (int(user_ticks) + int(system_ticks)) / os.sysconf("SC_CLK_TCK")
 
     def _command(self) -> list[str]:
-        # Before anything else is imported: some of the defaults are made from them then.
+        # Before other imports, since some of the defaults are computed from these.
         lines = ["from fjord import limits"]
         lines += [f"limits.{name} = {value}" for name, value in self._bounds.items()]
         lines += ["from fjord.cli import main", "main()"]
@@ -103,10 +103,10 @@ class KestrelServer:
     def __init__(self, process: subprocess.Popen[str], port: int, start_seconds: float) -> None:
         self._process = process
         self.port = port
-        self.start_seconds = start_seconds  # until it said that it was ready
+        self.start_seconds = start_seconds  # until it was ready
 
     def memory_bytes(self, kind: str) -> int:
-        """Returns a figure of the process as the kernel has it, such as RssAnon."""
+        """Returns a memory figure of the process from the kernel, such as RssAnon."""
         return _memory_bytes(self._process.pid, kind)
 
 
@@ -143,7 +143,7 @@ def _memory_bytes(process: int, kind: str) -> int:
         name, _, size = line.partition(":")
         if name == kind:
             return int(size.split()[0]) * 1024
-    raise RuntimeError(f"this kernel does not tell {kind}")
+    raise RuntimeError(f"this kernel does not report {kind}")
 
 
 def has_memcached() -> bool:
@@ -152,7 +152,7 @@ def has_memcached() -> bool:
 
 @contextlib.contextmanager
 def memcached_server() -> Iterator[int]:
-    """Runs memcached, which keeps nothing on disk; yields its port."""
+    """Runs memcached, which stores nothing on disk; yields its port."""
     port = free_port()
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
     process = subprocess.Popen(
@@ -217,10 +217,10 @@ def beanstalkd_server(*, syncs: bool = True) -> Iterator[int]:
 
 
 def _wait_until_open(port: int) -> None:
-    """Returns when a server listens.
+    """Waits until a server listens.
 
     Raises:
-        ConnectionRefusedError: if none does for long.
+        ConnectionRefusedError: if it does not in time.
     """
     for _ in range(_TRIES):
         with contextlib.suppress(ConnectionRefusedError):

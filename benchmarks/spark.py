@@ -1,4 +1,4 @@
-"""Spark: reads beside its own Parquet reader, the sink beside one that throws away, streaming."""
+"""Spark: reads compared to its own Parquet reader, the sink to one that drops rows, streaming."""
 
 from __future__ import annotations
 

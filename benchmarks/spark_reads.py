@@ -1,6 +1,6 @@
 """Reading a stream with Spark: from blocks and from the daemon, beside Spark's own Parquet reader.
 
-All of it in one run, by turns, all columns, into a sink of Spark that drops rows.
+All in one run, alternately, all columns, into a sink of Spark that drops rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEAL_SECONDS_MAX = 600.0
 
 
 def fill(url: str, rows: int) -> None:
-    """Appends messages with keys; nothing is sealed before it is asked for."""
+    """Appends messages with keys; nothing is sealed before it is requested."""
     values = cycle([loads.messages(number * BATCH, BATCH) for number in range(20)])
     keys = [b"user:%d" % (number % 5000) for number in range(BATCH)]
     with fjord.connect(url) as db:
@@ -52,7 +52,7 @@ def reading(spark: SparkSession, url: str, rows: int) -> None:
     report.figure(f"{rows:,} rows, Spark's own Parquet reader", f"{native:,.0f} rows/s")
     _show("  cold, through format fjord", found["cold"], native, COLD_AIM)
     _show("  tail, through format fjord from the daemon", tail, native, TAIL_AIM)
-    _show("  history(): native for what is cold", found["history"], native)
+    _show("  history(): native for cold rows", found["history"], native)
 
 
 def through_fjord(spark: SparkSession, url: str) -> DataFrame:
@@ -60,7 +60,7 @@ def through_fjord(spark: SparkSession, url: str) -> DataFrame:
 
 
 def _rates(rows: int, frames: dict[str, Callable[[], DataFrame]]) -> dict[str, float]:
-    """Returns rows a second of each, the median of some rounds, by turns."""
+    """Returns the rows per second of each, the median of some alternating rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in frames}
     for _ in range(ROUNDS):
         for name, frame in frames.items():
@@ -75,6 +75,6 @@ def _show(name: str, rate: float, native: float, aim: float | None = None) -> No
     report.figure(
         name,
         f"{rate:,.0f} rows/s, {ratio:.2f} of it",
-        aim="no aim" if aim is None else f"asked for {aim}",
+        aim="no target" if aim is None else f"target: {aim}",
         is_met=aim is None or ratio >= aim,
     )

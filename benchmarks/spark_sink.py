@@ -1,4 +1,4 @@
-"""Writing with Spark: the sink of Fjord beside a sink in Python that throws its rows away."""
+"""Writing with Spark: the sink of Fjord beside a Python sink that drops its rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROUNDS = 3
 PARTITIONS = 4
 STREAM_AIM, JOBS_AIM = 0.5, 50_000
-JOBS_SHARE = 10  # so many times fewer jobs than messages
+JOBS_SHARE = 10  # the divisor for jobs
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Dropped(WriterCommitMessage):
 
 
 class Dropping(DataSource):
-    """A sink that counts its rows, and forgets them."""
+    """A sink that counts its rows and drops them."""
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +63,7 @@ def writing(spark: SparkSession, url: str, rows: int) -> None:
     report.figure(
         "  into a stream of Fjord, exactly once",
         f"{rate:,.0f} rows/s, {rate / most:.2f} of it",
-        aim=f"asked for {STREAM_AIM}",
+        aim=f"target: {STREAM_AIM}",
         is_met=rate / most >= STREAM_AIM,
     )
     jobs = max(1, rows // JOBS_SHARE)
@@ -72,7 +72,7 @@ def writing(spark: SparkSession, url: str, rows: int) -> None:
     report.figure(
         f"  {jobs:,} rows into a jobs table, all keys new",
         f"{rate:,.0f} rows/s",
-        aim=f"asked for {JOBS_AIM:,}",
+        aim=f"target: {JOBS_AIM:,}",
         is_met=rate >= JOBS_AIM,
     )
 

@@ -1,4 +1,4 @@
-"""Streaming with Spark: ingest in large batches, an idle query, and how late a message comes."""
+"""Streaming with Spark: ingest in large batches, an idle query, and latency of a message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAIT_SECONDS_MAX = 60.0
 
 
 def ingesting(spark: SparkSession, url: str, rows: int, where: str) -> None:
-    """Takes a table to Parquet in batches; the first one, which wakes Spark's workers, is apart."""
+    """Writes a table to Parquet in batches; the first one, which starts workers, is separate."""
     with tempfile.TemporaryDirectory(prefix=".fjord-bench-", dir=Path.cwd()) as folder:
         found = ingest(
             spark,
@@ -41,7 +41,7 @@ def ingesting(spark: SparkSession, url: str, rows: int, where: str) -> None:
     report.figure(
         f"ingest of {rows:,} rows to Parquet, {where}, {found['batches']} batches",
         f"{rate:,.0f} rows/s steady, {whole:,.0f} with the start",
-        aim=f"asked for {INGEST_AIM:,}",
+        aim=f"target: {INGEST_AIM:,}",
         is_met=rate >= INGEST_AIM,
     )
 
@@ -66,13 +66,13 @@ def idling(spark: SparkSession, url: str) -> None:
     report.figure(
         "requests of an idle query",
         f"{rate:.1f} a second",
-        aim=f"asked for at most {POLLS_AIM:.0f}",
+        aim=f"target: at most {POLLS_AIM:.0f}",
         is_met=rate <= POLLS_AIM,
     )
 
 
 def latency(spark: SparkSession, url: str, count: int) -> None:
-    """Measures from an append until the message has come through Spark into another table."""
+    """Measures from an append until the message has passed through Spark to another table."""
     with (
         tempfile.TemporaryDirectory(prefix=".fjord-bench-", dir=Path.cwd()) as folder,
         fjord.connect(url) as db,
@@ -117,7 +117,7 @@ def _copy(
 
 
 def _until_idle(query: StreamingQuery) -> None:
-    """Waits until a query has found nothing new."""
+    """Waits until a query finds nothing new."""
     deadline = time.monotonic() + _WAIT_SECONDS_MAX
     while time.monotonic() < deadline:
         progress = query.lastProgress

@@ -1,4 +1,4 @@
-"""The spool: what a write costs, and how fast what was written reaches the daemon."""
+"""The spool: the cost of a write, and how fast records reach the daemon."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""From a spool to the daemon: the rate beside direct calls, and how long one record takes.
+"""From a spool to the daemon: the rate compared to direct calls, and the latency of one record.
 
-The forwarder is a process of its own, as in real life, and so are daemon and writer.  The spool is
-filled before, and what is measured is from the first look at it until all of it is durable, sent
-and erased.  The sides work in turns, each on a table of its own that grows in the same way.
+The forwarder is a process of its own, as in production, and so are daemon and writer.  The spool is
+filled before; measured is the time until everything is durable, sent and erased.  The sides work
+alternately, each on a table of its own that grows in the same way.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Keys = Sequence[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """The same rows by a spool, one at a time, and by direct calls of many."""
+    """The same rows by a spool, one at a time, and by direct calls with many."""
 
     spooled: Callable[[fjord.Spool, Keys], None]
     direct: Callable[[fjord.Database, str, Keys], None]  # table, rows of one call
-    count: Callable[[fjord.Database, str], int] | None  # None: nothing is left to be counted
+    count: Callable[[fjord.Database, str], int] | None  # None: there is nothing left to count
     aim: float | None = None
 
 
@@ -148,7 +148,7 @@ WORKS: Final = {
         direct=_set_many_for_a_while,
         count=lambda db, table: len(list(db.kv(f"{table}-ttl").keys())),
     ),
-    # What was set above.
+    # The keys set above.
     "delete / delete_many": Work(spooled=_delete, direct=_delete_many, count=None),
 }
 
@@ -158,7 +158,7 @@ WORKS: Final = {
 
 def _rates(scale: Scale, url: str, db: fjord.Database) -> None:
     beside = [cell for size in BATCHES for cell in (f"{size:,} a call /s", "ratio")]
-    table = Table("spool to daemon / direct", "records/s", *beside, "asked")
+    table = Table("spool to daemon / direct", "records/s", *beside, "target")
     for name, work in WORKS.items():
         spooled, direct = in_turns(work, scale, url, db)
         ours = spooled.per_second()
@@ -174,7 +174,7 @@ def _rates(scale: Scale, url: str, db: fjord.Database) -> None:
 def in_turns(
     work: Work, scale: Scale, url: str, db: fjord.Database
 ) -> tuple[Rate, dict[int, Rate]]:
-    """Returns the rates of the spool, and of direct calls by how many rows they have."""
+    """Returns the rate of the spool, and those of direct calls by batch size."""
     spooled, direct = Rate(), {size: Rate() for size in BATCHES}
     count = scale.of(RECORDS) // scale.rounds
     for turn in range(scale.rounds):
@@ -211,7 +211,7 @@ def _expect(found: int, wanted: int) -> None:
 
 
 def _beside_a_writer(scale: Scale, url: str, db: fjord.Database) -> None:
-    """One process writes as fast as it can while another one forwards."""
+    """Measures one process that writes as fast as possible while another one forwards."""
     count = scale.of(RECORDS)
     keys = [f"beside/{row}" for row in range(count)]
     before = db.jobs(SPOOLED).count().waiting
@@ -230,7 +230,7 @@ def _beside_a_writer(scale: Scale, url: str, db: fjord.Database) -> None:
 
 @contextlib.contextmanager
 def _spool(url: str) -> Iterator[fjord.Spool]:
-    """Yields a spool that is forwarded."""
+    """Yields a spool with a forwarder."""
     with (
         servers.data_directory() as directory,
         Child(directory, url),
@@ -243,7 +243,7 @@ def _spool(url: str) -> Iterator[fjord.Spool]:
 
 
 def _latency(scale: Scale, url: str, db: fjord.Database) -> None:
-    """From a push to the `next` that returns it, one at a time, by the spool and directly."""
+    """Measures from a push to the `next` that returns it, one at a time, by spool and directly."""
     count = scale.of(LATENCIES)
     found: dict[str, list[float]] = {"spooled": [], "direct": []}
     with _spool(url) as spool:
@@ -255,7 +255,7 @@ def _latency(scale: Scale, url: str, db: fjord.Database) -> None:
                 _expect(len(db.jobs("latency").next(wait=_WAIT_SECONDS, done=True)), 1)
                 found[name].append(time.perf_counter() - start)
     for name, times in found.items():
-        del times[0]  # connections are made
+        del times[0]  # connections are now open
         cuts = statistics.quantiles(times, n=100, method="inclusive")
         report.figure(
             f"from a push to its `next`, {name}, {count:,} times",

@@ -1,7 +1,7 @@
-"""Writing to a spool: beside a plain `write` of the same bytes, synced, and by many at once.
+"""Writing to a spool: compared to a plain `write`, synced, and by many processes at once.
 
-Both sides of a figure work in turns, on new files each time, and a rate is that of all its turns
-together.  No daemon and no forwarder runs meanwhile.
+Both sides of a figure work alternately, on new files each time, and a rate covers all turns of a
+side.  No daemon and no forwarder is running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ THREADS: Final = 8
 PROCESSES: Final = 8
 AIM: Final = 150_000  # records a second, one process, without sync
 LIFE_SECONDS: Final = 3600  # a delay, or a TTL
-# So that no file is ended in the middle of a turn.
+# So that no file ends in the middle of a turn.
 PERIOD_SECONDS: Final = 7 * 24 * 3600
 
 Write = Callable[[fjord.Spool, Sequence[str]], None]
@@ -40,7 +40,7 @@ Write = Callable[[fjord.Spool, Sequence[str]], None]
 
 @dataclass(slots=True)
 class Rate:
-    """What one side has done in all its turns so far."""
+    """The work that one side has done in all its turns so far."""
 
     records: int = 0
     seconds: float = 0.0
@@ -103,7 +103,7 @@ def delete(spool: fjord.Spool, keys: Sequence[str]) -> None:
         kv.delete(key_)
 
 
-# What is written, and whether the aim is for it.
+# What is written, and whether it has a target.
 WRITES: Final[dict[str, tuple[Write, bool]]] = {
     "push": (push, True),
     "append": (append, True),
@@ -115,7 +115,7 @@ WRITES: Final[dict[str, tuple[Write, bool]]] = {
 
 
 def lines_of(directory: str) -> list[bytes]:
-    """Returns what is in the one file of a spool, one line for each write."""
+    """Returns the contents of the one file of a spool, one line for each write."""
     (path,) = Path(directory).glob("*.spool")
     _, *lines = path.read_bytes().splitlines(keepends=True)
     return lines
@@ -125,7 +125,9 @@ def lines_of(directory: str) -> list[bytes]:
 
 
 def _one_process(scale: Scale) -> None:
-    table = Table("spool, one process, no sync", "records/s", "asked", "µs", "os.write µs", "ratio")
+    table = Table(
+        "spool, one process, no sync", "records/s", "target", "µs", "os.write µs", "ratio"
+    )
     count = scale.of(RECORDS) // scale.rounds
     for name, (write, is_aimed) in WRITES.items():
         ours, plain = Rate(), Rate()

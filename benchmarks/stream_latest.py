@@ -64,6 +64,6 @@ def _rate(append_many: Callable[..., int], batches: Batches) -> float:
 def _show(name: str, rate: float, *, has_aim: bool) -> None:
     name, figure = f"{name}, 1,000 a batch", f"{rate:,.0f} messages/s"
     if has_aim:
-        report.figure(name, figure, aim=f"asked for {RATE_AIM:,}", is_met=rate >= RATE_AIM)
+        report.figure(name, figure, aim=f"target: {RATE_AIM:,}", is_met=rate >= RATE_AIM)
     else:
         report.figure(name, figure)

@@ -1,8 +1,8 @@
-"""Messages appended and read back: Fjord beside Redis streams, and beside a plain file.
+"""Messages appended and read back: Fjord compared to Redis streams, and to a plain file.
 
-All acknowledge after an fsync.  The sides work in turns on the same messages, and a rate is that
-of all its turns together, so that no stall is lost.  Segments are so large here that nothing is
-sealed meanwhile; what that costs is measured in `stream_sealing`.
+All acknowledge after an fsync.  The sides work alternately on the same messages, and a rate covers
+all turns of a side, so that no stall is missed.  Segments are so large here that nothing is sealed
+meanwhile; `stream_sealing` measures the cost of that.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ TABLE = "bench"
 SINGLE_TABLE = "single"
 BATCH = 10_000
 ROUND_BATCHES = 40  # of one turn
-# An acknowledgement of Redis takes as long as many of the other sides: fewer show the rate too.
+# One acknowledgement of Redis takes as long as many of the others: fewer show the rate too.
 REDIS_ROUND_BATCHES = 5
 READ_COUNT = 50_000
 SINGLE_APPENDS = 500
 CLIENTS = 64
 APPENDS_PER_CLIENT = 60
-# Of a daemon that has nothing to seal while it is measured.
+# For a daemon that has nothing to seal while it is measured.
 BOUNDS = {"SEGMENT_BYTES": limits.SEGMENT_BYTES_MAX}
 
 FJORD, REDIS, FILE = "Fjord", "Redis", "a file"
@@ -48,13 +48,13 @@ Append = Callable[[bytes], Awaitable[object]]
 
 @dataclass(slots=True)
 class Rate:
-    """What one side has done in all its turns so far."""
+    """The work that one side has done in all its turns so far."""
 
     messages: int = 0
     seconds: float = 0.0
 
     def add(self, work: Callable[[], int]) -> None:
-        """Lets the work be done, which says how many messages it was."""
+        """Runs the work, which returns its number of messages."""
         start = time.perf_counter()
         done = work()
         self.seconds += time.perf_counter() - start
@@ -66,7 +66,7 @@ class Rate:
 
 @dataclass(slots=True, kw_only=True)
 class Sides:
-    """Everybody who takes part, and what each turn is about."""
+    """All participants, and the messages of each turn."""
 
     scale: Scale
     batches: Sequence[list[bytes]]  # of each turn
@@ -79,7 +79,7 @@ class Sides:
     redis_appends: Sequence[Append] = ()
 
 
-Work = Callable[[Sides], int]  # returns how many messages it was
+Work = Callable[[Sides], int]  # returns its number of messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +88,13 @@ class Figure:
 
     name: str
     fjord: Work
-    aim: int | None = None  # messages a second that are asked for
-    beside: dict[str, tuple[str, Work]] = field(default_factory=dict)  # how it is done there
-    ratio_aim: float | None = None  # beside Redis
+    aim: int | None = None  # the target in messages per second
+    beside: dict[str, tuple[str, Work]] = field(default_factory=dict)  # the same work elsewhere
+    ratio_aim: float | None = None  # compared to Redis
 
 
 def run(scale: Scale) -> None:
-    table = Table("streams", "Fjord /s", "asked", "beside", "its /s", "ratio", "asked")
+    table = Table("streams", "Fjord /s", "target", "beside", "its /s", "ratio", "target")
     with _sides(scale) as sides:
         for figure in FIGURES:
             _show(table, figure, in_turns(figure, sides))
@@ -152,7 +152,7 @@ def _sides(scale: Scale) -> Iterator[Sides]:
         )
         for table in (TABLE, SINGLE_TABLE):
             sides.db.create_stream(table, block_rows=limits.BLOCK_ROWS_MAX)
-        # What is loaded when it is first needed is loaded now.
+        # Load now what is otherwise loaded on first use.
         stream = sides.db.stream(SINGLE_TABLE)
         stream.append(b"")
         stream.read(1).to_arrow()
@@ -229,20 +229,20 @@ def redis_append_many(sides: Sides) -> int:
 
 
 def _read_all(sides: Sides, what: str, look: Callable[[fjord.MessageBatch], int]) -> int:
-    """Reads everything as a new subscriber, and looks at it; all is acknowledged at the end."""
+    """Reads everything as a new subscriber, and checks it; acknowledges at the end."""
     subscriber = sides.db.stream(TABLE).subscriber(f"{what}-{sides.turn}")
     count, last = 0, None
     for batch in subscriber.batches(READ_COUNT):
         count += look(batch)
         last = batch
     if last is None or count != sides.scale.rounds * BATCH * len(sides.batches):
-        raise RuntimeError(f"there should be other than {count} messages")
+        raise RuntimeError(f"a wrong number of messages: {count}")
     subscriber.ack(last)
     return count
 
 
 def fjord_columns(sides: Sides) -> int:
-    """As columns: no object is made for any message."""
+    """As columns: no object is created for a message."""
     return _read_all(
         sides, "columns", lambda batch: sum(len(part.values) for part in batch.columns)
     )
@@ -322,7 +322,7 @@ def _some(sides: Sides, count: int) -> Sequence[bytes]:
     return sides.batches[0][: sides.scale.of(count)]
 
 
-# In this order: what is read was appended before.
+# The order matters: what is read was appended before.
 FIGURES = [
     Figure(
         name="append_many of 10,000",

@@ -1,7 +1,7 @@
-"""Cold blocks: how fast they are written, what that costs who appends, and reading them back.
+"""Cold blocks: how fast they are written, what that costs an appending client, and reading them.
 
-Sealing is measured on journals of one segment, in which nothing is sealed before it is asked for;
-then on a daemon as it comes, which seals by itself while messages are appended to it.
+Sealing is measured on journals of one segment, in which nothing is sealed before it is requested;
+then on a default daemon, which seals while messages are appended.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from benchmarks.scale import Scale
 from benchmarks.stream_rates import BATCH, BOUNDS
 from fjord import limits
 
-# What one child process writes at a time, about.
+# About as much as one child process writes.
 SEALED = 2_400_000
 ALONE_BATCHES = 100
 LONG = 10_000_000
@@ -77,7 +77,7 @@ def sealing_beside_appends(batches: list[list[bytes]], messages: int, alone: int
     report.figure(
         "  append_many of 10,000 meanwhile",
         f"{beside_rate:,.0f} messages/s, beside {alone_rate:,.0f} alone: {ratio:.2f}",
-        aim=f"asked for {APPEND_RATIO_AIM}",
+        aim=f"target: {APPEND_RATIO_AIM}",
         is_met=ratio >= APPEND_RATIO_AIM,
     )
 
@@ -91,7 +91,7 @@ def _fill(url: str, batches: list[list[bytes]], messages: int) -> None:
 
 
 def _seal(url: str) -> float:
-    """Returns how many seconds it took."""
+    """Returns the seconds."""
     with fjord.connect(url, timeout=_SEAL_SECONDS_MAX) as db:
         start = time.perf_counter()
         db.seal(COLD)
@@ -107,11 +107,11 @@ def _append_rate(stream: fjord.Stream, values: Iterator[list[bytes]], count: int
 
 def _show_sealing(name: str, rate: float) -> None:
     report.figure(
-        name, f"{rate:,.0f} messages/s", aim=f"asked for {SEAL_AIM:,}", is_met=rate >= SEAL_AIM
+        name, f"{rate:,.0f} messages/s", aim=f"target: {SEAL_AIM:,}", is_met=rate >= SEAL_AIM
     )
 
 
-# -- as it comes ----------------------------------------------------------------------------------
+# -- with default settings ------------------------------------------------------------------------
 
 
 def as_it_comes(batches: list[list[bytes]], messages: int) -> None:
@@ -124,7 +124,7 @@ def as_it_comes(batches: list[list[bytes]], messages: int) -> None:
         stream = db.create_stream(COLD)
         rate = _append_rate(stream, cycle(batches), messages // BATCH)
         report.figure(
-            f"append_many of {messages:,} messages, sealed by itself meanwhile",
+            f"append_many of {messages:,} messages, sealed meanwhile",
             f"{rate:,.0f} messages/s",
         )
         db.seal(COLD)
@@ -139,13 +139,13 @@ def as_it_comes(batches: list[list[bytes]], messages: int) -> None:
         "  anonymous memory of the daemon",
         f"{report.megabytes(before)} before, {report.megabytes(most)} at most, "
         f"{report.megabytes(after)} after",
-        aim=f"asked for less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
+        aim=f"target: less than {report.megabytes(ANONYMOUS_BYTES_AIM)}",
         is_met=most < ANONYMOUS_BYTES_AIM,
     )
 
 
 def _read_cold(daemon: servers.Daemon, stream: fjord.Stream, messages: int) -> tuple[float, int]:
-    """Returns messages a second, and the most memory that the daemon had meanwhile."""
+    """Returns messages per second, and the daemon's maximum memory meanwhile."""
     subscriber = stream.subscriber("reader")
     count = most = 0
     start = time.perf_counter()

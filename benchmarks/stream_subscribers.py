@@ -1,4 +1,4 @@
-"""What subscribers cost that do nothing: memory and processor time of the daemon."""
+"""The cost of idle subscribers: memory and processor time of the daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fjord.streams import Start
 TABLE = "bench"
 SUBSCRIBERS = 100_000
 IDLE_SECONDS = 5.0
-# Ticks of the kernel's account are 10 ms, and a few of them are nobody's doing.
+# Ticks of the kernel's accounting are 10 ms, and a few of them are noise.
 IDLE_CPU_SECONDS_AIM = 0.05
 _TIMEOUT_SECONDS = 60.0
 
@@ -53,7 +53,7 @@ def run(scale: Scale) -> None:
 
 
 def subscribe(url: str, count: int) -> None:
-    """Makes subscribers, many in a commit."""
+    """Creates subscribers, many per commit."""
     connection = Connection(url, timeout=_TIMEOUT_SECONDS)
     for start in range(0, count, loads.BATCH):
         commands: list[Command] = [
@@ -73,6 +73,6 @@ def idle(daemon: servers.Daemon) -> None:
     report.figure(
         f"  processor time of the daemon in {IDLE_SECONDS:.0f} s",
         f"{seconds:.2f} s",
-        aim=f"asked for nothing: less than {IDLE_CPU_SECONDS_AIM} s",
+        aim=f"target: nothing, less than {IDLE_CPU_SECONDS_AIM} s",
         is_met=seconds < IDLE_CPU_SECONDS_AIM,
     )

@@ -1,8 +1,8 @@
-"""Rows of declared columns beside untyped values of the same size, and beside the same as JSON.
+"""Rows of declared columns compared to untyped values of the same size, and to the same as JSON.
 
-Each round measures all of them one after the other, so that a slow moment of the machine meets all.
-Who keeps rows in untyped values has to write and read them somehow, mostly as JSON, so that is
-measured too, with the time that `json` takes.
+Each round measures all of them in turn, so that a slow moment of the machine affects all.  A
+program that keeps rows in untyped values has to encode them somehow, mostly as JSON, so that is
+measured too, including the time for `json`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Rows:
         return cls(rows, columns, columns["uri"], encoded)
 
 
-# What is done with some rows; returns the seconds that it took.
+# A piece of work on some rows; returns its seconds.
 Work = Callable[[fjord.Database, Rows], float]
 
 
@@ -85,14 +85,12 @@ class Line:
 
 
 def run(scale: Scale) -> None:
-    table = Table(
-        "typed rows", "typed /s", "untyped /s", "JSON /s", "cost, of untyped", "asked for"
-    )
+    table = Table("typed rows", "typed /s", "untyped /s", "JSON /s", "cost, of untyped", "target")
     for line in LINES:
         typed, untyped, as_json = _seconds(line, scale)
         ratio = typed / untyped
         missed = "  missed" if line.aim is not None and ratio > line.aim else ""
-        aim = "no aim" if line.aim is None else f"{line.aim}{missed}"
+        aim = "no target" if line.aim is None else f"{line.aim}{missed}"
         rates = [f"{line.rows / seconds:,.0f}" for seconds in (typed, untyped, as_json)]
         table.add_row(line.name, *rates, f"{ratio:.2f}", aim)
     console.print(table)
@@ -153,7 +151,7 @@ def _push_json(db: fjord.Database, given: Rows) -> float:
 
 
 def _pushed(db: fjord.Database, table: str, push: Callable[[fjord.Jobs], object]) -> float:
-    """Returns how long a push took; what was pushed is taken away again."""
+    """Returns the seconds of a push; the pushed jobs are removed again."""
     jobs = db.jobs(table)
     seconds = _timed(lambda: push(jobs))
     while jobs.next(JOBS, done=True):
@@ -298,7 +296,7 @@ LINES = [
     Line("append_many of 10,000, dicts", _append_rows, _append_bytes, _append_json, MESSAGES),
     Line("append_many of 10,000, columns", _append_columns, _append_bytes, _append_json, MESSAGES),
     Line("read of 10,000, all values", _read_rows, _read_bytes, _read_json, MESSAGES),
-    # Columns of an untyped stream are bytes as they came, in which nobody has looked.
+    # Columns of an untyped stream are bytes as they came, not decoded.
     Line(
         "read of 10,000, all columns",
         _read_row_columns,

@@ -1,8 +1,8 @@
 """The only caller of `time`.
 
 Three times, all integers of microseconds.  Wall time is what users see and may jump.  Monotonic
-time never goes back but means nothing after a restart.  Lease time is the last lease time that
-the journal holds plus the monotonic time since, so a lease survives clock jumps and restarts.
+time never goes back but means nothing after a restart.  Lease time is the last lease time in the
+journal plus the monotonic time since, so a lease survives clock jumps and restarts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fjord import limits
 
 
 class Clock(Protocol):
-    """What the engine needs to know of time."""
+    """The time sources of the engine."""
 
     def wall_us(self) -> int: ...
 
@@ -44,17 +44,17 @@ class LeaseClock:
 
     def __init__(self, clock: Clock, last_lease_us: int) -> None:
         self._clock = clock
-        self.base_us = last_lease_us - clock.monotonic_us()  # what monotonic time is ahead by
+        self.base_us = last_lease_us - clock.monotonic_us()  # lease time minus monotonic time
 
     def lease_us(self) -> int:
         return self.base_us + self._clock.monotonic_us()
 
 
 class Stamps:
-    """Strictly growing wall-clock stamps, so that one client's later write always wins.
+    """Strictly growing wall-clock stamps, so that a client's later write always wins.
 
-    Where the clock was far ahead for a while, stamps begin again from what it says now: what was
-    written with those of the future was refused, and all that follows would be, too.
+    If the clock was far ahead for a while, stamps start again from its current time: writes with
+    future stamps were refused, and all following ones would be, too.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -63,8 +63,8 @@ class Stamps:
         self.renew()
 
     def renew(self) -> None:
-        """Is called after a fork: a thread that is not there any more may have had the lock."""
-        self._guard = threading.RLock()  # a signal handler may come in between
+        """Called after a fork: a thread that no longer exists may have held the lock."""
+        self._guard = threading.RLock()  # a signal handler may interrupt
 
     def next_us(self) -> int:
         now_us = self._now_us()

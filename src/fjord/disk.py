@@ -1,7 +1,7 @@
 """The only caller of files.
 
 Everything that must survive goes through a `Disk`: the real one is here, `fjord.testing.SimDisk`
-forgets, tears and reorders what was not synced.  Paths are strings, relative to nothing.
+loses, tears and reorders what was not synced.  Paths are strings and are used as they are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fjord.errors import DirectoryInUseError
 _FLOCK = struct.Struct("hhqqi4x")
 _WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
-# How many pieces the kernel takes in one call.
+# How many pieces the kernel accepts in one call.
 _PARTS_MAX = 1024
 _ZEROS_BYTES = 1024 * 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:
-    """Says whether a write failed for want of space, as opposed to a broken disk."""
+    """Returns whether a write failed for lack of space, not because of a broken disk."""
     return error.errno in _FULL
 
 
@@ -45,15 +45,15 @@ class File(Protocol):
     def write(self, offset: int, data: bytes) -> None: ...
 
     def write_parts(self, offset: int, parts: Sequence[bytes]) -> None:
-        """Writes pieces one behind the other, as one."""
+        """Writes pieces one after the other, as one write."""
         ...
 
     def sync(self) -> None:
-        """Ensures that all that was written survives a power cut (fdatasync)."""
+        """Ensures that everything written survives a power cut (fdatasync)."""
         ...
 
     def allocate(self, size: int) -> None:
-        """Ensures that the file has `size` bytes which can be written without more space."""
+        """Ensures that `size` bytes of the file can be written without more space."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -66,8 +66,8 @@ class File(Protocol):
 class Page(Protocol):
     """A few bytes of a file that processes share through memory.
 
-    Writing never fails and is never waited for; what was written survives the process, and may
-    or may not survive a power cut.
+    Writing never fails and never blocks; what was written survives the process, and may or may
+    not survive a power cut.
     """
 
     def read(self) -> bytes: ...
@@ -78,16 +78,16 @@ class Page(Protocol):
 
 
 class Lock(Protocol):
-    """An exclusive hold on a directory, gone with its process."""
+    """An exclusive lock on a directory, released when its process ends."""
 
     def release(self) -> None: ...
 
 
 class Disk(Protocol):
-    """What the journal and the engine need of a file system and its machine."""
+    """The file system and the machine, as the journal and the engine need them."""
 
     def boot_id(self) -> str:
-        """Changes whenever the machine restarts, that is when a page cache was lost."""
+        """Changes whenever the machine restarts, and so whenever a page cache is lost."""
         ...
 
     def new_uuid(self) -> bytes: ...
@@ -101,15 +101,15 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def identity(self, path: str) -> str | None:
-        """Returns what tells this file from a copy of it, None if there is no file."""
+        """Returns an identity that a copy of the file does not have, None if there is no file."""
         ...
 
     def modified_s(self, path: str) -> int:
-        """Returns when a file was written to last, in seconds since 1970; 0 if there is none."""
+        """Returns when a file was last written to, in seconds since 1970; 0 if there is none."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Returns how much space the file system of a path has left for this process."""
+        """Returns the free space that this process may use in the file system of a path."""
         ...
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
@@ -129,14 +129,14 @@ class Disk(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None:
-        """Ensures that names created, changed or removed in `path` stay so."""
+        """Ensures that names created, changed or removed in `path` are durable."""
         ...
 
     def lock(self, path: str) -> Lock:
         """Takes the writer's lock.
 
         Raises:
-            DirectoryInUseError: if another process has it.
+            DirectoryInUseError: if another process holds it.
         """
         ...
 
@@ -144,7 +144,7 @@ class Disk(Protocol):
 
 
 def read_whole(disk: Disk, path: str) -> bytes | None:
-    """Returns a small file's bytes, None if it is not there."""
+    """Returns a small file's bytes, None if it does not exist."""
     if not disk.exists(path):
         return None
     with contextlib.closing(disk.open(path)) as file:
@@ -152,10 +152,10 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
 
 
 def sync_upwards(disk: Disk, directory: str) -> None:
-    """Syncs a directory and all above it, up to one that may not be read.
+    """Syncs a directory and its parents, up to one that may not be read.
 
-    Any of them may have been made just now, by this process or by one that crashed; one that may
-    not be read was not made by us.
+    Any of them may have been created just now, by this process or by one that crashed; a directory
+    that may not be read was not created by Fjord.
     """
     with contextlib.suppress(PermissionError):
         while True:
@@ -177,7 +177,7 @@ def replace_whole(disk: Disk, path: str, data: bytes) -> None:
 
 
 def overwrite(disk: Disk, path: str) -> None:
-    """Ensures that a file durably holds nothing but zeros, as many bytes as it had."""
+    """Ensures that a file durably holds only zeros, as many bytes as it had."""
     with contextlib.closing(disk.open(path, writable=True)) as file:
         size = file.size()
         for offset in range(0, size, _ZEROS_BYTES):
@@ -193,7 +193,7 @@ class LocalFile:
     def __init__(self, path: str, *, writable: bool, create: bool) -> None:
         flags = os.O_RDWR if writable else os.O_RDONLY
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
-        self._fd = os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO must not hold us up
+        self._fd = os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO must not block
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             self.close()
             raise OSError(errno.EINVAL, "not a regular file", path)
@@ -249,7 +249,7 @@ class LocalFile:
 
 
 class LocalPage:
-    """A mapped file, allocated before it is mapped, so that a full disk cannot be met later."""
+    """A mapped file, allocated before it is mapped, so that writing never meets a full disk."""
 
     def __init__(self, path: str, *, writable: bool) -> None:
         file = LocalFile(path, writable=writable, create=writable)
@@ -257,7 +257,7 @@ class LocalPage:
             if writable:
                 file.allocate(mmap.PAGESIZE)
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-            # A file that was cut short holds nothing, as a page of zeros does.
+            # A truncated file is treated like a page of zeros.
             fd = file.fileno() if file.size() >= mmap.PAGESIZE else -1
             self._map = mmap.mmap(fd, mmap.PAGESIZE, access=access)
         finally:
@@ -274,14 +274,14 @@ class LocalPage:
 
 
 class LocalLock:
-    """An open-file-description lock: tested without side effects, gone with its descriptor."""
+    """An open-file-description lock: tested without side effects, released with its descriptor."""
 
     def __init__(self, path: str, *, needs_space: bool = True) -> None:
         """Takes the lock.
 
         Args:
             path: the file.
-            needs_space: False: a disk too full to say who has the lock does not matter.
+            needs_space: False: a disk too full to record the holder does not matter.
         """
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""Layouts of packed records: fields by name, from which structs and positions follow.
+"""Layouts of packed records: named fields, from which structs and positions follow.
 
     place  = lane, priority, process date, row          big-endian: it sorts
     image  = place, rest, domain, key                   what the index and ops hold of a job
@@ -17,7 +17,7 @@ from typing import Final
 
 
 class Fields:
-    """Fields that follow each other without gaps, each with its code of `struct`."""
+    """Consecutive fields without gaps, each with its code of `struct`."""
 
     def __init__(self, **codes: str) -> None:
         self.codes = codes
@@ -32,7 +32,7 @@ class Fields:
         return Fields(**self.codes, **other.codes)
 
     def span(self, first: str, last: str = "") -> slice:
-        """Returns where a field is, or where all are from one to another."""
+        """Returns the position of a field, or of all from one to another."""
         return slice(self._spans[first].start, self._spans[last or first].stop)
 
     def packed(self, order: str = "<") -> struct.Struct:
@@ -41,7 +41,7 @@ class Fields:
     def picked(self, *wanted: str | tuple[str, ...], order: str = "<") -> struct.Struct:
         """Returns a struct that reads some of the fields, in their order.
 
-        What is in a tuple, one field or all from one to another, is read as bytes.
+        A tuple, of one field or of all from one to another, is read as bytes.
         """
         format_, at = order, 0
         for one in wanted:
@@ -65,20 +65,20 @@ JOB_LEASE: Final = Fields(deadline_us="Q", lease_us="Q", started_us="Q", is_alon
 JOB_TAKEN: Final = JOB_LEASE + JOB_IMAGE
 JOB_DEATH: Final = Fields(died_us="Q", how="B", reason_bytes="H")
 
-# The id of a table, with which index keys begin.
+# The id of a table, the prefix of its index keys.
 PREFIX: Final = struct.Struct(">I")
 PREFIX_BYTES: Final = PREFIX.size
 prefix_of: Final[Callable[[int], bytes]] = PREFIX.pack
 
 
-# How an index is looked through: tree, first key, key behind the last one, how many items.
+# How an index is scanned: tree, first key, key after the last one, number of items.
 Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
 
 
 def pages(
     scan: Scan, tree: int, start: bytes, stop: bytes | None, size: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Yields all items from `start` to before `stop`, so many at a time."""
+    """Yields all items from `start` to before `stop`, in pages of this size."""
     while items := scan(tree, start, stop, size):
         yield items
         if len(items) < size:
@@ -87,7 +87,7 @@ def pages(
 
 
 def firsts(scan: Scan, tree: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the first item of each table that has any in a tree."""
+    """Yields the first item of each table that has items in a tree."""
     start: bytes | None = b""
     while start is not None and (items := scan(tree, start, None, 1)):
         yield items[0]
@@ -99,6 +99,6 @@ def table_of(index_key: bytes) -> int:
 
 
 def end_of(prefix: bytes) -> bytes | None:
-    """Returns the first index key that does not begin so; None if there is none."""
+    """Returns the first index key after all keys with a prefix; None if there is none."""
     number = int.from_bytes(prefix, "big") + 1
     return number.to_bytes(len(prefix), "big") if number < 1 << 8 * len(prefix) else None

@@ -1,6 +1,6 @@
-"""Opcodes: what ops there are, and the facts of each that everybody needs.
+"""Opcodes: the ops, and the facts about each that all parts need.
 
-A row of `Opcode` says the number of an op, its columns, and what it is in the history of its table;
+A row of `Opcode` has the number of an op, its columns, and its name in the history of its table;
 `tables.meaning` says what it does.
 
 To change an op: never change the columns of a released opcode.  Give the new layout a new opcode,
@@ -37,7 +37,7 @@ def _op(  # noqa: PLR0913 - each of them is a fact of its own
     Args:
         number: of the op; never changes.
         once, u64, u8, strings: names of its columns by their kinds, which stand in this order.
-        shown: its name in the column `op` of a table's history; "": each row says its own.
+        shown: its name in the column `op` of a table's history; "": each row has its own.
         sealed: its rows go to cold blocks.
     """
     kinds: tuple[tuple[ColumnKind, str], ...] = (
@@ -55,7 +55,7 @@ def _op(  # noqa: PLR0913 - each of them is a fact of its own
 # previous  seq of the row that holds what this one replaces, 0 = none
 # freed     bytes that count as live for that row, see `row_bytes`
 # links     keys that were linked before this seq no longer count, 0 = before this row
-# buried    lease time when a tombstone was made; for one that moves it stands in `created`
+# buried    lease time when a tombstone was made; in a MOVE it is in `created`
 # row       seq that the row had when it was first written: its identity for ever
 class Opcode(enum.IntEnum):
     """What an op does; 0 is reserved so that zeroed bytes are never an op."""
@@ -86,21 +86,21 @@ class Opcode(enum.IntEnum):
     DROP_TABLE = _op(3, strings="name")
     # The last row of a dropped table is purged.
     FORGET_TABLE = _op(4, strings="name")
-    # The journal begins at this segment and seq; what is before may go.
+    # The journal begins at this segment and seq; everything before may be removed.
     PACKED = _op(5, u64="segment seq")
     # These seqs were damaged and could not be repaired; without columns.
     LOST = _op(6)
     # Numbered commands of clients were applied: their answers, should they ask again.
     ANSWERED = _op(7, u64="at_us number", strings="client answer")
-    # A client has not been heard of for long; its answers go.
-    #   at_us: the note of this date goes
-    #   is_gone: 1 = everything else of the client goes, too
+    # A client has been silent for long; its answers are removed.
+    #   at_us: the note of this date is removed
+    #   is_gone: 1 = everything else of the client is removed, too
     FORGET_CLIENT = _op(8, u64="at_us", u8="is_gone", strings="client")
     # Keys that had no entry got values that never expire.
     KV_INSERT = _op(16, u64="timestamp_us", u8="type", strings="key value", shown="SET")
-    # Keys got values; everything that may be said of one.
+    # Keys got values, with all possible properties.
     #   expires_at_us: 0 = never
-    #   ttl_us: how long a touch lets it live, 0 = not at all
+    #   ttl_us: how long a touch extends its life, 0 = not at all
     KV_SET = _op(
         17,
         u64="timestamp_us expires_at_us ttl_us created_us links previous freed",
@@ -108,7 +108,7 @@ class Opcode(enum.IntEnum):
         strings="key value",
         shown="SET",
     )
-    # Rows of a segment that goes are said again, as they are, tombstones too.
+    # Packing writes rows again, unchanged, tombstones included.
     #   created_us: of a tombstone, when it was buried
     #   accessed_us: 0 = never
     #   worked_until_us: lease time, 0 = not worked on
@@ -124,7 +124,7 @@ class Opcode(enum.IntEnum):
     # Keys lost their values; the tombstone keeps the timestamp.
     KV_DELETE = _op(19, u64="timestamp_us buried_us previous freed", strings="key", shown="DELETE")
     # The same, because their time was over.
-    #   expires_at_us: the expiry that came
+    # Like KV_DELETE, because values have expired.
     KV_EXPIRE = _op(
         20, u64="timestamp_us buried_us expires_at_us previous freed", strings="key", shown="EXPIRE"
     )
@@ -158,7 +158,7 @@ class Opcode(enum.IntEnum):
         shown="ADD",
         sealed=True,
     )
-    # Jobs that wait got new data, by the rule of merging.
+    # Waiting jobs got new data, by the rules of merging.
     #   was: place
     JOB_REPLACE = _op(
         33,
@@ -169,7 +169,7 @@ class Opcode(enum.IntEnum):
         shown="REPLACE",
         sealed=True,
     )
-    # Jobs of a segment that goes are said again, as they are.
+    # Packing writes jobs again, unchanged.
     #   head: what the index has before the image, see docs/journal-format.md
     JOB_MOVE = _op(34, u64="at previous", u8="state", strings="head image value", shown="")
     # Jobs were handed out; the seq of a row is its xid.
@@ -180,12 +180,12 @@ class Opcode(enum.IntEnum):
     )
     # Jobs that were handed out are done.
     JOB_DONE = _op(36, u64="xid lease row previous freed", shown="DONE", sealed=True)
-    # Leases got longer.
+    # Leases were extended.
     JOB_TOUCH = _op(37, u64="xid lease deadline_us lease_us started_us", strings="image")
-    # Jobs wait again, or otherwise: taken, dead or waiting ones.
+    # Jobs wait again, or with changes: taken, dead or waiting ones.
     #   state: the one before
     #   was: place of one that waited, else nothing
-    #   image: as it is from now on
+    #   image: the new one
     JOB_WAIT = _op(
         38,
         u64="at lease row process_at_us",
@@ -217,9 +217,9 @@ class Opcode(enum.IntEnum):
         shown="",
         sealed=True,
     )
-    # A note of when leases are over is said again.
+    # Packing writes the note of leases again.
     JOB_LEASE = _op(41, u64="deadline_us xid count")
-    # Such a note goes.
+    # Such a note is removed.
     JOB_UNLEASE = _op(42, u64="deadline_us xid")
 
     # was       seq that a message of the same key had which is replaced, 0 = none
@@ -234,7 +234,7 @@ class Opcode(enum.IntEnum):
     STREAM_ERASE = _op(
         50, u64="buried_us was previous freed", strings="key", shown="DELETE", sealed=True
     )
-    # Such messages of a segment that goes are said again, as they are.
+    # Packing writes such messages again, unchanged.
     #   at_us: wall time of the commit that brought it
     #   buried_us: of a tombstone; of a message its date, 0 = at_us
     #   type: also TOMBSTONE
@@ -243,9 +243,9 @@ class Opcode(enum.IntEnum):
     )
     # Tombstones that everybody has seen are gone.
     STREAM_PURGE = _op(52, u64="row previous freed", strings="key")
-    # Appends that are in a block are no longer found in the journal: the last seq of each.
+    # Appends that are in a block are no longer looked up in the journal: the last seq of each.
     STREAM_FORGET = _op(53, u64="last freed")
-    # A subscriber was made, or its mark was set.
+    # A subscriber was created, or its mark was set.
     #   moved_us: wall time
     SUBSCRIBER = _op(54, u64="position epoch moved_us", u8="is_asleep", strings="name")
     # A subscriber is gone.
@@ -254,46 +254,46 @@ class Opcode(enum.IntEnum):
     #   snapshot: 0 = the seq of this row
     #   deadline_us: lease time
     #   largest: table id so far; tables with larger ones are younger
-    #   is_pass: 1 = it was opened for a reader, and ends with what it reads
+    #   is_pass: 1 = opened for a reader, and closed when it has reached its end
     SNAPSHOT = _op(56, u64="snapshot deadline_us wall_us largest", u8="is_pass")
-    # No more.
+    # It is closed.
     SNAPSHOT_END = _op(57, u64="deadline_us snapshot")
-    # What the index had before is kept for snapshots.
+    # A replaced index entry is kept for snapshots.
     #   snapshot: the newest that was open
     #   key: of the index
-    #   image: what the index had there
+    #   image: the entry
     VERSION = _op(58, u64="snapshot", u8="tree", strings="key image")
-    # Such are gone.
+    # Such entries are removed.
     VERSION_DROP = _op(59, u64="snapshot", u8="tree", strings="key")
-    # How far a table is in cold blocks.
+    # How far a table is sealed.
     #   sealed: everything up to here is in blocks
-    #   forgotten: appends up to here are not found in the journal any more
-    #   sealing: up to here blocks are being written, 0 = no
+    #   forgotten: appends up to here are no longer looked up in the journal
+    #   sealing: up to here blocks are being written, 0 = none
     #   tag: a number that makes the names of these blocks unique
     HISTORY = _op(60, u64="sealed forgotten sealing tag")
-    # A cold block is there, or is to go.
-    #   is_retired: 1 = its file is to go
+    # A cold block exists, or was retired.
+    #   is_retired: 1 = its file is to be removed; see `Use` in `tables.streams.layout`
     BLOCK = _op(61, u64="first last rows bytes min_us max_us crc", u8="is_retired", strings="name")
-    # It is gone.
+    # It is removed.
     BLOCK_GONE = _op(62, u64="last")
-    # An op is kept that holds only once it is committed.
+    # An op is stored that only counts once it is committed.
     #   at_us: wall time
-    #   op: STREAM_APPEND as it is; JOB_ADD and KV_SET as asked for, 0 where a decision is needed
+    #   op: STREAM_APPEND as it is; JOB_ADD and KV_SET as requested, 0 where a decision is needed
     STAGE = _op(64, u64="at_us", strings="op")
 
-    # stage     seq of the STAGE; the others say where its op rests
+    # stage     seq of the STAGE; the other columns are the position of its op
 
     # Such ops will be run, one after the other.
     STAGE_DECIDED = _op(65, u64="stage at_us rows segment offset size crc")
     # Such ops are run, in blocks, or dropped.
     STAGE_GONE = _op(66, u64="stage freed")
-    # Messages of a log that were staged get seqs: these rows are theirs.
+    # Staged messages of a log get seqs: these rows are theirs.
     STREAM_COMMIT = _op(67, once="stage segment offset size crc freed", sealed=True)
     # The last batch of a writer; without a table: how far it is.
     #   at_us: wall time
-    #   stages: those that are run one after the other, a u64 each
+    #   stages: those still to be run, a u64 each
     WRITER = _op(68, u64="batch at_us", strings="name stages")
-    # A writer was not heard of for long, or is not needed any more.
+    # A writer has been silent for long, or is not needed any more.
     WRITER_GONE = _op(69, strings="name")
     # Keys of a stream that keeps the latest got messages with dates.
     STREAM_PUT_AT = _op(
@@ -307,5 +307,5 @@ class Opcode(enum.IntEnum):
     # A jobs table with a period began a generation.
     #   generation: id, larger than those of tables
     GENERATION = _op(71, u64="generation number began_us first_row schema")
-    # One has no jobs any more.
+    # A generation has no jobs any more.
     GENERATION_GONE = _op(72, u64="generation")

@@ -2,13 +2,13 @@
 
 Everything durable is one ordered stream of ops, and state is `fold(apply, ops)`.  An op of n rows
 takes n consecutive seqs and stores n rows of columns, or a number once for all of them.  It is
-*resolved*: whoever decided it looked everything up, so applying it only writes.
+*resolved*: everything was looked up when it was decided, so applying it only writes.
 
     op      = opcode u8, flags u8 (0), reserved u16 (0), table u32, rows u32, length u32, column*
     column  = numbers | strings | number            each padded to a multiple of 8
     length  = of the whole op, header and padding included
 
-Which ops there are, and the columns of each, is in `opcodes`.
+The ops and their columns are in `opcodes`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fjord.opcodes import ONCE, STRINGS, U8, U64, ColumnKind, Opcode
 
 HEADER = struct.Struct("<BBHIII")
 
-# Beside the types of values, 0 to 5, an entry of a key/value table may be one of these.
+# Beside the types of values, 0 to 5, an entry of a key/value table may have one of these.
 TOMBSTONE: Final = 0xFF
 ALIAS: Final = 0xFE
-# What a row counts for beside its key and its payload when it is told how much of the journal
-# lives: its share of headers and columns.
+# What a row counts toward the live bytes of the journal beside its key and its payload: its share
+# of headers and columns.
 ROW_BYTES: Final = 96
 
 
 def _one_row(opcode: Opcode) -> tuple[int, Callable[..., bytes]]:
-    """Returns how many columns of numbers an op begins with, and what packs a row of them."""
+    """Returns the number of leading number columns of an op, and a function that packs a row."""
     kinds = [kind for _, kind in opcode.columns if kind != STRINGS]
     codes = ["B7x" if kind == U8 else "Q" for kind in kinds]
     return len(kinds), struct.Struct("<" + "".join(codes)).pack
@@ -51,7 +51,7 @@ class Op(NamedTuple):
     opcode: Opcode
     table: int
     rows: int
-    # In the order of `opcode.columns`, which says which are numbers and which are strings.
+    # In the order of `opcode.columns`, which tells numbers from strings.
     columns: tuple[Any, ...]
 
     def column(self, name: str) -> Any:
@@ -59,13 +59,13 @@ class Op(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where an op stands: what apply needs to know beside the op itself."""
+    """The position of an op, with what apply needs beside the op itself."""
 
     seq: int  # of the op's first row
     segment: int
     payload: int  # offset in the segment of the last column's bytes
     wall_us: int = 0  # of the commit
-    data: columns.Buffer = b""  # the whole op as it stands there
+    data: columns.Buffer = b""  # the whole op as stored
 
 
 _COLUMN_OF: Final[dict[ColumnKind, Callable[[tuple[Any, ...]], Any]]] = {
@@ -76,7 +76,7 @@ _COLUMN_OF: Final[dict[ColumnKind, Callable[[tuple[Any, ...]], Any]]] = {
 
 
 def of_rows(opcode: Opcode, table: int, rows: Iterable[tuple[Any, ...]]) -> list[Op]:
-    """Returns the op of some rows, each with a value for every column; none of no rows."""
+    """Returns the op of some rows, each with a value for every column; none for no rows."""
     found = list(zip(*rows, strict=True))
     if not found:
         return []
@@ -86,7 +86,7 @@ def of_rows(opcode: Opcode, table: int, rows: Iterable[tuple[Any, ...]]) -> list
 
 
 def part(op: Op, start: int, end: int) -> Op:
-    """Returns an op with some of the rows of another one."""
+    """Returns an op with a range of the rows of another one."""
     columns_ = tuple(
         column if kind == ONCE else _column_part(column, start, end)
         for column, (_, kind) in zip(op.columns, op.opcode.columns, strict=True)
@@ -103,7 +103,7 @@ def _column_part(column: Column, start: int, end: int) -> Column:
 
 
 def only(op: Op, rows: Sequence[int]) -> Op:
-    """Returns an op with some of the rows of another one, wherever they are."""
+    """Returns an op with selected rows of another one."""
     columns_ = tuple(
         Strings.of([column[at] for at in rows])
         if isinstance(column, Strings)
@@ -117,7 +117,7 @@ _first: Final = operator.itemgetter(0)
 
 
 def encode(op: Op) -> tuple[bytes, int]:
-    """Returns the op's bytes and where in them its payload begins."""
+    """Returns the op's bytes and the offset of its payload."""
     opcode, table, rows, found = op
     if len(found) != len(opcode.columns):
         raise ValueError(f"{opcode.name} has {len(opcode.columns)} columns, not {len(found)}")
@@ -144,12 +144,12 @@ def encode(op: Op) -> tuple[bytes, int]:
 
 
 def decode(view: memoryview, start: int) -> tuple[Op, int, int]:
-    """Reads the op at `start`: returns it, where its payload begins, and where it ends.
+    """Decodes the op at `start`: returns it, the offset of its payload, and its end.
 
-    Assumes that a checksum vouches for the bytes.
+    Assumes that the checksum of the bytes was verified.
 
     Raises:
-        ValueError: if they are no op all the same.
+        ValueError: if they are not a valid op.
     """
     if start + HEADER.size > len(view):
         raise ValueError("an op is cut short")

@@ -45,9 +45,9 @@ def read(data: bytes, kind: type[TableSettings]) -> Mapping[str, Any]:
     try:
         found: Any = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"settings are a JSON object: {error}") from error
+        raise ValueError(f"settings must be a JSON object: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError("settings are a JSON object")
+        raise ValueError("settings must be a JSON object")
     names = [field.name for field in fields(kind)]
     for name in found:
         if name not in names:
@@ -85,11 +85,11 @@ def earlier_schemas(given: Any) -> tuple[tuple[int, Triples], ...]:
         ValueError: if they are none.
     """
     if not isinstance(given, list | tuple):
-        raise ValueError("earlier schemas are a list")
+        raise ValueError("earlier schemas must be a list")
     found = []
     for one in given:
         if not isinstance(one, list | tuple) or len(one) != 2:
-            raise ValueError("an earlier schema is a number and its columns")
+            raise ValueError("an earlier schema must be a number and its columns")
         declared = schema.read(one[1], (), one[0])
         columns = tuple((column.name, column.type, column.required) for column in declared.columns)
         found.append((declared.number, columns))

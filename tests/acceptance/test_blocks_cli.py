@@ -97,7 +97,7 @@ def test_damaged_and_missing_blocks_are_named(data: tuple[str, str], tmp_path: P
         (("list", "mispelt"), 1, "mispelt"),
         (("seal", "mispelt"), 1, "mispelt"),
         (("verify", "--location", "none"), 1, "there is no block at"),
-        (("verify", "--location", "nosuch://place"), 2, "cannot be reached"),
+        (("verify", "--location", "nosuch://place"), 2, "is not accessible"),
         (("fetch", "pages"), 2, "--into"),
     ],
 )

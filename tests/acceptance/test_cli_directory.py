@@ -57,7 +57,7 @@ def test_a_restored_directory_has_no_index_yet_which_is_no_fault(
     assert json.loads(done.stdout)["bytes"] > 0
     result = run("doctor", "--data", tmp_path / "new")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "has no index of its own; the next start rebuilds it" in result.stderr
+    assert "has no valid index; the next start rebuilds it" in result.stderr
     assert run("doctor", "--data", tmp_path / "none").exit_code == 2
 
 

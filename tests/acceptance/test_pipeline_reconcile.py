@@ -168,7 +168,7 @@ def test_damaged_and_lost_blocks_are_named(
     assert lines[names[0], "server"]["rows"] == lines[names[0], "metadata"]["rows"] == 100
     assert "its checksum is" in str(lines[names[0], "cold"]["problem"])
     assert lines[names[1], "cold"]["rows"] == 0
-    assert "the file is not" in str(lines[names[1], "cold"]["problem"])
+    assert "the file does not" in str(lines[names[1], "cold"]["problem"])
     deep = reconcile(spark, where, TABLE, deep=True, blocks=str(data / "blocks"))
     assert deep.figures["differing_buckets"] == 3
     assert {line["bucket"] for line in deep.rows} == set(names[:3])

@@ -342,7 +342,7 @@ def test_where_files_may_not_be_large_enough_the_start_is_refused(kib: int, tmp_
     with TracedDaemon(life) as traced:
         assert not traced.is_ready
         assert traced.wait() == EXIT_ERROR
-    assert "fjord: DISK_FULL: there is too little space" in traced.log()
+    assert "fjord: DISK_FULL: there is not enough space" in traced.log()
     assert "Traceback" not in traced.log()
     with TracedDaemon(Life(data=life.data, log=life.log)) as traced:
         assert traced.is_ready, traced.log()

@@ -251,8 +251,8 @@ def test_a_first_start_with_too_little_space_leaves_nothing(tmp_path: Path, mib:
         command = [*FJORD, "serve", "--data", str(data), "--listen", "127.0.0.1:0"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == EXIT_ERROR
-        assert f"too little space for {data} to begin with; it takes {NEEDED} bytes" in done.stderr
-        with pytest.raises(DiskFullError, match=f"takes {NEEDED} bytes"):
+        assert f"not enough space to start in {data}; {NEEDED} bytes are needed" in done.stderr
+        with pytest.raises(DiskFullError, match=f"{NEEDED} bytes are needed"):
             fjord.open(data)
         assert list(disk.iterdir()) == []
 

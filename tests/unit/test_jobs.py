@@ -149,7 +149,9 @@ def test_a_setting_that_does_not_exist_is_refused_with_those_that_do(name: str) 
     ids=lambda one: repr(one)[:20],
 )
 def test_what_is_no_object_of_settings_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"settings are a JSON object|lease_us is a whole number"):
+    with pytest.raises(
+        ValueError, match=r"settings must be a JSON object|lease_us is a whole number"
+    ):
         decode_settings(data)
 
 

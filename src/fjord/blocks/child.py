@@ -1,14 +1,14 @@
-"""Sealing in a child process: what it is told, and what it answers.
+"""Sealing in a child process: its request and its answer.
 
     parent  -- request: one JSON object, a line on standard input -->  python -m fjord.blocks.child
             <-- a JSON object a line: {"block": ...}* then {"end": count} or {"error": ...} --
 
-If the line ends as lines do, the child lives no longer than standard input stays open: a parent
-that is killed has no child left.
+If the request ends with a newline, the child ends when standard input is closed: a parent that is
+killed leaves no child behind.
 
-Writing blocks takes a core for a while.  In the process of a daemon that would halve what it can
-take and hold up everybody; a child at a low priority takes little of what others need.  A parent
-needs neither pyarrow nor fsspec.
+Writing blocks takes a core for a while.  In the process of a daemon that would halve its rates and
+delay all requests; a child at a low priority takes little of what others need.  The parent needs
+neither pyarrow nor fsspec.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from fjord.blocks.store import Store
 
 
-# Serving comes first, but sealing has to get on: at the lowest priority a busy machine leaves it
-# some hundredth of a core, and the journal would grow faster than it is sealed.
+# Serving comes first, but sealing has to make progress: at the lowest priority a busy machine gives
+# it about a hundredth of a core, and the journal would grow faster than it is sealed.
 _NICE: Final = 10
-# How much of the end of its standard error is kept.
+# How many of the last bytes of its standard error are kept.
 _STDERR_BYTES_MAX: Final = 4096
 
 
 def argv() -> list[str]:
-    """Returns the command that starts a child."""
+    """Returns the command line of a child."""
     return [sys.executable, "-P", "-m", "fjord.blocks.child"]
 
 
 def request(journal_directory: str, plan: SealPlan, location: str) -> bytes:
-    """Returns what a child is told on its standard input."""
+    """Encodes the request that a child reads from standard input."""
     ranges = [one._asdict() for one in plan.ranges]
     found = {"journal": journal_directory, "location": location, "shard": plan.shard.hex()}
     return json.dumps({**found, "ranges": ranges}).encode()
@@ -58,15 +58,15 @@ def read_request(data: bytes) -> tuple[str, SealPlan, str]:
 
 
 def read_answer(lines: Iterable[bytes], exit_code: int, complaints: str = "") -> list[Block]:
-    """Returns all blocks that a child has written, once it is gone.
+    """Returns all blocks that a child has written, after its end.
 
     Args:
-        lines: what it has said.
-        complaints: what it has written to standard error.
+        lines: its standard output.
+        complaints: its standard error.
 
     Raises:
-        CorruptionError: if it met damage in the journal.
-        FjordError: if anything else kept it from writing all of them.
+        CorruptionError: if the journal is damaged.
+        FjordError: if it failed for any other reason.
     """
     blocks: list[Block] = []
     count, problem = None, ""
@@ -82,9 +82,9 @@ def read_answer(lines: Iterable[bytes], exit_code: int, complaints: str = "") ->
             else:
                 count = found["end"]
         except (ValueError, TypeError, KeyError):
-            problem = f"a child that writes blocks said {line[:100]!r}, which means nothing"
+            problem = f"unexpected output of a child that writes blocks: {line[:100]!r}"
     if not problem and (exit_code or count != len(blocks)):
-        problem = f"a child that writes blocks ended with exit code {exit_code} and did not say why"
+        problem = f"a child that writes blocks ended with exit code {exit_code} and no message"
     if problem:
         raise FjordError(f"{problem}: {complaints.splitlines()[-1]}" if complaints else problem)
     return blocks
@@ -100,8 +100,8 @@ def run_child(
     """Writes the blocks of a plan by a child process, and waits for it.
 
     Args:
-        location: of the store; other processes have to see it.
-        begun: is given the child, for whoever may want to end it.
+        location: of the store; must be visible to other processes.
+        begun: called with the child, so that it can be ended.
 
     Raises:
         CorruptionError: if the journal is damaged.
@@ -125,7 +125,7 @@ def run_child(
         reading.start()
         try:
             process.stdin.write(request(journal_directory, plan, location) + b"\n")
-            process.stdin.flush()  # and it stays open: the child ends if this process does
+            process.stdin.flush()  # kept open: the child ends if this process does
         except BrokenPipeError:  # its exit code says more
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()  # which tries to write the rest
@@ -143,32 +143,31 @@ def _read_tail(file: IO[bytes], tail: bytearray) -> None:
 
 # -------------------------------------------------------------------------------------------------
 #
-# A node's own blocks: written by a child process that can be ended, read, removed, looked for.
+# The blocks of a node: written by a child process that can be ended; read, removed, checked.
 #
-# What a location needs in libraries is loaded when it is first used, and pyarrow by the child
-# alone.
+# The libraries for a location are imported on first use, and pyarrow by the child alone.
 
 
-# Without these there are no blocks.
+# Required for blocks.
 _NEEDED: Final = ("fsspec", "pyarrow")
 
 
 def missing_libraries() -> list[str]:
-    """Returns what is needed for blocks and not installed; imports none of it."""
+    """Returns the required libraries that are not installed, without importing them."""
     return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
 class NodeBlocks:
-    """Blocks at a location; one thread writes, any may look or stop."""
+    """Blocks at a location; one thread writes, any thread may check or stop."""
 
     def __init__(self, location: str) -> None:
         self.location = location
         self._changing = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None  # that writes now
+        self._child: subprocess.Popen[bytes] | None = None  # the running one
         self._is_stopped = False
 
     def write(self, journal: str, plan: SealPlan) -> list[Block]:
-        """Writes the blocks of a plan, durably; those that are there already are kept.
+        """Writes the blocks of a plan, durably; existing ones are kept.
 
         Raises:
             CorruptionError: if the journal is damaged.
@@ -176,7 +175,7 @@ class NodeBlocks:
             FjordError: if the blocks could not be written.
         """
         store = self._store()
-        if not store.is_shared:  # no other process would see them
+        if not store.is_shared:  # other processes would not see them
             from fjord.blocks import writer  # noqa: PLC0415 - pyarrow, which is large
 
             return writer.write_blocks(journal, plan, store)
@@ -191,25 +190,25 @@ class NodeBlocks:
                 self._child = None
 
     def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
-        """Ensures that blocks are not there any more; `wipes`: overwritten before, where we can."""
+        """Ensures that blocks do not exist; `wipes`: they are overwritten first, if possible."""
         for block in blocks:
             self._store().remove(block.name, wipes=wipes)
 
     def missing(self, blocks: Sequence[Block]) -> list[str]:
-        """Returns the names of those whose metadata is not there."""
+        """Returns the names of those without metadata."""
         store = self._store()
         folders = {block.name.partition("/")[0] for block in blocks}
         there = {name for folder in folders for name in store.names(folder)}
         return [block.name for block in blocks if block.name not in there]
 
     def make_cold(self) -> BlockReader:
-        """Returns a reader of these blocks; it takes a while to load what it needs."""
+        """Returns a reader of these blocks; loading its libraries takes a while."""
         from fjord.blocks.reader import BlockReader  # noqa: PLC0415 - pyarrow, only where a block is read
 
         return BlockReader(self._store())
 
     def stop(self) -> None:
-        """Ends a write that is under way, and every later one."""
+        """Ends the current write, and every later one."""
         with self._changing:
             self._is_stopped = True
             if self._child is not None:
@@ -237,12 +236,12 @@ def main() -> int:
 
     def tell(block: Block) -> None:
         if os.getppid() != parent:
-            raise FjordError("whoever wanted these blocks is gone")
+            raise FjordError("the parent process is gone")
         _print({"block": block._asdict()})
 
     try:
         line = sys.stdin.buffer.readline()
-        if line.endswith(b"\n"):  # whoever asks keeps the other end open while it waits
+        if line.endswith(b"\n"):  # the parent keeps the other end open while it waits
             threading.Thread(target=_end_with_parent, daemon=True).start()
         journal_directory, plan, location = read_request(line)
         # These libraries take a while to load, which is best done at a low priority.
@@ -261,9 +260,9 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    """Ends this process, whatever it does, when the one that wanted the blocks is gone."""
+    """Ends this process when its parent is gone."""
     while os.read(sys.stdin.fileno(), 4096):
-        pass  # nothing more is said
+        pass  # nothing more is sent
     os._exit(1)
 
 

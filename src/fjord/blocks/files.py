@@ -1,21 +1,20 @@
-"""Files at a location, a local folder or whatever fsspec can reach, and drafts of new blocks.
+"""Files at a location, a local folder or anything that fsspec supports, and drafts of new blocks.
 
-Jobs write tables to such a folder, and nodes blocks, which are written as drafts, locked and wiped.
+Jobs write tables to such a folder; nodes write blocks, which are drafted, locked and wiped.
 
-A file is there whole or not at all.  A small file is *made*, by one of all who try to, or
-*replaced*.  On this machine it is written under another name and synced, all through a `Disk`.  A
-link gives it its name, which must be free: that is how one of several wins; or it is renamed.
-Elsewhere the store decides.  S3, Google's and Azure's refuse to make what is there already; where
-fsspec knows no such call, it looks first and writes then, and two who do so at the same instant are
-not told apart.
+A file exists whole or not at all.  A small file is *made*, by exactly one of several writers, or
+*replaced*.  On this machine it is written under another name and synced, all through a `Disk`.
+Then a link gives it its name, which must be free, so that one of several writers wins; or it is
+renamed.  Elsewhere the store decides.  S3, Google's and Azure's stores refuse to make an existing
+file; where fsspec has no such call, it checks first and then writes, and two writers at the same
+instant are not detected.
 
-Object stores show an upload once it is whole.  A draft of a block is written to a temporary file
-first, since its name is known only at its end.  It becomes a file at once, or it is set aside,
-under a name that readers pass over, until somebody adopts it.  What is adopted never takes the
-place of another file.
+Object stores show an upload once it is whole.  A draft of a block is first written to a temporary
+file, since its name is known only at its end.  It then becomes a file, or it is set aside, under a
+name that readers ignore, until it is adopted.  An adopted draft never replaces another file.
 
-Names of what is written carry the moment at which it was begun (`stamp`), so the age of something
-that was left behind is known in every store.
+Names of written files contain the moment at which they were begun (`stamp`), so the age of
+leftovers is known in every store.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from fjord.clock import Clock, SystemClock
 from fjord.history import data_path
 
 CHUNK_BYTES: Final = 1 * limits.MIB
-#: A draft that nobody has adopted: one that sealing writes, and one that was set aside.
+#: Suffixes of drafts that are not adopted: one written by sealing, and one that was set aside.
 UNFINISHED: Final = ".unfinished"
 REWRITTEN: Final = ".rewritten"
 _UNWIPED: Final = ".old"  # a file that is about to be overwritten
@@ -49,15 +48,15 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*-[0-9]+/[0-9]{20}-[0-9]{20
 
 
 def is_name(name: str) -> bool:
-    """Says whether a block may be called so."""
+    """Returns whether this is a valid name of a block."""
     return _NAME.match(name) is not None
 
 
 def checked(name: str) -> str:
-    """Returns the name of a block.
+    """Checks the name of a block, and returns it.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is invalid.
     """
     if not is_name(name):
         raise ValueError(f"{name!r} is not the name of a block")
@@ -65,24 +64,24 @@ def checked(name: str) -> str:
 
 
 def stamp(clock: Clock | None = None) -> str:
-    """Returns a name that nobody else has: 16 digits of now, and 16 of chance."""
+    """Returns a unique name: 16 digits of the current time, and 16 random ones."""
     return f"{(clock or SystemClock()).wall_us():016x}{disks.LocalDisk().new_uuid().hex()[:16]}"
 
 
 def stamped_us(name: str) -> int | None:
-    """Returns when a name with a stamp was made, as Unix microseconds; None if it has none."""
+    """Returns when a stamped name was made, as Unix microseconds; None if it has no stamp."""
     found = _STAMP.search(name)
     return int(found[0][:16], 16) if found else None
 
 
 class Draft(io.RawIOBase):
-    """A file that has no name yet: it is written from beginning to end, and then kept or not."""
+    """A file without a name: written from beginning to end, and then kept or not."""
 
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
-        self.crc = 0  # CRC32C of all that was written
-        self._waiting: list[bytes] = []  # what comes in small pieces is written in large ones
+        self.crc = 0  # CRC32C of all written data
+        self._waiting: list[bytes] = []  # small pieces are collected into large ones
         self._waiting_bytes = 0
 
     def writable(self) -> bool:
@@ -92,7 +91,7 @@ class Draft(io.RawIOBase):
         return self.size
 
     def write(self, data: Any) -> int:
-        piece = bytes(data)  # what is bytes already is not copied
+        piece = bytes(data)  # bytes are not copied
         self.crc = google_crc32c.extend(self.crc, piece)
         self.size += len(piece)
         self._waiting.append(piece)
@@ -108,15 +107,15 @@ class Draft(io.RawIOBase):
 
     @abstractmethod
     def keep(self, name: str) -> None:
-        """Ensures that this is the data of the block `name`, durably, in place of any other."""
+        """Ensures that this is the data of the block `name`, durably, replacing any other."""
 
     @abstractmethod
     def set_aside(self, folder: str) -> str:
-        """Keeps it, durably, where nobody takes it for a block; returns its path."""
+        """Keeps the draft, durably, where it is not taken for a block; returns its path."""
 
     @abstractmethod
     def drop(self) -> None:
-        """Takes away what was written, if it was not kept."""
+        """Removes what was written, if it was not kept."""
 
     @abstractmethod
     def _append(self, data: bytes) -> None: ...
@@ -126,17 +125,17 @@ class Draft(io.RawIOBase):
 
 
 class LocalTarget:
-    """A folder of this machine, by paths that have no `..` in them."""
+    """A folder of this machine; paths have no `..` in them."""
 
     is_shared = True  # other processes see it too
-    has_locks = True  # `lock` keeps others out
+    has_locks = True  # `lock` excludes others
 
     def __init__(self, path: str, *, disk: disks.Disk | None = None) -> None:
         self.location = os.path.abspath(path)  # as Spark calls it
         self._disk = disk or disks.LocalDisk()
 
     def shown(self, path: str) -> str:
-        """Returns a path as Spark and people call it."""
+        """Returns a path as Spark and people write it."""
         return os.path.join(self.location, path)
 
     def read(self, path: str) -> bytes:
@@ -154,7 +153,7 @@ class LocalTarget:
         """Ensures that a new file durably holds `data`.
 
         Raises:
-            FileExistsError: if there is one of this name.
+            FileExistsError: if it exists.
         """
         folder = os.path.dirname(self.shown(path))
         self._make_folder(folder)
@@ -170,7 +169,7 @@ class LocalTarget:
         self._disk.sync_directory(folder)
 
     def replace(self, path: str, data: bytes) -> None:
-        """Ensures that a file durably holds `data`, in place of what it held."""
+        """Ensures that a file durably holds `data`, replacing its contents."""
         self._make_folder(os.path.dirname(self.shown(path)))
         disks.replace_whole(self._disk, self.shown(path), data)
 
@@ -189,7 +188,7 @@ class LocalTarget:
             return file.size()
 
     def sync(self, folder: str, names: list[str]) -> None:
-        """Ensures that files which others have written survive a power cut, where we can."""
+        """Ensures that files written by others survive a power cut, if possible."""
         for name in names:
             path = os.path.join(self.shown(folder), name)
             with contextlib.closing(self._disk.open(path)) as file:
@@ -198,7 +197,7 @@ class LocalTarget:
         self._disk.sync_directory(self.location)
 
     def remove(self, path: str) -> None:
-        """Ensures that a file, or a folder with all that is in it, is not there."""
+        """Ensures that a file, or a folder with its contents, does not exist."""
         full = self.shown(path)
         with contextlib.suppress(FileNotFoundError):
             if os.path.isdir(full):
@@ -219,15 +218,15 @@ class LocalTarget:
         return LocalDraft(self._disk, self.location, folder, suffix)
 
     def adopt(self, path: str, name: str) -> None:
-        """Ensures that what was set aside is the data of a new block, durably.
+        """Ensures that a draft that was set aside is the data of a new block, durably.
 
         Raises:
-            FileNotFoundError: if it is not there any more.
-            FileExistsError: if the block has data already; that stays as it is.
+            FileNotFoundError: if it is gone.
+            FileExistsError: if the block has data already; that stays unchanged.
         """
         self._require(path)
         target = self.shown(data_path(name))
-        self._disk.link(self.shown(path), target)  # which fails if the name is taken
+        self._disk.link(self.shown(path), target)  # fails if the name is taken
         self._disk.remove(self.shown(path))
         self._disk.sync_directory(os.path.dirname(target))
 
@@ -235,9 +234,9 @@ class LocalTarget:
         """Overwrites a file, if it is there, and removes it."""
         shown = self.shown(path)
         folder, name = os.path.split(shown)
-        unwiped = os.path.join(folder, f"_{name}{_UNWIPED}")  # Spark passes over what begins so
+        unwiped = os.path.join(folder, f"_{name}{_UNWIPED}")  # which Spark ignores
         if self._disk.exists(shown):
-            # Under another name first: under its own it is whole, or not there.
+            # Under another name first: under its own it is whole, or does not exist.
             self._disk.rename(shown, unwiped)
             self._disk.sync_directory(folder)
         if self._disk.exists(unwiped):
@@ -254,7 +253,7 @@ class LocalTarget:
         finally:
             held.release()
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------
 
     def _require(self, path: str) -> None:
         if not self.exists(path):
@@ -265,7 +264,7 @@ class LocalTarget:
         return self._disk.open(self.shown(path))
 
     def _make_folder(self, path: str) -> None:
-        """Ensures that a folder is there, durably."""
+        """Ensures that a folder exists, durably."""
         if self._disk.exists(path):
             return
         above = os.path.dirname(path)
@@ -275,7 +274,7 @@ class LocalTarget:
 
 
 class LocalDraft(Draft):
-    """A draft in the folder that it will stay in."""
+    """A draft in its final folder."""
 
     def __init__(self, disk: disks.Disk, root: str, folder: str, suffix: str) -> None:
         super().__init__()
@@ -310,7 +309,7 @@ class LocalDraft(Draft):
 
 
 class _Reading(io.RawIOBase):
-    """A file of a disk as Python reads one."""
+    """A file of a disk as a Python file object."""
 
     def __init__(self, file: disks.File) -> None:
         super().__init__()
@@ -344,11 +343,11 @@ def _failed(kind: type[OSError], number: int, path: str) -> OSError:
     return kind(number, os.strerror(number), path)
 
 
-# -- everything else ------------------------------------------------------------------------------
+# -- other locations ------------------------------------------------------------------------------
 
 
 class RemoteTarget:
-    """A folder that fsspec reaches."""
+    """A folder that fsspec supports."""
 
     has_locks = False
 
@@ -395,10 +394,10 @@ class RemoteTarget:
         return int(self._files.size(self._path(path)))
 
     def sync(self, folder: str, names: list[str]) -> None:
-        """An object store answers when it has what it was given."""
+        """Does nothing: object stores answer once they have the data."""
 
     def remove(self, path: str) -> None:
-        # One by one: what removes many at once takes brackets in a name for a pattern.
+        # One by one: removing many at once takes brackets in a name for a pattern.
         for one in self._files.find(self._path(path)):
             with contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(one)
@@ -412,22 +411,22 @@ class RemoteTarget:
             self._files.rm_file(self._path(path))
 
     def wipe(self, path: str) -> None:
-        """Leaves it as it is: what is written there lands elsewhere."""
+        """Does nothing: the store would write new data elsewhere."""
 
     def draft(self, folder: str, suffix: str) -> Draft:
         return RemoteDraft(self)
 
     def adopt(self, path: str, name: str) -> None:
-        # Names of blocks are unique, so nobody takes this one between the look and the move.
+        # Names of blocks are unique, so this one is not taken between the check and the move.
         if self.exists(data_path(name)):
             raise _failed(FileExistsError, errno.EEXIST, self.shown(data_path(name)))
         self._files.mv(self._path(path), self._path(data_path(name)))
 
     def lock(self, name: str) -> contextlib.AbstractContextManager[None]:
-        """Keeps nobody out.
+        """Excludes nobody.
 
-        Uploads are whole, so two who seal one block only do the work twice; and two who rewrite
-        blocks make different ones, of which the node takes one.
+        Uploads are whole, so two writers that seal one block only do the work twice; and two that
+        rewrite blocks make different ones, of which the node takes one.
         """
         return contextlib.nullcontext()
 
@@ -435,7 +434,7 @@ class RemoteTarget:
         self._make_folder_of(path)
         self._files.put_file(source, self._path(path))
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------
 
     def _make_folder_of(self, path: str) -> None:
         self._files.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
@@ -475,10 +474,10 @@ Target = LocalTarget | RemoteTarget
 
 
 def target_at(location: str, *, disk: disks.Disk | None = None) -> Target:
-    """Returns the folder at a path or a URL; nothing is made yet.
+    """Returns the folder at a path or a URL; nothing is created yet.
 
     Args:
-        disk: what a local folder is on.
+        disk: for a local folder.
     """
     if "://" not in location or location.startswith("file://"):
         return LocalTarget(location.removeprefix("file://"), disk=disk)

@@ -1,4 +1,4 @@
-"""Blocks at a location, without a node: which there are, whether they are whole, and copies."""
+"""Blocks at a location, without a node: listing, verifying and copying them."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ class CheckedBlock:
     path: str  # of its data
     bytes: int = 0
     rows: int = 0
-    problem: str = ""  # what is wrong with it, empty if nothing is
-    is_new: bool = True  # of one that is fetched: it was not there before
+    problem: str = ""  # what is wrong with it, or empty
+    is_new: bool = True  # if it was fetched: it did not exist before
 
 
 def catalog_at(location: str) -> Catalog:
     """Returns the blocks of a location.
 
     Raises:
-        UsageError: if nothing here can reach such a place.
+        UsageError: if such a location is not supported here.
     """
     try:
         return Catalog(Store(location))
     except (ImportError, ValueError) as error:
-        raise UsageError(f"{location} cannot be reached: {error}") from error
+        raise UsageError(f"{location} is not accessible: {error}") from error
 
 
 def names_at(catalog: Catalog, table: str) -> list[str]:
-    """Returns the blocks that are there, of one table or of all, in order.
+    """Returns the names of all blocks, or of those of one table, in order.
 
     Raises:
-        NotFoundError: if there is none.
+        NotFoundError: if there are none.
     """
-    with _reached(catalog.store):
+    with _user_errors(catalog.store):
         found = catalog.names(table)
     if not found:
         what = f"block of {table}" if table else "block"
@@ -52,7 +52,7 @@ def names_at(catalog: Catalog, table: str) -> list[str]:
 
 
 def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iterator[CheckedBlock]:
-    """Reads all of these blocks and compares their checksums; yields what it finds."""
+    """Reads these blocks and compares their checksums; yields the results."""
 
     def verify(name: str) -> CheckedBlock:
         found = catalog.verify(name)
@@ -64,9 +64,9 @@ def verified(catalog: Catalog, names: Sequence[str], progress: Progress) -> Iter
 def fetched(
     catalog: Catalog, names: Sequence[str], into: Catalog, progress: Progress
 ) -> Iterator[CheckedBlock]:
-    """Copies blocks to another location; those that are there already are left as they are.
+    """Copies blocks to another location; existing ones are left unchanged.
 
-    A block whose bytes are not those that its metadata speaks of is not kept.
+    A block whose bytes do not match its metadata is not kept.
     """
 
     def fetch(name: str) -> CheckedBlock:
@@ -87,16 +87,16 @@ def _each(
     check: Callable[[str], CheckedBlock],
     used: Store,
 ) -> Iterator[CheckedBlock]:
-    """Yields what a check says of each block, or what is wrong with it."""
+    """Yields the result of a check of each block, or its error."""
     for done, name in enumerate(names):
         progress(done, len(names))
-        with _reached(used):
+        with _user_errors(used):
             try:
                 found = check(name)
             except CorruptionError as error:
                 found = CheckedBlock(name, error.path, problem=error.reason)
             except FileNotFoundError:
-                found = CheckedBlock(name, catalog.store.path(name), problem="it is not there")
+                found = CheckedBlock(name, catalog.store.path(name), problem="it does not exist")
         yield found
 
 
@@ -106,14 +106,14 @@ def _is_there(into: Catalog, name: str, metadata: Metadata) -> bool:
     try:
         return into.verify(name).crc32c == metadata.crc32c
     except CorruptionError:
-        return False  # it is fetched anew
+        return False  # fetched again
 
 
 def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
     """Copies a block, its metadata last.
 
     Raises:
-        CorruptionError: if it is not what its metadata says; then it is not kept.
+        CorruptionError: if it does not match its metadata; then it is not kept.
     """
     draft = into.draft(name)
     try:
@@ -134,8 +134,7 @@ def _copy(source: Store, name: str, metadata: Metadata, into: Store) -> None:
 
 
 @contextlib.contextmanager
-def _reached(store: Store) -> Iterator[None]:
-    """Turns what a place refuses into an error that can be told."""
+def _user_errors(store: Store) -> Iterator[None]:
     try:
         yield
     except OSError as error:

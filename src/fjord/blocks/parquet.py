@@ -1,9 +1,9 @@
-"""One block's Parquet file: how it is written, and what its footer says.
+"""The Parquet file of one block: writing it, and reading its footer.
 
-A file is a run of parts (row groups), each of a bounded size, so that writing and reading take a
-part's memory, however large the block is.  Rows are in the order of their seqs.  Numbers that grow
+A file is a series of parts (row groups) of a bounded size, so that writing and reading take a
+part's memory, however large the block is.  Rows are in the order of their seqs.  Growing numbers
 are stored as differences, names as dictionaries, everything is compressed by zstd, and statistics
-and page indexes let Spark skip what it does not look for.
+and page indexes let Spark skip what it does not need.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fjord.errors import CorruptionError
 VALUE_CRC_MASK: Final = 2**63 - 1
 _DICTIONARIES: Final = ["op", "domain", "producer"]
 _DIFFERENCES: Final = ("seq", "ts", "txn", "row")
-# Nobody looks for values by their order.
+# Values are never searched by their order.
 _STATISTICS: Final = [name for name in rows.SCHEMA.names if name != "value"]
-# One wrong part in a hundred is read in vain by who looks for a key.
+# A search for a key reads one wrong part in a hundred.
 _KEY_FILTER: Final = {"bloom_filter_options": {"key": {"ndv": limits.BLOCK_PART_ROWS, "fpp": 0.01}}}
-# Older versions of pyarrow write none.
+# Older versions of pyarrow cannot write filters.
 _HAS_FILTERS: Final = _KEY_FILTER.keys() <= inspect.signature(pq.ParquetWriter).parameters.keys()
 
 
 class Summary(NamedTuple):
-    """What is known of a file when it is written."""
+    """The statistics of a written file."""
 
     rows: int
     min_seq: int
@@ -70,7 +70,7 @@ class BlockWriter:
             write_statistics=_STATISTICS,
             write_page_index=True,
             write_page_checksum=True,
-            # A filter for keys that are not there would only cost time.
+            # A filter without keys would only cost time.
             **(_KEY_FILTER if has_keys and _HAS_FILTERS else {}),
         )
         self._parts: list[Summary] = []
@@ -78,7 +78,7 @@ class BlockWriter:
     def write_part(self, batches: Sequence[pa.RecordBatch]) -> None:
         """Writes one part.
 
-        Assumes that the batches have rows, no more than a part may have, in order.
+        Assumes that the batches have rows, at most as many as a part may have, in order.
         """
         part = pa.Table.from_batches(batches, rows.SCHEMA)
         self._writer.write_table(part, row_group_size=limits.BLOCK_PART_ROWS)
@@ -89,35 +89,35 @@ class BlockWriter:
         self._parts.append(written)
 
     def close(self) -> Summary:
-        """Writes the footer, and returns what is known of the file."""
+        """Writes the footer, and returns the summary of the file."""
         self._writer.close()
         return Summary.joined(self._parts)
 
 
 def _crc_sum(values: Any) -> int:
-    """Returns the sum of the CRC32 of all values; one that is null counts nothing."""
+    """Returns the sum of the CRC32 of all values; null counts nothing."""
     found = values.drop_null() if values.null_count else values
     return sum(map(zlib.crc32, rows.strings_of(found).rows())) if len(found) else 0
 
 
 def has_keys(batches: Sequence[pa.RecordBatch]) -> bool:
-    """Says whether any row has a key that is not empty."""
+    """Returns whether any row has a key that is not empty."""
     return any((compute.max(compute.binary_length(batch["key"])).as_py() or 0) for batch in batches)
 
 
 class Part(NamedTuple):
-    """What the footer says of one part."""
+    """The footer's description of one part."""
 
     rows: int
     min_seq: int
     max_seq: int
     max_us: int
-    op: str  # what all of its rows are, empty if they differ
-    bytes: int  # that its messages take in memory, about
+    op: str  # the op of all of its rows, empty if they differ
+    bytes: int  # approximate size of its messages in memory
 
 
 def opened(store: Store, name: str) -> Any:
-    """Opens a block's file, by Arrow itself where possible: that is faster and copies less.
+    """Opens a block's file, with Arrow itself where possible: faster, with fewer copies.
 
     Raises:
         FileNotFoundError: if it is not there.
@@ -127,9 +127,9 @@ def opened(store: Store, name: str) -> Any:
 
 
 def read_footer(file: Any) -> tuple[Any, list[Part]]:
-    """Returns the end of a file, as pyarrow has it, and what its parts are.
+    """Returns the footer of a file, as pyarrow has it, and its parts.
 
-    Assumes that a checksum vouches for it.
+    Assumes that its checksum was verified.
     """
     metadata = pq.read_metadata(file)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -137,7 +137,7 @@ def read_footer(file: Any) -> tuple[Any, list[Part]]:
 
 
 _POSITIONS: Final = [rows.SCHEMA.names.index(name) for name in ("seq", "ts", "op")]
-# Numbers and offsets that differences do not show: seq, ts, type and two strings.
+# Numbers and offsets that the differences do not include: seq, ts, type and two strings.
 _ROW_BYTES: Final = 8 + 8 + 1 + 4 + 4
 
 
@@ -154,7 +154,7 @@ def _part(group: Any) -> Part:
 
 
 def read_part(file: Any, footer: Any, number: int, columns: Sequence[str], path: str) -> pa.Table:
-    """Returns some columns of one part; what ops are called are dictionaries.
+    """Returns some columns of one part; names of ops are dictionaries.
 
     Raises:
         CorruptionError: if the checksum of a page is wrong; names `path`.

@@ -1,7 +1,7 @@
-"""Reading streams where they are cold: what the engine says is in a block is read from there.
+"""Reading streams from cold blocks, when the engine answers that messages are in a block.
 
-The engine names the block (`InBlock`); everything else is in the block itself.  Calls block, and
-any thread may make them.
+The engine names the block (`InBlock`); everything else is in the block itself.  Calls may block,
+and any thread may make them.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from fjord.commands import InBlock, Messages, Read
 from fjord.errors import CorruptionError, FjordError
 from fjord.ops import Op, Opcode
 
-# -- parts of blocks in memory: loaded once, ahead of need, and gone with their last reader -------
+# -- parts of blocks in memory: loaded once, ahead of need, and dropped with their last reader ----
 #
-# A part is one row group of one block, as Arrow columns.  It is loaded by who needs it first;
-# others who want it meanwhile wait for that load.  A subscriber with a name holds the part that
-# it reads, and the one after it, which is loaded in the background when it comes near the end.
-# What nobody holds leaves memory, so a part stays while somebody is just before it.  Readers
-# without a name hold nothing: what they read stays while there is room, and the longest unused
-# goes first.  All of it together stays below a bound.  Where that is reached, whoever has not
-# read for a while holds nothing any more; beyond it even what is held goes, and is loaded again.
+# A part is one row group of one block, as Arrow columns.  The first reader that needs it loads it;
+# others that want it meanwhile wait for that load.  A named subscriber holds the part that it
+# reads, and the next one, which is loaded in the background when it comes near the end.  A part
+# that nobody holds is dropped, so a part stays while a subscriber is just before it.  Readers
+# without a name hold nothing: what they read stays while there is room, and the least recently used
+# part is dropped first.  The total is bounded.  At the bound, subscribers that have not read for a
+# while lose their parts; beyond it even held parts are dropped, and loaded again.
 
 
-# Blocks whose checksum is known to be right, with their footers: some 50 KiB each.
+# Blocks whose checksum was verified, with their footers: some 50 KiB each.
 _OPENED_MAX: Final = 256
-# Loads at one time: each takes about a part's memory beside the part.
+# Concurrent loads: each takes about a part's memory beside the part.
 _LOADS_MAX: Final = 2
-# Subscribers whose places are known; the longest unread ones are forgotten beyond that.
+# Subscribers with known positions; beyond this the least recent ones are forgotten.
 _PLACES_MAX: Final = 4096
-# Whoever has not read for so long may not be there any more, and makes room for others.
+# A subscriber that has not read for this time may be gone, and makes room for others.
 _IDLE_US: Final = 60 * 1_000_000
 
 Who = tuple[str, str]  # a table and one of its subscribers
@@ -54,14 +54,14 @@ _Result = TypeVar("_Result")
 
 
 class Key(NamedTuple):
-    """Which part."""
+    """A part of a block."""
 
     block: str
     number: int
 
 
 class OpenBlock(NamedTuple):
-    """A block whose checksum is right."""
+    """A block with a verified checksum."""
 
     metadata: Metadata
     name: str
@@ -69,7 +69,7 @@ class OpenBlock(NamedTuple):
     parts: list[Part]
 
     def problem(self, where: InBlock) -> str:
-        """Says why this is not the block that the engine means; empty if it is."""
+        """Returns why this is not the block that the engine means; empty if it is."""
         crc, first, last = self.metadata.crc32c, self.metadata.first, self.metadata.last
         if crc != where.crc:
             return f"its checksum is {crc:08x}, the journal says {where.crc:08x}"
@@ -80,11 +80,11 @@ class OpenBlock(NamedTuple):
 
 @dataclass(slots=True)
 class _Position:
-    """Where a subscriber is."""
+    """The position of a subscriber."""
 
     key: Key
-    read_us: int  # monotonic: when it last read
-    ahead: Key | None = None  # the part after it, once that is held
+    read_us: int  # monotonic time of its last read
+    ahead: Key | None = None  # the next part, once it is held
     is_near: bool = False  # the end of the part is near
 
 
@@ -93,19 +93,19 @@ class _Loaded:
     """A part in memory."""
 
     part: MessagePart
-    is_loose: bool = False  # a reader without a name has used it
-    is_near: bool = False  # and has come near its end
+    is_loose: bool = False  # used by a reader without a name
+    is_near: bool = False  # and that reader came near its end
 
 
 class _OneLoad(Generic[_Result]):
-    """Makes one run of what several threads want at the same time."""
+    """Combines concurrent calls for the same key into one."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._running: dict[Hashable, Future[_Result]] = {}
 
     def run(self, key: Hashable, work: Callable[[], _Result]) -> _Result:
-        """Returns what `work` returns; it is called by the first thread that asks."""
+        """Returns the result of `work`, which the first thread calls."""
         with self._guard:
             is_first = key not in self._running
             future = self._running.setdefault(key, Future())
@@ -123,10 +123,10 @@ class _OneLoad(Generic[_Result]):
 
 
 class BlockReader:
-    """Reads messages out of blocks, through the parts that are in memory.
+    """Reads messages from blocks, through the parts in memory.
 
-    All of its calls raise FileNotFoundError if the block is gone, as by retention: the engine then
-    knows of another one.  They raise CorruptionError, with the block's name, if it is damaged, or
+    All calls raise FileNotFoundError if the block is gone, for example by retention: the engine
+    then names another one.  They raise CorruptionError, with the block's name, if it is damaged, or
     is not the one that the engine knows.  Safe to use from several threads.
     """
 
@@ -138,9 +138,9 @@ class BlockReader:
         self._clock = clock or SystemClock()
         self._guard = threading.Lock()
         self._opened: OrderedDict[str, OpenBlock] = OrderedDict()
-        self._loaded: OrderedDict[Key, _Loaded] = OrderedDict()  # the longest unused first
-        self._bytes = 0  # of these, and of those that are being loaded
-        self._places: OrderedDict[Who, _Position] = OrderedDict()  # the longest unread first
+        self._loaded: OrderedDict[Key, _Loaded] = OrderedDict()  # least recently used first
+        self._bytes = 0  # of these, and of those being loaded
+        self._places: OrderedDict[Who, _Position] = OrderedDict()  # least recently read first
         self._holds: dict[Key, int] = {}  # how many subscribers hold a part
         self._openings: _OneLoad[OpenBlock] = _OneLoad()
         self._loadings: _OneLoad[MessagePart] = _OneLoad()
@@ -150,19 +150,19 @@ class BlockReader:
         self._loads = 0
         self._prefetches = 0
 
-    # -- what the engine asks for -----------------------------------------------------------------
+    # -- calls of the engine ----------------------------------------------------------------------
 
     def read(self, where: InBlock, command: Read) -> Messages:
-        """Returns messages of a block, as many as are wanted and are in one part of it.
+        """Returns the wanted messages of a block, as many as are in one part of it.
 
-        None only if there are no more in the block; then `after` is its end.
+        None only if there are no more in the block; `after` is then its end.
         """
         block = self.open(where.name, where)
         who = (command.table, command.subscriber) if command.subscriber else None
         until = max(min(where.until, where.last), where.after)
         count = min(command.count or limits.READ_COUNT_MAX, limits.READ_COUNT_MAX)
         bytes_max = min(command.bytes_max or limits.READ_BYTES_MAX, limits.READ_BYTES_MAX)
-        for number in _numbers_after(block, where.after, until):
+        for number in _parts_between(block, where.after, until):
             key = Key(block.name, number)
             part = self.get(key, who)
             start, end = part.span(where.after, until, count, bytes_max)
@@ -177,11 +177,11 @@ class BlockReader:
     def locate(self, where: InBlock, wall_us: int) -> int:
         """Returns the seq before the first message of a block from a moment on.
 
-        That is the block's last one if all are older.
+        That is the last seq of the block if all messages are older.
         """
         block = self.open(where.name, where)
         for number, part in enumerate(block.parts):
-            if part.max_us < wall_us or _has_none(part):
+            if part.max_us < wall_us or _is_empty(part):
                 continue
             table = self._columns(block, number, ["seq", "ts"])
             is_later = compute.greater_equal(table["ts"].cast(pa.int64()), wall_us)
@@ -191,11 +191,11 @@ class BlockReader:
         return where.last
 
     def count_after(self, where: InBlock, after: int) -> int:
-        """Returns how many messages of a block are behind a seq."""
+        """Returns how many messages of a block follow a seq."""
         block = self.open(where.name, where)
         found = 0
         for number, part in enumerate(block.parts):
-            if part.max_seq <= after or _has_none(part):
+            if part.max_seq <= after or _is_empty(part):
                 continue
             if part.min_seq > after and part.op:
                 found += part.rows
@@ -212,24 +212,24 @@ class BlockReader:
     # -- blocks and parts for a reader ------------------------------------------------------------
 
     def open(self, name: str, where: InBlock | None = None) -> OpenBlock:
-        """Returns a block, after its checksum was compared once.
+        """Returns a block whose checksum was verified once.
 
         Args:
-            where: what the engine knows of it, if it is the engine that named it.
+            where: the engine's data of the block, if the engine named it.
 
         Raises:
-            FileNotFoundError: if it is not there.
-            CorruptionError: if it is damaged, or another one.
+            FileNotFoundError: if it does not exist.
+            CorruptionError: if it is damaged, or a different block.
         """
         block = self._known(name) or self._openings.run(name, lambda: self._open(name))
         problem = block.problem(where) if where is not None else ""
         if problem:
-            self._forget_blocks([name])  # its files may be put right
+            self._forget_blocks([name])  # its files may be repaired
             raise CorruptionError(self._catalog.store.path(name), 0, problem)
         return block
 
     def get(self, key: Key, who: Who | None) -> MessagePart:
-        """Returns a part for a reader, who is then there."""
+        """Returns a part for a reader, and records its position."""
         if who is not None:
             self._move(who, key)
         part = self._in_memory(key, is_loose=who is None)
@@ -239,7 +239,7 @@ class BlockReader:
         return part
 
     def come_near_end(self, key: Key, who: Who | None) -> None:
-        """Loads the part after this one in the background, once for each reader."""
+        """Loads the next part in the background, once for each reader."""
         with self._guard:
             near = self._places.get(who) if who is not None else self._loaded.get(key)
             if near is not None and not near.is_near and not self._is_closed:
@@ -247,33 +247,33 @@ class BlockReader:
                 self._background.submit(self._fetch_ahead, key, who)
 
     def rest(self, table: str, subscriber: str) -> None:
-        """Lets go of what is held for a subscriber."""
+        """Releases the parts held for a subscriber."""
         who = (table, subscriber)
         if who not in self._places:
-            return  # which is so for most, and waits for nobody
+            return  # the usual case, without a lock
         with self._guard:
             place = self._places.pop(who, None)
             if place is not None:
-                self._leave(place)
+                self._release(place)
 
     def forget(self, table: str) -> None:
-        """Lets go of all that is held of a table."""
+        """Drops everything held for a table."""
         with self._guard:
             for who in [who for who in self._places if who[0] == table]:
-                self._leave(self._places.pop(who))
+                self._release(self._places.pop(who))
             names = {*self._opened, *(key.block for key in self._loaded)}
         of_table = [name for name in names if name.partition("/")[0].rpartition("-")[0] == table]
         self._forget_blocks(of_table)
 
     def read_columns(self, key: Key, columns: list[str]) -> pa.Table:
-        """Returns columns of a part, which does not stay in memory."""
+        """Returns columns of a part that is not kept in memory."""
         footer, store = self.open(key.block).footer, self._catalog.store
         with parquet.opened(store, key.block) as file:
             path = store.path(key.block)
             return parquet.read_part(file, footer, key.number, columns, path)
 
     def stats(self) -> dict[str, int]:
-        """Returns how many parts are in memory, their bytes, and what was loaded so far."""
+        """Returns how many parts are in memory, their bytes, and counts of loads."""
         with self._guard:
             return {
                 "cold_parts": len(self._loaded),
@@ -283,7 +283,7 @@ class BlockReader:
             }
 
     def close(self) -> None:
-        """Waits for what is being loaded, and forgets everything."""
+        """Waits for running loads, and drops everything."""
         with self._guard:
             self._is_closed = True
         self._background.shutdown(cancel_futures=True)
@@ -319,7 +319,6 @@ class BlockReader:
         return block
 
     def _forget_blocks(self, names: Collection[str]) -> None:
-        """Keeps nothing of some blocks."""
         with self._guard:
             for name in names:
                 self._opened.pop(name, None)
@@ -371,13 +370,13 @@ class BlockReader:
         return part
 
     def _fetch_ahead(self, key: Key, who: Who | None) -> None:
-        """Loads the part after another one, if there is room without taking it from anybody."""
+        """Loads the next part, if there is room without dropping another one."""
         try:
             following = self._after(key)
             if following is None or not self._hold_ahead(key, following, who):
                 return
             expected = self.open(following.block).parts[following.number]
-            with self._guard:  # beside all that is held for those who read
+            with self._guard:  # in addition to all held parts
                 if self._held_bytes() + expected.bytes > self._bytes_max:
                     self._let_idle_go()
                 has_room = self._held_bytes() + expected.bytes <= self._bytes_max
@@ -385,10 +384,10 @@ class BlockReader:
                 self._load(following, is_ahead=True)
                 self._settle(following, who)
         except (FjordError, OSError):
-            pass  # whoever comes to read it is told
+            pass  # the reader of that part gets the error
 
     def _hold_ahead(self, key: Key, following: Key, who: Who | None) -> bool:
-        """Holds the next part for a subscriber; False if that has gone elsewhere meanwhile."""
+        """Holds the next part for a subscriber; False if that has moved meanwhile."""
         if who is None:
             return True
         with self._guard:
@@ -400,13 +399,13 @@ class BlockReader:
             return True
 
     def _settle(self, key: Key, who: Who | None) -> None:
-        """Lets a part that was just loaded stay, if anybody still wants it."""
+        """Keeps a part that was just loaded, if it is still wanted."""
         with self._guard:
             if who is None and key in self._loaded:
                 self._loaded[key].is_loose = True
             self._drop_unwanted(key)
 
-    # -- who is where; but for the first, these are called with the guard held --------------------
+    # -- positions; except for the first, these are called with the guard held --------------------
 
     def _move(self, who: Who, key: Key) -> None:
         with self._guard:
@@ -414,23 +413,22 @@ class BlockReader:
             place = self._places.pop(who, None)
             if place is not None and place.key == key:
                 place.read_us = now_us
-                self._places[who] = place  # as the one that has read last
+                self._places[who] = place  # as the most recent reader
                 return
             self._places[who] = _Position(key, now_us)
             self._holds[key] = self._holds.get(key, 0) + 1
             if place is not None:
-                self._leave(place)
+                self._release(place)
             if len(self._places) > _PLACES_MAX:
-                self._leave(self._places.popitem(last=False)[1])
+                self._release(self._places.popitem(last=False)[1])
 
     def _let_idle_go(self) -> None:
-        """Lets go of what is held for subscribers that have not read for a while."""
+        """Releases the parts of subscribers that have not read for a while."""
         since_us = self._clock.monotonic_us() - _IDLE_US
         while self._places and next(iter(self._places.values())).read_us <= since_us:
-            self._leave(self._places.popitem(last=False)[1])
+            self._release(self._places.popitem(last=False)[1])
 
-    def _leave(self, place: _Position) -> None:
-        """Lets go of what was held by one that is there no more."""
+    def _release(self, place: _Position) -> None:
         held = [place.key] if place.ahead is None else [place.key, place.ahead]
         for key in held:
             self._holds[key] -= 1
@@ -446,7 +444,7 @@ class BlockReader:
 
     def _drop(self, key: Key) -> None:
         self._bytes -= self._loaded.pop(key).part.bytes
-        # What Arrow keeps for itself is given back to the machine.
+        # Return Arrow's unused memory to the system.
         pa.default_memory_pool().release_unused()
 
     def _held_bytes(self) -> int:
@@ -456,7 +454,7 @@ class BlockReader:
         return self._bytes - loose
 
     def _make_room(self, size: int) -> None:
-        """Drops what was not used for longest: what nobody holds first."""
+        """Drops the least recently used parts: first those that nobody holds."""
         if self._bytes + size > self._bytes_max:
             self._let_idle_go()
         for key in sorted(self._loaded, key=self._holds.__contains__):
@@ -465,20 +463,18 @@ class BlockReader:
             self._drop(key)
 
 
-def _has_none(part: Part) -> bool:
-    """Says that a part has no message."""
+def _is_empty(part: Part) -> bool:
     return bool(part.op) and part.op not in MESSAGES
 
 
-def _numbers_after(block: OpenBlock, after: int, until: int) -> range:
-    """Returns which parts may have messages between two seqs."""
+def _parts_between(block: OpenBlock, after: int, until: int) -> range:
     first = bisect_right(block.parts, after, key=lambda part: part.max_seq)
     end = bisect_right(block.parts, until, key=lambda part: part.min_seq)
     return range(first, end)
 
 
 def _is_last(block: OpenBlock, number: int, part: MessagePart, end: int, until: int) -> bool:
-    """Says whether no message of the block follows up to a seq."""
+    """Returns whether no further message of the block is within the range."""
     if end < part.rows:
         return part.seq(end) > until
     following = block.parts[number + 1 :]
@@ -499,28 +495,27 @@ def _messages(
     )
 
 
-# -- messages of one part of a block, as columns in memory, and cut out of them as one op ---------
+# -- messages of one part, as columns in memory, and cut out as one op ----------------------------
 #
-# What is read from a block is handed on as STREAM_MOVE: each message with its own seq and moment.
-# Finding where to begin and to end are searches in columns; the rest is a few copies of memory.
+# Messages from a block are returned as STREAM_MOVE: each message with its own seq and moment.
+# Finding the range is a search in columns; the rest is a few copies of memory.
 
 
-# What messages are called in the column `op`.  Others say again what was said before, or are no
-# messages at all.
+# The names of messages in the column `op`.  Other rows repeat earlier ones, or are no messages.
 MESSAGES: Final = frozenset({"APPEND", "SET", "DELETE"})
 
 _COLUMNS: Final = ["seq", "ts", "type", "key", "value"]
 
 
 def columns_of(op: str) -> list[str]:
-    """Returns what to read of a part whose rows are all `op`, or all sorts if it is empty."""
+    """Returns the columns to read of a part whose rows are all `op`, or mixed if it is empty."""
     if not op:
         return ["op", *_COLUMNS]
     return _COLUMNS if op in MESSAGES else []
 
 
 def only_messages(table: pa.Table) -> pa.Table:
-    """Returns the rows that are messages, if the table says what its rows are."""
+    """Returns the rows that are messages, if the table has a column for the op."""
     if "op" not in table.column_names:
         return table
     wanted = compute.is_in(table["op"].cast(pa.string()), pa.array(sorted(MESSAGES)))
@@ -540,7 +535,7 @@ class MessagePart:
         seqs, moments, types, keys, values = (
             one.chunk(0) if one.num_chunks == 1 else one.combine_chunks() for one in chunks
         )
-        types = types.cast(pa.uint8()).fill_null(ops.TOMBSTONE)  # a row without one
+        types = types.cast(pa.uint8()).fill_null(ops.TOMBSTONE)  # a row without a type
         self._keys, self._values = keys.fill_null(b""), values.fill_null(b"")
         arrays = (seqs, moments, types, self._keys, self._values)
         self.bytes = sum(array.nbytes for array in arrays)
@@ -555,9 +550,9 @@ class MessagePart:
         return int(self._moments[position])
 
     def span(self, after: int, until: int, count: int, bytes_max: int) -> tuple[int, int]:
-        """Returns the positions of messages behind `after`: where they begin, and their end.
+        """Returns the range of positions of messages after `after`.
 
-        Of about `bytes_max` bytes of values at most, but at least one message if there is one.
+        At most about `bytes_max` bytes of values, but at least one message if there is one.
         """
         if not self.rows:
             return 0, 0

@@ -1,10 +1,10 @@
-"""From ops to rows of a table's history, as Arrow: one batch for each piece of a scan.
+"""Ops as rows of a table's history, in Arrow: one batch for each piece of a scan.
 
-A piece has some MiB, which is as much as Spark likes in a batch, however small its ops are.  Seqs
-ascend in a batch and from batch to batch.  An op that reaches over an end of the range is cut
-there, so ranges that adjoin have every row once.
+A piece has some MiB, a good size for a batch of Spark, however small its ops are.  Seqs ascend in a
+batch and from batch to batch.  An op that crosses an end of the range is cut there, so adjoining
+ranges have every row once.
 
-Messages that a reader of a stream was given become rows too, with the columns that they have.
+Messages returned to a reader of a stream become rows too, with the columns that they have.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _TYPES: Final[dict[str, Any]] = {
 }
 SCHEMA: Final = pa.schema([(name, _TYPES[type_]) for name, type_ in schema.COLUMNS.items()])
 
-# What an op is called in the column `op`.  A MOVE is a row that is said again, as it is, when the
-# journal is packed: `row` tells which one; it is a tombstone if it has no type.
+# The names of ops in the column `op`.  A MOVE is a row that packing has written again, unchanged:
+# `row` identifies it; it is a tombstone if it has no type.
 NAMES: Final = {opcode: opcode.shown for opcode in Opcode if opcode.shown is not None}
-# Whoever walks over the journal puts the appends in its place that such an op stands for.
+# A walk over the journal replaces such an op by the appends that it stands for.
 RESOLVED: Final = Opcode.STREAM_COMMIT
 
 # Which column of an op is which column of a row; the others are not shown.
@@ -66,7 +66,7 @@ def record_batches(
     Assumes that `pieces` are those of a scan of this range.
 
     Raises:
-        FjordError: if they do not hold ops, or ops that this version does not know.
+        FjordError: if they do not contain ops, or ops unknown to this version.
     """
     for piece in pieces:
         for batch in _batches(piece):
@@ -84,12 +84,12 @@ def to_ipc(
     """Returns the rows of a piece as an Arrow IPC stream, perhaps without a row.
 
     Args:
-        columns: the names of the wanted ones, in order; all if there are none.
+        columns: the names of the wanted columns, in order; all if empty.
         key_prefix: only rows whose keys begin with it.
 
     Raises:
         RefusedError: if there is no such column.
-        FjordError: if the piece does not hold ops, or ops that this version does not know.
+        FjordError: if the piece does not contain ops, or ops unknown to this version.
     """
     wanted = list(columns) or SCHEMA.names
     for name in wanted:
@@ -106,7 +106,7 @@ def to_ipc(
 
 
 def with_prefix(batch: Any, prefix: bytes) -> Any:
-    """Returns the rows of a batch, or of a table, whose keys begin so."""
+    """Returns the rows of a batch, or of a table, whose keys have this prefix."""
     if not prefix:
         return batch
     start = compute.binary_slice(batch["key"], 0, len(prefix))
@@ -118,7 +118,7 @@ def with_prefix(batch: Any, prefix: bytes) -> Any:
 MESSAGE_SCHEMA: Final = pa.schema(
     [SCHEMA.field(name) for name in ("seq", "ts", "key", "type", "value")]
 )
-# Smaller ops are put together, which copies them; a step in Python for each costs more.
+# Smaller ops are combined, which copies them; a Python step for each would cost more.
 _WRAPPED_ROWS_MIN: Final = 512
 
 
@@ -128,7 +128,7 @@ def messages_to_arrow(messages: Messages) -> pa.Table:
     A tombstone has neither type nor value.  Large ops are wrapped, not copied.
 
     Raises:
-        FjordError: if these are no messages.
+        FjordError: if these are not messages.
     """
     found = Scanned(
         first_seqs=messages.first_seqs,
@@ -195,7 +195,7 @@ def _batches(piece: Scanned) -> list[pa.RecordBatch]:
 
 
 def _merged(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Returns the rows of several batches as one, in the order of their seqs."""
+    """Combines the rows of several batches, in the order of their seqs."""
     if len(parts) < 2:
         return parts
     merged: list[pa.RecordBatch] = (
@@ -236,7 +236,7 @@ def _part(found: Ops, opcode: Opcode) -> pa.RecordBatch:
 
 
 def _drop_values_of_marks(columns: dict[str, Any]) -> None:
-    """Ensures that what is no value, such as a tombstone, has no type and no value."""
+    """Clears type and value of rows that are not values, such as tombstones."""
     is_value = compute.less(columns["type"], pa.scalar(ops.ALIAS, pa.uint8()))
     if compute.all(is_value).as_py():
         return
@@ -257,17 +257,17 @@ def between(batch: pa.RecordBatch, start_seq: int, end_seq: int) -> pa.RecordBat
     return batch.slice(start, max(0, end - start))
 
 
-# -- reading the columns of many ops at once, without a step in Python for each op or row ---------
+# -- reading the columns of many ops at once, without a Python step per op or row -----------------
 #
-# A piece of a scan is a run of ops as they rest in the journal (see `fjord.ops` for their layout),
-# and all in it is aligned to 8 bytes.  So its memory is wrapped as Arrow arrays of bytes, of halves
+# A piece of a scan is a run of ops as stored in the journal (see `fjord.ops` for their layout),
+# all aligned to 8 bytes.  So its memory is wrapped as Arrow arrays of bytes, of halves
 # (u32) and of words (64 bits), and the rest is arithmetic on columns of positions:
 #
 #     position of a column in op k     follows from the rows of op k and the column before it
 #     position of row i of op k        position[k] + i, where both are columns with one entry a row
 #
-# The ops of a batch of large ones are often alone in their piece; they are wrapped, not copied.
-# Positions are checked before memory is read through them, since a peer may have sent anything.
+# Large ops of a batch are often alone in their piece; they are wrapped, not copied.  Positions are
+# checked before memory is read through them, since a peer may have sent anything.
 
 
 _HEADER_WORDS: Final = ops.HEADER.size // 8
@@ -276,12 +276,12 @@ _HALF_MASK: Final = 0xFFFFFFFF
 
 @functools.cache
 def number(value: int) -> Any:
-    """Returns a number for Arrow to count with; making one costs more than adding it."""
+    """Returns an Arrow number; making one costs more than adding it."""
     return pa.scalar(value, pa.int64())
 
 
 class PieceMemory:
-    """Bytes of a piece, as numbers of every width."""
+    """The bytes of a piece, as numbers of every width."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.buffer = pa.py_buffer(data)
@@ -293,7 +293,7 @@ class PieceMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ops:
-    """Some ops of a piece; every column has one entry an op."""
+    """Some ops of a piece; every column has one entry per op."""
 
     memory: PieceMemory
     starts: Any  # in words
@@ -315,7 +315,7 @@ class Ops:
         )
 
     def opcodes(self) -> Any:
-        """Returns the opcodes; flags, which do not exist yet, make one that is unknown."""
+        """Returns the opcodes; flags, which do not exist yet, make them unknown ones."""
         return compute.bit_wise_and(take(self.memory.words, self.starts), number(_HALF_MASK))
 
     def only(self, opcode: Opcode) -> Ops:
@@ -331,13 +331,13 @@ class Ops:
 
 
 class Spread:
-    """What is known of each op, spread over its rows."""
+    """Expands entries per op to entries per row."""
 
     def __init__(self, rows: Any) -> None:
         ends = compute.cumulative_sum(rows)
         self.count: int = ends[-1].as_py()
         self._starts = compute.subtract(ends, rows)
-        # The lists of a list array stand for the ops, so the parent of a row is its op.
+        # The lists of a list array represent the ops, so the parent of a row is its op.
         edges = pa.concat_arrays([self._starts, ends.slice(len(ends) - 1)]).cast(pa.int32())
         lists = pa.ListArray.from_arrays(edges, pa.nulls(self.count))
         self._parents = compute.list_parent_indices(lists)
@@ -349,18 +349,18 @@ class Spread:
         return entries.take(self._parents)
 
     def counted(self, starts: Any) -> Any:
-        """Returns for each row the entry of its op plus its place in the op."""
+        """Returns for each row the entry of its op plus its position in the op."""
         shifts = compute.subtract(starts, self._starts)
         return compute.add(self.repeat(shifts), self._numbers)
 
 
 class _ColumnPlace(NamedTuple):
-    """Where a column lies in each op."""
+    """The position of a column in each op."""
 
     kind: str
     start: Any  # in words; of the offsets, if the column is one of strings
     data: Any  # in words; of the bytes of strings
-    size: Any  # how many of these bytes there are
+    size: Any  # the number of these bytes
 
 
 def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
@@ -369,7 +369,7 @@ def read_columns(found: Ops, opcode: Opcode) -> tuple[Spread, dict[str, Any]]:
     Raises:
         FjordError: if the memory does not hold ops.
     """
-    # Nothing is allocated by what an op says of itself before that is checked.
+    # The sizes in an op are checked before anything is allocated for them.
     places = _places(found, opcode)
     spread = Spread(found.rows())
     return spread, {name: _read(found.memory, place, spread) for name, place in places.items()}
@@ -393,22 +393,21 @@ def _places(found: Ops, opcode: Opcode) -> dict[str, _ColumnPlace]:
         if kind == ops.U64:
             position = compute.add(start, rows)
         elif kind == ops.U8:
-            position = compute.add(start, _words(rows))
+            position = compute.add(start, _in_words(rows))
         else:
             data = compute.add(
-                start, _words(compute.multiply(compute.add(rows, number(1)), number(4)))
+                start, _in_words(compute.multiply(compute.add(rows, number(1)), number(4)))
             )
             last = compute.add(compute.multiply(start, number(2)), rows)
             size = take(halves, last).cast(pa.int64())
-            position = compute.add(data, _words(size))
+            position = compute.add(data, _in_words(size))
         places[name] = _ColumnPlace(kind, start, data, size)
     if not compute.all(compute.equal(position, found.ends)).as_py():
         raise damaged()
     return places
 
 
-def _words(sizes: Any) -> Any:
-    """Returns how many words sizes in bytes take."""
+def _in_words(sizes: Any) -> Any:
     return compute.shift_right(compute.add(sizes, number(7)), number(3))
 
 
@@ -436,7 +435,7 @@ def _read_strings(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> A
 
 
 def _joined_offsets(memory: PieceMemory, place: _ColumnPlace, spread: Spread) -> Any:
-    """Returns offsets into the joined data: each op's own, moved by what lies before it."""
+    """Returns offsets into the joined data: each op's own, shifted by what precedes it."""
     ends = compute.cumulative_sum(place.size)
     own = memory.halves.take(spread.counted(compute.multiply(place.start, number(2))))
     moved = compute.add(own.cast(pa.int64()), spread.repeat(compute.subtract(ends, place.size)))
@@ -446,7 +445,7 @@ def _joined_offsets(memory: PieceMemory, place: _ColumnPlace, spread: Spread) ->
 def join(data: Any, starts: Any, sizes: Any) -> Any:
     """Returns strings that are parts of a column of bytes.
 
-    Assumes that they lie inside of it.
+    Assumes that they are within it.
     """
     ends = compute.cumulative_sum(sizes)
     edges = pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int32())
@@ -456,7 +455,7 @@ def join(data: Any, starts: Any, sizes: Any) -> Any:
 
 def _run_together(data: Any, starts: Any, sizes: Any) -> Any:
     runs = pa.ListViewArray.from_arrays(starts.cast(pa.int32()), sizes.cast(pa.int32()), data)
-    # Where the runs lie side by side they are not copied, and begin somewhere in the buffer.
+    # Adjacent runs are not copied, and begin somewhere in the buffer.
     flat = runs.flatten()
     return flat.buffers()[1].slice(flat.offset, len(flat))
 
@@ -465,7 +464,7 @@ def take(values: Any, positions: Any) -> Any:
     """Reads at positions that are not checked yet.
 
     Raises:
-        FjordError: if one of them is outside.
+        FjordError: if one of them is out of range.
     """
     try:
         return values.take(positions)
@@ -474,30 +473,30 @@ def take(values: Any, positions: Any) -> Any:
 
 
 def damaged() -> FjordError:
-    """Returns the error of bytes that cannot be what they should be."""
-    return FjordError("a scan was answered with bytes that are not ops; check both versions")
+    """Returns the error for invalid bytes."""
+    return FjordError("the answer of a scan contains bytes that are not ops; check both versions")
 
 
-# -- columns of jobs: what ops carry of a job as its image or its place, and its domain -----------
+# -- columns of jobs, from their images, places and domains ---------------------------------------
 #
-# As everywhere in this package there is no step in Python for each row, and nothing is read before
-# it is checked.  `fjord.layouts` knows where a field is.
+# Like everywhere in this package there is no Python step per row, and nothing is read before it is
+# checked.  `fjord.layouts` knows the positions of fields.
 
 
 OPCODES: Final = frozenset(
     opcode for opcode in Opcode if opcode.shown is not None and opcode.name.startswith("JOB_")
 )
-# What ops are called that say why they came; the first has the number 1.
+# The names of ops that have a reason; the first has the number 1.
 HOW_NAMES: Final = [how.name for how in How]
 
 _NUMBERS: Final = {"B": pa.uint8(), "Q": pa.int64()}
 
 
 def complete(opcode: Opcode, stored: Mapping[str, Any], seqs: Any) -> dict[str, Any]:
-    """Returns the columns of ops on jobs together with what follows from them.
+    """Returns the columns of ops on jobs, with those derived from them.
 
     Raises:
-        FjordError: if these are no such ops.
+        FjordError: if these are not ops on jobs.
     """
     found = dict(stored)
     if "image" in stored:
@@ -513,8 +512,8 @@ def complete(opcode: Opcode, stored: Mapping[str, Any], seqs: Any) -> dict[str, 
         found["value"] = stored["reason"]
     elif "value" not in stored:
         found.pop("type", None)
-    if not opcode.shown and "how" in stored:  # each row says what it is
-        # One that is 0 becomes the largest, and there is no such name either.
+    if not opcode.shown and "how" in stored:  # each row has its own name
+        # 0 becomes the largest number, which has no name either.
         positions = compute.subtract(stored["how"], pa.scalar(1, pa.uint8()))
         found["op"] = take(pa.array(HOW_NAMES), positions)
     if opcode is Opcode.JOB_MOVE:
@@ -531,10 +530,10 @@ def _is_in(state: State, stored: Mapping[str, Any]) -> Any:
 
 
 def read_places(places: Any) -> dict[str, Any]:
-    """Returns what a column of places says, under the names of the columns of ops.
+    """Returns the fields of a column of places, by the column names of ops.
 
     Raises:
-        FjordError: if these are no places.
+        FjordError: if these are not places.
     """
     if compute.min(compute.binary_length(places)).as_py() < JOB_PLACE.size:
         raise damaged()
@@ -542,15 +541,15 @@ def read_places(places: Any) -> dict[str, Any]:
 
 
 def read_images(images: Any) -> dict[str, Any]:
-    """Returns what a column of images says, under the names of the columns of ops.
+    """Returns the fields of a column of images, by the column names of ops.
 
     Raises:
-        FjordError: if these are no images.
+        FjordError: if these are not images.
     """
     lengths = compute.binary_length(images).cast(pa.int64())
     if compute.min(lengths).as_py() < JOB_IMAGE.size:
         raise damaged()
-    domain, key = _tails(images, lengths)
+    domain, key = _domains_and_keys(images, lengths)
     return {
         **read_places(images),
         **{name: _numbers(images, name) for name in ("expires_at_us", "timeouts", "type")},
@@ -559,8 +558,7 @@ def read_images(images: Any) -> dict[str, Any]:
     }
 
 
-def _tails(images: Any, lengths: Any) -> tuple[Any, Any]:
-    """Returns domains as they were given, and keys."""
+def _domains_and_keys(images: Any, lengths: Any) -> tuple[Any, Any]:
     sizes = _numbers(images, "domain_bytes").cast(pa.int64())
     if compute.max(sizes).as_py() == 0:  # most jobs have none, and this is five times as fast
         none = pa.repeat(pa.scalar(b"", pa.binary()), len(images))
@@ -576,14 +574,14 @@ def _tails(images: Any, lengths: Any) -> tuple[Any, Any]:
 
 
 def domains(given: Any, keys: Any) -> Any:
-    """Returns the domain of each job as text: as it was given, or that of its key, or null."""
+    """Returns the domain of each job as text: as given, or that of its key, or null."""
     own = compute.ascii_lower(_text(compute.binary_slice(_hosts(keys), 0, limits.DOMAIN_BYTES_MAX)))
     named = compute.if_else(_is_empty(given), own, _text(given))
     return compute.if_else(_is_empty(named), None, named)
 
 
 def _hosts(keys: Any) -> Any:
-    """Returns the host of the first URI in each key, null or nothing where there is none."""
+    """Returns the host of the first URI in each key, null or empty if there is none."""
     hosts = compute.struct_field(compute.extract_regex(keys, jobs.PLAIN_HOST), "host")
     is_other = compute.is_null(hosts)
     if not compute.any(is_other).as_py():
@@ -597,7 +595,7 @@ def _is_empty(strings: Any) -> Any:
 
 
 def _text(strings: Any) -> Any:
-    """Returns bytes as text; what is no UTF-8 is replaced."""
+    """Decodes bytes as text; invalid UTF-8 is replaced."""
     try:
         return strings.cast(pa.string())
     except pa.ArrowInvalid:
@@ -606,23 +604,23 @@ def _text(strings: Any) -> Any:
         return pa.array(found, pa.string())
 
 
-# -- fields of each string ------------------------------------------------------------------------
+# -- fields of strings ----------------------------------------------------------------------------
 
 
 def _numbers(images: Any, name: str) -> Any:
-    """Returns a field of each image, or of each place, with which an image begins."""
+    """Returns a field of each image or place; an image begins with a place."""
     where = JOB_IMAGE.span(name)
     cut = compute.binary_slice(images, where.start, where.stop)
     if name in JOB_PLACE.codes:
         cut = compute.binary_reverse(cut)
-    assert cut.offset == 0  # so they lie side by side
+    assert cut.offset == 0  # so they are adjacent
     return pa.Array.from_buffers(
         _NUMBERS[JOB_IMAGE.codes[name]], len(cut), [None, cut.buffers()[2]]
     )
 
 
 def _starts(strings: Any) -> Any:
-    """Returns where each string begins in the bytes of all of them."""
+    """Returns the offset of each string in the joined bytes."""
     offsets = strings.buffers()[1]
     edges = pa.Array.from_buffers(pa.int32(), strings.offset + len(strings), [None, offsets])
     return edges.slice(strings.offset).cast(pa.int64())
@@ -633,18 +631,18 @@ def _bytes(strings: Any) -> Any:
     return pa.Array.from_buffers(pa.uint8(), data.size, [None, data])
 
 
-# -- columns of Arrow as memory, where they lie ---------------------------------------------------
+# -- Arrow columns as memory, without copying -----------------------------------------------------
 
 
 def numbers_of(column: Any, kind: Literal["B", "q", "Q"]) -> memoryview:
-    """Returns the numbers of a column without nulls, in a form that `struct` knows."""
+    """Returns the numbers of a column without nulls, in a format that `struct` knows."""
     size = calcsize(kind)
     start = size * column.offset
     return memoryview(column.buffers()[1]).cast("B")[start : start + size * len(column)].cast(kind)
 
 
 def offsets_of(column: Any) -> memoryview:
-    """Returns where each string of a column begins in its bytes, and the end."""
+    """Returns the offset of each string of a column, and the end."""
     start = 4 * column.offset
     data = memoryview(column.buffers()[1]).cast("B")
     return data[start : start + 4 * (len(column) + 1)].cast("I")

@@ -1,14 +1,14 @@
-"""Where blocks are kept: a local folder, or whatever fsspec can reach.
+"""Where blocks are stored: a local folder, or anything that fsspec supports.
 
     <location>/<table>-<id>/<first>-<last>-<tag>.parquet      the rows of a block
     <location>/<table>-<id>/_<first>-<last>-<tag>.json        its metadata, written after them
-    <location>/<table>-<id>/_<first>-<last>-<tag>.announced   when a rewritten one was begun to be
-                                                              published; goes once it is in use
+    <location>/<table>-<id>/_<first>-<last>-<tag>.announced   when publishing a rewritten one began;
+                                                              removed once it is in use
 
-Readers of Parquet pass over names that begin with an underscore, so a folder is a table for them.
+Readers of Parquet ignore names that begin with an underscore, so a folder is a table for them.
 `files` writes a file whole or not at all.
 
-Names of files come from `history.block_name` only, and are checked all the same.
+File names come from `history.block_name` only, and are checked all the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store:
 
     Args:
         location: a path, or a URL that fsspec knows: file, memory, s3 and many more.
-        disk: what a local folder is on.
+        disk: for a local folder.
     """
 
     def __init__(self, location: str, *, disk: disks.Disk | None = None) -> None:
@@ -61,19 +61,19 @@ class Store:
         self.is_shared = self._files.is_shared  # other processes see it too
 
     def draft(self, name: str, *, is_rewrite: bool = False) -> Draft:
-        """Returns a file to write the data of a block to; any name of its table will do.
+        """Returns a file for the data of a block; any name of its table will do.
 
-        `is_rewrite`: its rows are in other blocks, and whoever has the lock of rewriting writes it.
+        `is_rewrite`: its rows are in other blocks, and the writer has the lock of rewriting.
         """
         suffix = REWRITTEN if is_rewrite else UNFINISHED
         return self._files.draft(checked(name).partition("/")[0], suffix)
 
     def adopt(self, path: str, name: str) -> None:
-        """Ensures that what was set aside is the data of a new block, durably.
+        """Ensures that a draft that was set aside is the data of a new block, durably.
 
         Raises:
-            FileNotFoundError: if it is not there any more.
-            FileExistsError: if the block has data already; that stays as it is.
+            FileNotFoundError: if it is gone.
+            FileExistsError: if the block has data already; that stays unchanged.
         """
         self._files.adopt(path, checked(name))
 
@@ -81,16 +81,16 @@ class Store:
         """Opens the data of a block for reading.
 
         Raises:
-            FileNotFoundError: if it is not there.
+            FileNotFoundError: if it does not exist.
         """
         return self._files.open(data_path(checked(name)))
 
     def local_path(self, name: str) -> str | None:
-        """Returns where the data of a block is on this machine; None if it is elsewhere."""
+        """Returns the local path of the data of a block; None if it is elsewhere."""
         return self.path(name) if self._is_local else None
 
     def size(self, name: str) -> int:
-        """Returns how many bytes of data a block has."""
+        """Returns the size of the data of a block."""
         return self._files.size(data_path(checked(name)))
 
     def checksum(self, name: str) -> int:
@@ -105,21 +105,21 @@ class Store:
         return self._files.read(metadata_path(checked(name)))
 
     def write_metadata(self, name: str, data: bytes) -> None:
-        """Ensures that `data` is the metadata of a block, durably, in place of any other."""
+        """Ensures that `data` is the metadata of a block, durably, replacing any other."""
         self._files.replace(metadata_path(checked(name)), data)
 
     def exists(self, name: str) -> bool:
-        """Says whether a block is there whole: its metadata is written last."""
+        """Returns whether a whole block exists: its metadata is written last."""
         return self._files.exists(metadata_path(checked(name)))
 
     def has_data(self, name: str) -> bool:
         return self._files.exists(data_path(checked(name)))
 
     def remove(self, name: str, *, wipes: bool = False) -> None:
-        """Ensures that a block is not there; its metadata goes first.
+        """Ensures that a block does not exist; its metadata is removed first.
 
-        It goes once more behind the data: who changed it meanwhile looks at the data afterwards.
-        With `wipes` what is on this machine is overwritten before it goes.
+        The metadata is removed again after the data, since a concurrent writer of metadata checks
+        the data afterwards.  With `wipes` local files are overwritten before they are removed.
         """
         data, metadata = data_path(checked(name)), metadata_path(name)
         if wipes and self._is_local:
@@ -129,7 +129,7 @@ class Store:
             self._files.remove_file(path)
 
     def announce(self, name: str, wall_us: int) -> None:
-        """Notes, durably, that a block will be there which nobody may ever use."""
+        """Records, durably, that a block is about to exist that may never be used."""
         self._files.replace(_announced_path(name), b"%d\n" % wall_us)
 
     def announced(self, folder: str) -> dict[str, int]:
@@ -138,7 +138,7 @@ class Store:
         names = [f"{folder}/{file.removeprefix('_').removesuffix(_ANNOUNCED)}" for file in files]
         found: dict[str, int] = {}
         for name in filter(is_name, names):
-            with contextlib.suppress(FileNotFoundError):  # another one was faster
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
                 found[name] = int(self._files.read(_announced_path(name)))
         return found
 
@@ -160,17 +160,18 @@ class Store:
         return sorted(folder for folder in self._files.names() if _FOLDER.match(folder))
 
     def drop_unfinished(self, folder: str) -> None:
-        """Removes what a writer that died has left behind.
+        """Removes what a writer that crashed has left behind.
 
         Assumes that the caller has the lock.
         """
         self._drop(folder, (UNFINISHED, _UNFINISHED_METADATA))
 
     def drop_rewrites(self, folder: str, before_us: int | None = None) -> None:
-        """Removes what somebody who rewrote blocks, and died, has left behind.
+        """Removes what a rewriter that crashed has left behind.
 
-        Assumes that the caller has the lock of rewriting.  Where there are no locks somebody may
-        be at it now: there only what was set aside `before_us` goes, if that is given.
+        Assumes that the caller has the lock of rewriting.  Where there are no locks another
+        rewriter may be running: then only what was set aside `before_us` is removed, if that is
+        given.
         """
         is_alone = self._files.has_locks or before_us is None
         self._drop(folder, (REWRITTEN, _UNFINISHED_ANNOUNCED), None if is_alone else before_us)
@@ -182,7 +183,7 @@ class Store:
                 self._files.remove_file(f"{folder}/{file}")
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Keeps other writers of blocks out of a folder.
+        """Excludes other writers of blocks from a folder.
 
         Raises:
             DirectoryInUseError: if there is one.
@@ -190,7 +191,7 @@ class Store:
         return self._files.lock(_LOCK)
 
     def rewriting_lock(self) -> contextlib.AbstractContextManager[None]:
-        """Keeps others out of a folder who rewrite blocks; sealing goes on.
+        """Excludes other rewriters of blocks from a folder; sealing continues.
 
         Raises:
             DirectoryInUseError: if there is one.
@@ -198,7 +199,7 @@ class Store:
         return self._files.lock(_REWRITING_LOCK)
 
     def path(self, name: str) -> str:
-        """Returns where the data of a block is, as Spark and people call it."""
+        """Returns the path of the data of a block, as Spark and people write it."""
         return self._files.shown(data_path(checked(name)))
 
     def metadata_path(self, name: str) -> str:
@@ -210,16 +211,16 @@ def _announced_path(name: str) -> str:
     return f"{folder}/_{base}{_ANNOUNCED}"
 
 
-# -- the metadata of blocks: what each one holds, its checksum, and its neighbours ----------------
+# -- the metadata of blocks: contents, checksums and neighbours -----------------------------------
 #
-# Blocks of a table are a chain: each knows the one before it from the beginning, and the one after
-# it as soon as that is written.  Data is written first, then metadata, then the name in the one
-# before; a crash in between is mended when the same range is written again.
+# The blocks of a table are a chain: each names the previous one from the beginning, and the next
+# one as soon as that is written.  Data is written first, then metadata, then the name in the
+# previous one; after a crash in between this is repaired when the same range is written again.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """What the JSON file beside a block says."""
+    """The JSON file beside a block."""
 
     table: str
     table_id: int
@@ -235,15 +236,15 @@ class Metadata:
     bytes: int  # of its file
     crc32c: int  # of its file
     value_crc: int  # sum of the CRC32 of all values, as Spark's crc32(value), modulo 2^63
-    path: str  # of its file, below the location of all blocks
-    previous: str  # names of the blocks beside it, empty if there is none
+    path: str  # of its file, relative to the location of all blocks
+    previous: str  # names of the neighbours, empty if there is none
     next: str
 
     def encode(self) -> builtins.bytes:
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def block(self, name: str) -> Block:
-        """Returns what the engine keeps of it."""
+        """Returns the engine's data of this block."""
         return Block(
             table=self.table_id,
             first=self.first,
@@ -258,10 +259,10 @@ class Metadata:
 
 
 def decode_metadata(data: bytes, path: str) -> Metadata:
-    """Reads metadata; members that are not known are of a later version, and left out.
+    """Decodes metadata; unknown members belong to a later version, and are ignored.
 
     Raises:
-        CorruptionError: if it is none.
+        CorruptionError: if it is invalid.
     """
     try:
         found: Any = json.loads(data)
@@ -293,7 +294,7 @@ class Catalog:
         """Returns the metadata of all blocks, or of those of one table, in order."""
         found = []
         for name in self.names(table):
-            with contextlib.suppress(FileNotFoundError):  # retention took it away meanwhile
+            with contextlib.suppress(FileNotFoundError):  # removed by retention meanwhile
                 found.append(self.read(name))
         return sorted(found, key=lambda one: (one.table, one.table_id, one.first))
 
@@ -333,7 +334,7 @@ class Catalog:
         except FileNotFoundError:
             if not self.store.exists(name):
                 raise
-            raise CorruptionError(path, 0, "its metadata is there, but the file is not") from None
+            raise CorruptionError(path, 0, "its metadata exists, but the file does not") from None
         if size != metadata.bytes:
             reason = f"it has {size} bytes, its metadata says {metadata.bytes}"
             raise CorruptionError(path, min(size, metadata.bytes), reason)
@@ -343,14 +344,14 @@ class Catalog:
         return metadata
 
     def add(self, name: str, metadata: Metadata) -> None:
-        """Makes a block known whose data is there, and tells the one before it."""
+        """Adds a block whose data exists, and links it from the previous one."""
         self.store.write_metadata(name, metadata.encode())
         self.link(metadata.previous, name)
 
     def link(self, previous: str, name: str) -> None:
-        """Ensures that the block before this one names it, if it is still there.
+        """Ensures that the previous block names this one, if it still exists.
 
-        Metadata that is damaged does not keep others from being written; `verify` reports it.
+        Damaged metadata does not prevent others from being written; `verify` reports it.
         """
         try:
             metadata = self.read(previous) if previous else None
@@ -360,4 +361,4 @@ class Catalog:
             return
         self.store.write_metadata(previous, replace(metadata, next=name).encode())
         if not self.store.has_data(previous):
-            self.store.remove(previous)  # retention took it away meanwhile
+            self.store.remove(previous)  # removed by retention meanwhile

@@ -1,12 +1,12 @@
-"""How blocks are written: ranges of the journal become blocks, and blocks become larger ones.
+"""Writing blocks: ranges of the journal become blocks, and blocks become larger ones.
 
     frames of the journal -> ops, by table -> rows, a part at a time -> Parquet -> metadata
 
-One walk over the journal serves all ranges of a plan.  A block is cut where a commit ends, so that
-what was committed together is in one block, and at the same places whenever a range is written
-again: so a block that is there whole is kept, and after a crash the rest is written.  The last
-block of a range ends where the range ends, each other one just before the commit that the next one
-begins with, and a range without rows makes no block.
+One walk over the journal serves all ranges of a plan.  A block ends at the end of a commit, so that
+rows committed together are in one block, and at the same places whenever a range is written again:
+so whole blocks that exist are kept, and after a crash the rest is written.  The last block of a
+range ends with the range, each other one just before the commit with which the next one begins, and
+a range without rows makes no block.
 
 Memory holds the parts that are not full yet, never a block.
 """
@@ -35,14 +35,14 @@ from fjord.journal import reader
 from fjord.journal.reader import Journal, Located
 from fjord.ops import Opcode
 
-# Ranges that are written by one walk: each may have a file open.
+# Ranges written by one walk: each may have a file open.
 RANGES_MAX: Final = 256
-# Ops that are not written yet, of all ranges together; then the largest part is written early.
+# Ops not written yet, of all ranges together; beyond this the largest part is written early.
 PENDING_BYTES_MAX: Final = 64 * limits.MIB
-# Small ops are decoded together, up to so many bytes; a larger one alone, without copying it.
+# Small ops are decoded together, up to this size; a larger one alone, without copying it.
 _PIECE_BYTES: Final = 1 * limits.MIB
 
-# What this version does not know is not skipped, but refused where it is decoded.
+# Unknown ops are not skipped, but refused by the decoder.
 _SKIPPED: Final = frozenset(int(opcode) for opcode in Opcode if opcode not in HISTORIC)
 
 
@@ -56,12 +56,12 @@ def write_blocks(
 ) -> list[Block]:
     """Writes the blocks of a plan, and returns them by range, each in order.
 
-    Ensures that they are durable.  Those that are there already are kept.
+    Ensures that they are durable.  Existing blocks are kept.
 
     Args:
         journal_directory: where the segments are.
-        progress: is told of each block when it is there.
-        disk: where the journal is, if not on that of this machine.
+        progress: called with each finished block.
+        disk: of the journal, if not that of this machine.
 
     Raises:
         CorruptionError: if the journal is damaged, or is not the one of the plan.
@@ -106,7 +106,7 @@ def _walk(journal: Journal, directory: str, writers: Sequence[_RangeWriter]) -> 
     by_table: dict[int, list[_RangeWriter]] = {}
     for writer in writers:
         by_table.setdefault(writer.range.table, []).append(writer)
-    # What was packed away before a range was fixed had nothing of it.
+    # What was packed away before a range was fixed had none of its rows.
     start = max(min(writer.first for writer in writers), journal.first_seq)
     end = max(writer.range.last for writer in writers)
     examined_bytes = 0
@@ -121,12 +121,12 @@ def _walk(journal: Journal, directory: str, writers: Sequence[_RangeWriter]) -> 
                 max(writers, key=lambda writer: writer.pending_bytes).write_all()
         if located.frame.last_seq >= end:
             return
-    # A journal that is not there has no damage either, and must not count as one without rows.
+    # A missing journal has no damage either, and must not count as one without rows.
     raise CorruptionError(directory, 0, f"the journal in it ends before seq {end}")
 
 
 class _FoundOp(NamedTuple):
-    """An op of a commit, which is not decoded."""
+    """An op of a commit, not decoded."""
 
     opcode: int
     seq: int  # of its first row
@@ -135,7 +135,7 @@ class _FoundOp(NamedTuple):
 
 
 def _ops(located: Located, tables: Set[int]) -> dict[int, list[_FoundOp]]:
-    """Returns the ops of a commit that have history of some tables, by table."""
+    """Returns the ops of a commit that belong to the history of some tables, by table."""
     body = memoryview(located.body)
     found: dict[int, list[_FoundOp]] = {}
     position, seq = 0, located.frame.first_seq
@@ -150,7 +150,7 @@ def _ops(located: Located, tables: Set[int]) -> dict[int, list[_FoundOp]]:
 
 
 class _Pending:
-    """Ops that wait to be decoded together."""
+    """Ops to be decoded together."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -169,7 +169,7 @@ class _Pending:
         self.bytes += len(data)
 
     def piece(self) -> Scanned:
-        """Returns them as a piece of a scan; one that is alone is not copied."""
+        """Returns the ops as a piece of a scan; a single one is not copied."""
         found = self._ops
         return Scanned(
             first_seqs=self._first_seqs,
@@ -182,7 +182,7 @@ class _Pending:
 
 
 class _RangeWriter:
-    """Writes the blocks of one range, as its ops come."""
+    """Writes the blocks of one range, from its ops in order."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _RangeWriter:
         progress: Callable[[Block], None] | None,
     ) -> None:
         self.range = range_
-        self.first = range_.first  # of the block that is being written
+        self.first = range_.first  # of the block being written
         self.blocks: list[Block] = []
         self.is_done = False
         self.pending_bytes = 0
@@ -209,28 +209,28 @@ class _RangeWriter:
         self._writer: parquet.BlockWriter | None = None
         folder = block_name(range_, range_.first, range_.last).partition("/")[0]
         self._store.drop_unfinished(folder)
-        self._there: dict[tuple[int, int], str] = {}  # names of blocks, by first seq and tag
+        self._there: dict[tuple[int, int], str] = {}  # existing ones, by first seq and tag
         for name in self._store.names(folder):
             first, _, tag = name.rpartition("/")[2].split("-")
             self._there[int(first), int(tag, 16)] = name
-        self._keep()
+        self._skip_existing()
 
     def add(self, located: Located, found: Sequence[_FoundOp], journal: Journal) -> None:
-        """Takes the ops of the table that one commit has: all of them are for one block."""
-        wanted = [] if self.is_done else [op for op in found if self._rows_of(op)]
-        count = sum(map(self._rows_of, wanted))
+        """Adds the ops of one commit on the table: all of them are for one block."""
+        wanted = [] if self.is_done else [op for op in found if self._row_count(op)]
+        count = sum(map(self._row_count, wanted))
         if count and self._rows and self._rows + count > self.range.block_rows:
             self._close(located.frame.first_seq - 1)
-            self.add(located, found, journal)  # unless the next one is there already
+            self.add(located, found, journal)  # unless the next one exists already
             return
         self._rows += count
         for op in wanted:
             data = op.data
-            if op.opcode == reader.COMMIT:  # what was staged is fetched, one op at a time
+            if op.opcode == reader.COMMIT:  # staged ops are fetched one at a time
                 data = memoryview(reader.messages_of(journal, data))
             self._take(located, op.seq, data)
 
-    def _rows_of(self, op: _FoundOp) -> int:
+    def _row_count(self, op: _FoundOp) -> int:
         """Returns how many rows of an op are for the block."""
         end = min(op.seq + op.row_count, self.range.last + 1)
         return max(0, end - max(op.seq, self.first))
@@ -248,18 +248,18 @@ class _RangeWriter:
             self._write_part()
 
     def finish(self) -> None:
-        """Closes the last block; it ends where the range does."""
+        """Closes the last block; it ends with the range."""
         if self._rows:
             self._close(self.range.last)
 
     def abandon(self) -> None:
-        """Takes away what was begun and did not become a block."""
+        """Removes an unfinished block."""
         if self._draft is not None:
             self._draft.drop()
             self._draft = None
 
     def write_all(self) -> None:
-        """Writes what there is of a part, and all parts that are full."""
+        """Writes all full parts, and the rest."""
         self._decode()
         while self._batches:
             self._write_part()
@@ -284,7 +284,7 @@ class _RangeWriter:
                 self._batch_rows += batch.num_rows
 
     def _close(self, last: int) -> None:
-        """Makes a block of the rows so far; the next one begins behind `last`."""
+        """Makes a block of the rows so far; the next one begins after `last`."""
         self.write_all()
         self._rows = 0
         if self._writer is None or self._draft is None:
@@ -296,8 +296,8 @@ class _RangeWriter:
         self._draft.drop()
         self._draft = self._writer = None
         self._catalog.add(name, metadata)
-        self._note(name, metadata)
-        self._keep()
+        self._continue_after(name, metadata)
+        self._skip_existing()
 
     def _metadata(self, name: str, last: int, found: parquet.Summary, draft: Draft) -> Metadata:
         return Metadata(
@@ -315,8 +315,7 @@ class _RangeWriter:
             **found._asdict(),
         )
 
-    def _note(self, name: str, metadata: Metadata) -> None:
-        """Goes on behind a block that is there."""
+    def _continue_after(self, name: str, metadata: Metadata) -> None:
         block = metadata.block(name)
         self.blocks.append(block)
         self._previous = name
@@ -325,8 +324,8 @@ class _RangeWriter:
         if self._progress is not None:
             self._progress(block)
 
-    def _keep(self) -> None:
-        """Steps over blocks that were written before a crash, and are whole."""
+    def _skip_existing(self) -> None:
+        """Skips blocks that were written before a crash, and are whole."""
         while not self.is_done and (name := self._there.get((self.first, self.range.tag))):
             try:
                 metadata = self._catalog.verify(name)
@@ -335,7 +334,7 @@ class _RangeWriter:
             if metadata.last > self.range.last or metadata.shard != self._shard.hex():
                 return
             self._catalog.link(self._previous, name)
-            self._note(name, metadata)
+            self._continue_after(name, metadata)
 
 
 def _split(
@@ -352,31 +351,31 @@ def _split(
     return first, []
 
 
-# -- rewriting: blocks that follow each other become one, row by row the same ---------------------
+# -- rewriting: consecutive blocks become one with the same rows ----------------------------------
 #
 #     blocks, in order -> checked -> parts, put together up to a full one -> Parquet    `rewrite`
 #     it is announced, and gets its name and its metadata                               `publish`
 #     (the node is told of the new block) -> it is announced no more                    `conclude`
-#     the chain is mended                                                               `relink`
-#     what runs that died have published in vain is removed                             `sweep`
+#     the chain is repaired                                                             `relink`
+#     blocks that were published by crashed runs and never used are removed             `sweep`
 #
 # Memory holds a part of the old and a part of the new block, never a block.  Nothing here changes
-# which blocks are in use: whoever asked tells the node of the new one.  Until it is published it is
-# under a name that everybody passes over, those included who read a folder as a table, and that is
-# not the one of a draft of sealing, so that a node that seals meanwhile does not take it for what a
-# writer that died has left behind.
+# which blocks are in use: the caller tells the node of the new one.  Until it is published it has a
+# name that everybody ignores, including those who read a folder as a table, and that differs from
+# that of a draft of sealing, so that a node that seals meanwhile does not take it for a leftover of
+# a crashed writer.
 #
 # Invariants:
-# - A new block has a name that no block had before, and no file is ever written over: so whatever
-#   is removed here is a block that this, or a run that died, has made.
-# - From before a new block is seen until the node has it in use, or it is gone, it is announced.
-#   What is announced is removed only if the node does not list it.
+# - A new block has a name that no block had before, and no file is ever overwritten: so whatever
+#   is removed here is a block that this run, or a crashed one, has made.
+# - From before a new block is visible until the node has it in use, or it is gone, it is announced.
+#   An announced block is removed only if the node does not list it.
 
 
 class Rewritten(NamedTuple):
-    """A block that is written and that nobody sees yet."""
+    """A block that is written and not visible yet."""
 
-    name: str  # that it will have
+    name: str  # its future name
     path: str  # of its data, below the location
     metadata: Metadata
 
@@ -385,11 +384,11 @@ def rewrite(store: Store, names: Sequence[str], *, tag: int) -> Rewritten:
     """Writes the rows of some blocks to a new one, durably.
 
     Args:
-        names: of blocks of one table that follow each other, in order.
-        tag: makes the name of the new block unique; no run before has had it.
+        names: of consecutive blocks of one table, in order.
+        tag: makes the name of the new block unique; no earlier run has used it.
 
     Raises:
-        CorruptionError: if one of them is damaged, or the new one does not hold what they did.
+        CorruptionError: if one of them is damaged, or the new one does not match them.
         FileNotFoundError: if one of them is gone.
     """
     catalog = Catalog(store)
@@ -428,8 +427,8 @@ def publish(store: Store, found: Rewritten, wall_us: int) -> None:
     Assumes that the caller has the lock of sealing.
 
     Raises:
-        FileNotFoundError: if its data is not here.
-        FileExistsError: if there is such a block, which stays as it is.
+        FileNotFoundError: if its data is missing.
+        FileExistsError: if there is such a block, which stays unchanged.
     """
     store.announce(found.name, wall_us)
     try:
@@ -441,7 +440,7 @@ def publish(store: Store, found: Rewritten, wall_us: int) -> None:
 
 
 def withdraw(store: Store, name: str) -> None:
-    """Ensures that a block that was published is not there.
+    """Ensures that a published block does not exist.
 
     Assumes that the node does not list it, and never will.
     """
@@ -453,7 +452,7 @@ def sweep(store: Store, folder: str, listed: Callable[[], Sequence[str]], before
     """Removes blocks that were announced before a moment and are not in use.
 
     Args:
-        listed: returns the names of the blocks in use; asked after it is known what is announced.
+        listed: returns the names of the blocks in use; called after the announced ones are known.
     """
     announced = store.announced(folder)
     if not announced:
@@ -467,7 +466,7 @@ def sweep(store: Store, folder: str, listed: Callable[[], Sequence[str]], before
 
 
 def relink(catalog: Catalog, names: Sequence[str]) -> None:
-    """Ensures that blocks name the ones beside them, in this order.
+    """Ensures that blocks name their neighbours, in this order.
 
     Assumes that nobody else writes metadata meanwhile.
     """
@@ -476,7 +475,7 @@ def relink(catalog: Catalog, names: Sequence[str]) -> None:
         try:
             found = catalog.read(name)
         except FileNotFoundError:
-            continue  # retention took it away meanwhile
+            continue  # removed by retention meanwhile
         # The first one may still name one that is gone, and the last one a newer one.
         wanted = replace(found, previous=previous or found.previous, next=following or found.next)
         if wanted != found:
@@ -514,10 +513,10 @@ def _batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 
 def _check(store: Store, name: str, old: Sequence[Metadata], found: parquet.Summary) -> None:
-    """Makes sure that a new block holds exactly what the old ones hold by their metadata.
+    """Checks that a new block has exactly the contents of the old ones, by their metadata.
 
     Raises:
-        FjordError: if they do not follow each other.
+        FjordError: if they are not consecutive.
         CorruptionError: if it does not.
     """
     for before, after in pairwise(old):
@@ -525,5 +524,5 @@ def _check(store: Store, name: str, old: Sequence[Metadata], found: parquet.Summ
             raise FjordError(f"{after.path} does not follow {before.path}; list the blocks again")
     expected = parquet.Summary.joined(old)
     if found != expected:
-        reason = f"it would hold {found}, the blocks that it is made of say {expected}"
+        reason = f"it would contain {found}, the old blocks contain {expected}"
         raise CorruptionError(store.path(name), 0, reason)

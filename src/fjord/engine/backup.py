@@ -1,13 +1,13 @@
-"""Backups: a copy of the journal up to one durable moment, taken beside a running writer.
+"""Backups: a copy of the journal up to a durable seq, taken while a writer may be running.
 
-A backup is a directory with the segments, with the cold blocks that are in the data directory, and
-with a manifest, which has the size and the checksum of each.  Restoring checks all of them, and
-copies them into a new data directory; the index is rebuilt by the first start.
+A backup is a directory with the segments, the cold blocks that are in the data directory, and a
+manifest with the size and the checksum of each file.  Restoring checks all of them and copies them
+into a new data directory; the first start rebuilds the index.
 
-Blocks are copied after the segments that speak of them.  A file of a block is replaced as a whole
-or goes for good; it is overwritten, if at all, under another name.  So one that still has
-its name when it was copied is what it should be.  Blocks that are elsewhere, in an object store,
-are not copied: a restored directory finds them there, and removes none that it shares.
+Blocks are copied after the segments that refer to them.  A file of a block is replaced as a whole
+or removed for good; a file that is overwritten first gets another name.  So a file that still has
+its name after it was copied is intact.  Blocks that are elsewhere, in an object store, are not
+copied: a restored directory finds them there, and removes none that it shares.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ MANIFEST = "manifest.json"
 _VERSION = 2
 _VERSION_WITHOUT_BLOCKS = 1
 _BLOCKS = "blocks"
-# Of a folder of blocks, and of a file in it; what is not finished has another name.
+# The name of a folder of blocks, or of a file in it; unfinished files have other names.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.parquet|\.json)?")
-# The fields of a record of the manifest, and what makes them of JSON.
+# The fields of a record of the manifest, and their conversions from JSON.
 Kinds = Mapping[str, Callable[[Any], Any]]
 _CHUNK_BYTES = 1 * limits.MIB
-# A writer that packs may take a segment away under a copy, which then begins again.
+# A writer that packs may remove a segment during the copy, which then starts again.
 _ATTEMPTS = 10
 _MANIFEST_BYTES_MAX = 16 * limits.MIB
 
@@ -76,7 +76,7 @@ class CopiedBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a backup holds."""
+    """The contents of a backup."""
 
     version: int
     seq: int  # everything up to here is in it
@@ -102,7 +102,7 @@ def back_up(path: str, target: str, settings: EngineSettings | None = None) -> M
     """Copies what is durable in a data directory to `target`, a new or empty directory.
 
     Raises:
-        DirectoryError: if `path` is no data directory, or `target` is not empty.
+        DirectoryError: if `path` is not a data directory, or `target` is not empty.
         CorruptionError: if the journal is damaged.
     """
     settings = settings or EngineSettings()
@@ -121,11 +121,11 @@ def back_up(path: str, target: str, settings: EngineSettings | None = None) -> M
 
 
 def restore(backup: str, path: str, settings: EngineSettings | None = None) -> Manifest:
-    """Makes a data directory at `path`, which must be new or empty, from a backup.
+    """Creates a data directory at `path`, which must be new or empty, from a backup.
 
     Raises:
-        DirectoryError: if `path` is not empty, or `backup` is no backup.
-        CorruptionError: if a file of the backup is not what was written.
+        DirectoryError: if `path` is not empty, or `backup` is not a backup.
+        CorruptionError: if a file of the backup is damaged.
     """
     settings = settings or EngineSettings()
     disk, layout = settings.disk, Layout(path)
@@ -140,7 +140,7 @@ def restore(backup: str, path: str, settings: EngineSettings | None = None) -> M
         source = copied.path(backup, os.path.join(backup, _BLOCKS))
         target = copied.path(layout.journal, layout.blocks)
         if _copy(disk, source, target, copied.size, progress)[1] != copied.crc:
-            raise CorruptionError(source, 0, "it is not the file that was backed up")
+            raise CorruptionError(source, 0, "it differs from the file that was backed up")
     layouts.write_mark(disk, layout.shared, Shared(seq=manifest.seq))
     if manifest.location:
         layouts.write_mark(disk, layout.place, BlocksPlace(location=manifest.location))
@@ -151,19 +151,19 @@ def restore(backup: str, path: str, settings: EngineSettings | None = None) -> M
 
 
 def read_manifest(disk: Disk, backup: str) -> Manifest:
-    """Returns what a backup holds.
+    """Returns the manifest of a backup.
 
     Raises:
-        DirectoryError: if it is none, or of a newer version.
+        DirectoryError: if it is not a backup, or of a newer version.
     """
     path = os.path.join(backup, MANIFEST)
     data = disks.read_whole(disk, path)
     if data is None or len(data) > _MANIFEST_BYTES_MAX:
-        raise DirectoryError(f"{backup} is no backup: it has no {MANIFEST}")
+        raise DirectoryError(f"{backup} is not a backup: it has no {MANIFEST}")
     try:
         found = json.loads(data)
         if found["version"] not in (_VERSION, _VERSION_WITHOUT_BLOCKS):
-            raise DirectoryError(f"{path} has version {found['version']}, known is {_VERSION}")
+            raise DirectoryError(f"{path} has version {found['version']}, not {_VERSION}")
         segment: Kinds = {"segment": int, "size": int, "crc": int}
         block: Kinds = {"folder": _plain, "name": _plain, "size": int, "crc": int}
         return Manifest(
@@ -185,17 +185,17 @@ def _read(record: dict[str, Any], kinds: Kinds) -> dict[str, Any]:
 def _plain(name: object) -> str:
     """Returns a name from a manifest, which must not lead out of its directory."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a file of a block")
+        raise ValueError(f"{name!r} is not a valid file name of a block")
     return name
 
 
-# -- inside ---------------------------------------------------------------------------------------
+# -- internals ------------------------------------------------------------------------------------
 
 
 def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest:
     disk = settings.disk
-    # First what is durable, then the segments: those hold at least that.  If none was packed away
-    # in between, what is durable also says with which of them the journal begins.
+    # First the durable seq, then the segments, which contain at least that.  If none was packed
+    # away in between, the seq also tells with which of them the journal begins.
     found = [frames.segment_number(name) for name in disk.names(layout.journal)]
     oldest = min((number for number in found if number is not None), default=None)
     published = layouts.read_published(disk, layout)
@@ -231,7 +231,7 @@ def _copy_all(settings: EngineSettings, layout: Layout, target: str) -> Manifest
 
 
 def _copy_blocks(settings: EngineSettings, layout: Layout, target: str) -> list[CopiedBlock]:
-    """Copies the files of all blocks in the data directory, but for those that go meanwhile."""
+    """Copies the files of all blocks in the data directory, except those removed meanwhile."""
     disk = settings.disk
     found = [
         (folder, name)
@@ -249,7 +249,7 @@ def _copy_blocks(settings: EngineSettings, layout: Layout, target: str) -> list[
             size, crc = _copy(disk, source, copy, None)
             if disk.exists(source):
                 copies.append(CopiedBlock(folder=folder, name=name, size=size, crc=crc))
-            else:  # it may have been overwritten under the copy
+            else:  # it may have been overwritten during the copy
                 disk.remove(copy)
         settings.progress(number, len(found))
     for folder in sorted({copied.folder for copied in copies}):
@@ -262,7 +262,7 @@ def _copy_blocks(settings: EngineSettings, layout: Layout, target: str) -> list[
 def _check(
     disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]
 ) -> tuple[int, dict[int, int]]:
-    """Reads all that is durable; returns its last seq, and how much of each segment it takes."""
+    """Reads all that is durable; returns its last seq, and its size in each segment."""
     sizes: dict[int, int] = {}
     try:
         seq = _durable_seq(disk, layout, journal, published)
@@ -281,7 +281,7 @@ def _check(
 
 
 def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[int, bool]) -> int:
-    """Returns the seq up to which to copy: what the writer has promised, or all that is there."""
+    """Returns the seq up to which to copy: the published one, or the last in the journal."""
     published_seq, failed = published
     if disk.is_locked(layout.lock) and published_seq:
         return published_seq
@@ -291,7 +291,7 @@ def _durable_seq(disk: Disk, layout: Layout, journal: Journal, published: tuple[
 
 
 def _check_same(disk: Disk, path: str, header: SegmentHeader) -> None:
-    """A file that is recycled under a copy has another header by now, or another name."""
+    """Refuses a file that was recycled meanwhile: it has another header, or another name."""
     with contextlib.closing(disk.open(path)) as file:
         if file.read(0, frames.SEGMENT_HEADER_BYTES) != header.encode():
             raise _SegmentGoneError
@@ -304,7 +304,7 @@ def _copy(
     size: int | None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> tuple[int, int]:
-    """Copies the first `size` bytes durably, or all; returns how many, and their checksum."""
+    """Copies the first `size` bytes durably, or all; returns their number and checksum."""
     crc = 0
     with (
         contextlib.closing(disk.open(source)) as old,
@@ -314,7 +314,7 @@ def _copy(
         for offset in range(0, wanted, _CHUNK_BYTES):
             data = old.read(offset, min(_CHUNK_BYTES, wanted - offset))
             if len(data) < min(_CHUNK_BYTES, wanted - offset):
-                raise CorruptionError(source, offset + len(data), "it is cut short")
+                raise CorruptionError(source, offset + len(data), "it is truncated")
             crc = google_crc32c.extend(crc, data)
             new.write(offset, data)
             progress(len(data))
@@ -324,12 +324,12 @@ def _copy(
 
 def _make_empty(disk: Disk, path: str) -> None:
     if layouts.names_in(disk, path):
-        raise DirectoryError(f"{path} is not empty; give a new directory")
+        raise DirectoryError(f"{path} is not empty; choose a new directory")
     disk.make_directory(path)
 
 
 def _adding(progress: Progress, total: int) -> Callable[[int], None]:
-    """Returns what counts bytes for a progress bar."""
+    """Returns a function that adds bytes to a progress bar."""
     done = 0
 
     def add(size: int) -> None:

@@ -1,7 +1,7 @@
-"""The doctor: is the index what the journal says?
+"""The doctor: compares the index with the journal.
 
-The journal is replayed into memory up to what the index has applied, and the trees are compared
-entry by entry.  Both come from one moment, so it works beside a writer too.
+The journal is replayed into memory up to the applied seq of the index, and the trees are compared
+entry by entry.  Both are of the same moment, so this also works while a writer is running.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ENTRIES_AT_A_TIME = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """An entry that is not the same in both."""
+    """An entry that differs between the two."""
 
     tree: str
     key: bytes
@@ -38,7 +38,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the doctor found."""
+    """The result of the doctor."""
 
     applied_seq: int  # up to where both were compared
     entries: int
@@ -61,7 +61,7 @@ def examine(path: str, settings: EngineSettings | None = None, *, shown: int = 2
     clean = layouts.read_mark(disk, layout.clean, Clean)
     if not opening.is_index_trusted(disk, layout, indexes, clean):
         raise DirectoryError(
-            f"{layout.root} has no index of its own; the next start rebuilds it from the journal"
+            f"{layout.root} has no valid index; the next start rebuilds it from the journal"
         )
     index = indexes.open(read_only=True)
     try:
@@ -105,9 +105,9 @@ def _compare(stored: Transaction, replayed: Transaction, applied_seq: int, shown
 
 
 def _holding(transaction: Transaction, tree: Tree) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the entries of a tree; of marks only those of rows that are still there.
+    """Yields the entries of a tree; of marks only those of existing rows.
 
-    A mark does not count once its key has another row, and packing takes no such mark along.
+    A mark is void once its key has another row, and packing does not keep void marks.
     """
     found = pages(transaction.scan, tree, b"", None, _ENTRIES_AT_A_TIME)
     for key, value in chain.from_iterable(found):

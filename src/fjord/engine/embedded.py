@@ -1,10 +1,8 @@
-"""Using an engine inside a process: one lock, one fsync for as many threads as wait for it, and
-one thread for upkeep.
+"""An engine in the user's process, with one lock, a shared fsync and a thread for upkeep.
 
-A thread that waits for jobs or messages holds nothing meanwhile; `waits` says when it takes again.
-The thread for upkeep keeps the dates for all of them, and for those who listen.  Cold blocks are
-read by whoever asks for them, while others go on; they are written on a thread of their own, by a
-child process.
+A thread that waits for jobs or messages holds no lock meanwhile; `waits` wakes it.  The upkeep
+thread also watches the dates for all waiting threads and listeners.  Cold blocks are read by the
+calling thread, while others continue; they are written by a thread of its own and a child process.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from fjord.engine.waits import Stage
 from fjord.errors import ClosedError, Code, FjordError
 
 _log: Final = logging.getLogger(__name__)
-# All threads of a process are one client: a lock that one of them holds is held by all.
+# All threads of a process are one client: a lock held by one of them is held by all.
 _CLIENT: Final = 1
 _NO_SHELF: Final = Refusal(code=Code.FAILED, text="this database was opened without cold blocks")
 
@@ -56,22 +54,22 @@ class Embedded:
         self._running = threading.Lock()
         self._waits: waits.Waits[_Waiter] = waits.Waits()  # threads that wait for jobs or messages
         self._listeners: waits.Listeners[Listener] = waits.Listeners(engine)
-        # What is to be told, in the order in which it was applied, with the seq it waits for.
-        self._untold: collections.deque[tuple[int, list[_Told]]] = collections.deque()
+        # Changes to notify, in the order in which they were applied, with the seq to wait for.
+        self._pending: collections.deque[tuple[int, list[_Told]]] = collections.deque()
         self._telling = threading.Lock()
         self._ticker = Ticker(self.upkeep, self._clock)
         # Without a shelf nothing is sealed.
         self._rounds = Rounds(engine, shelf, self._turn, self._clock) if shelf else None
-        self._round: threading.Thread | None = None  # that seals what is due
+        self._round: threading.Thread | None = None  # seals what is due
         self._has_seal_failed = False  # the last time, which was logged
 
     def execute(self, command: Command) -> Reply:
         execute = type(command).row.execute
-        reply: Reply = self._pursue(command, None) if execute is None else execute(self, command)
+        reply: Reply = self._answer(command, None) if execute is None else execute(self, command)
         return reply
 
     def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
-        """Returns what changes of keys, or of jobs, from now on, as it changes."""
+        """Returns a listener for changes of keys, or of jobs, from now on."""
         listener = Listener(self, command)
         with self._running:
             self._engine.check_usable()
@@ -105,12 +103,12 @@ class Embedded:
             with self._running:
                 self._engine.close()
         finally:
-            self._rouse()
+            self._wake_all()
             for listener in self._listeners:
                 listener.end(ClosedError())
 
     def upkeep(self) -> int:
-        """Does what is due; returns the wall time when there is more to do."""
+        """Does what is due; returns the wall time when more is due."""
         try:
             with self._running:
                 self._engine.upkeep()
@@ -120,12 +118,12 @@ class Embedded:
                 self._begin_round(now_us)
             self._finish(seen_seq)
         except BaseException:
-            self._rouse()
+            self._wake_all()
             raise
         return due_us
 
-    def _pursue(self, command: Command, waiter: _Waiter | None) -> Reply:
-        """Runs a command, and follows it into cold blocks."""
+    def _answer(self, command: Command, waiter: _Waiter | None) -> Reply:
+        """Runs a command, and reads cold blocks for it if needed."""
         if type(command).row.look is None:
             reply = self._run(command, waiter)
             if self._cold is not None:
@@ -142,7 +140,7 @@ class Embedded:
                 return answer
 
     def _run(self, command: Command, waiter: _Waiter | None) -> Reply:
-        """Runs a command; a waiter that it brings nothing is parked before anybody else runs."""
+        """Runs a command; a waiter for whom there is nothing is parked before others run."""
 
         def run() -> Reply:
             (reply,) = self._engine.run([command], (_CLIENT,))
@@ -153,22 +151,20 @@ class Embedded:
         return self._turn(run)
 
     def _turn(self, call: Callable[[], T]) -> T:
-        """Makes a call on the engine; returns when everything is durable that it has seen."""
+        """Makes a call on the engine; returns when everything that it saw is durable."""
         try:
             with self._running:
                 found = call()
                 seen_seq, due_us = self._note()
             self._finish(seen_seq)
         except BaseException:
-            self._rouse()
+            self._wake_all()
             raise
         self._ticker.wake_at(due_us)
         return found
 
     def _note(self, told: Iterable[Changed] = ()) -> tuple[int, int]:
-        """Wakes who may find something; returns up to where all must be durable, and when upkeep
-        is due.
-        """
+        """Wakes waiters; returns the seq that must become durable, and when upkeep is due."""
         seen_seq, news = self._engine.applied_seq, self._engine.take_news()
         if news.appended:
             self._waits.append(news.appended)
@@ -178,7 +174,7 @@ class Embedded:
             told = [*told, *self._listeners.arrive(news.arrivals, now_us)]
         self._notify()
         if self._listeners.keys:
-            self._untold.append((seen_seq, self._listeners.match([*told, *news.changed])))
+            self._pending.append((seen_seq, self._listeners.match([*told, *news.changed])))
         return seen_seq, self._due_us()
 
     def _due_us(self) -> int:
@@ -189,30 +185,30 @@ class Embedded:
         return min([self._engine.upkeep_due_us(), *(one for one in looks if one is not None)])
 
     def _finish(self, seen_seq: int) -> None:
-        """Makes everything durable that was seen, and tells what is durable by now."""
+        """Makes everything durable up to a seq, and notifies listeners of what is durable."""
         if self._engine.durable_seq < seen_seq:
             self._engine.sync()
-        if not self._untold:
+        if not self._pending:
             return
-        with self._telling:  # one at a time, or a listener would hear the last word first
-            while self._untold and self._untold[0][0] <= self._engine.durable_seq:
-                for listening, change in self._untold.popleft()[1]:
+        with self._telling:  # one at a time, to keep the order
+            while self._pending and self._pending[0][0] <= self._engine.durable_seq:
+                for listening, change in self._pending.popleft()[1]:
                     if not listening.is_over:
                         listening.listener.put(change)
 
-    # -- waiting for jobs and messages -------------------------------------------------------------
+    # -- waiting for jobs and messages ------------------------------------------------------------
 
     @executes(Next, Read)
     def _take(self, command: Next | Read) -> Reply:
-        """Runs a command again whenever there may be something, until its wait is over."""
+        """Runs a command whenever there may be something, until its wait is over."""
         if not command.wait_us:
-            return self._pursue(command, None)
+            return self._answer(command, None)
         deadline_us = self._clock.monotonic_us() + command.wait_us
         ready = threading.Condition(self._running)
         waiter = _Waiter(command=command, deadline_us=deadline_us, ready=ready)
         try:
             while True:
-                reply = self._pursue(command, waiter)
+                reply = self._answer(command, waiter)
                 if not waiter.has_to_wait:
                     return reply
                 self._wait(waiter)
@@ -225,25 +221,24 @@ class Embedded:
         with self._running:
             left_us = max(0, waiter.deadline_us - self._clock.monotonic_us())
             waiter.ready.wait_for(lambda: waiter.stage is not Stage.PARKED, left_us / 1_000_000)
-            if waiter.stage is Stage.PARKED:  # its time is over: it takes once more
+            if waiter.stage is Stage.PARKED:  # it timed out and takes once more
                 self._waits.leave(waiter)
                 waiter.stage = Stage.LAST
 
     def _notify(self) -> None:
-        """Lets the threads go on that are woken."""
         for waiter in self._waits.take_woken():
             waiter.ready.notify()
 
-    def _rouse(self) -> None:
-        """Lets all who wait find out by themselves what is wrong."""
+    def _wake_all(self) -> None:
+        """Wakes all waiting threads, so that they see the error."""
         with self._running:
-            self._waits.rouse()
+            self._waits.wake_all()
             self._notify()
 
     # -- cold blocks and history ------------------------------------------------------------------
 
     def _begin_round(self, now_us: int) -> None:
-        """Begins to seal what is due, on a thread of its own."""
+        """Starts sealing what is due, on a thread of its own."""
         due_us = self._rounds.due_us() if self._rounds and self._round is None else None
         if due_us is not None and due_us <= now_us:
             self._round = threading.Thread(target=self._seal, name="fjord-seal", daemon=True)
@@ -257,9 +252,9 @@ class Embedded:
         except ClosedError:
             pass  # the next start seals the same range
         except (FjordError, OSError) as error:
-            # It is counted, and tried again after a rest; what goes on failing is said once.
+            # The failure is counted, and retried after a pause; repeated failures are logged once.
             if not self._has_seal_failed:
-                _log.warning("sealing failed, and is tried again: %s", error)
+                _log.warning("sealing failed, and will be retried: %s", error)
             self._has_seal_failed = True
         finally:
             with self._running:
@@ -284,7 +279,7 @@ class Embedded:
         try:
             return self._engine.scan(command)
         except OSError:
-            self._engine.check_usable()  # a scan beside close() finds its files closed
+            self._engine.check_usable()  # a scan during close() finds its files closed
             raise
 
 
@@ -293,11 +288,11 @@ class _Waiter(waits.Wait):
     """A thread that waits for jobs or messages."""
 
     ready: threading.Condition  # it is not parked any more
-    has_to_wait: bool = False  # it found nothing the last time; others do not touch this
+    has_to_wait: bool = False  # it found nothing the last time; only its own thread uses this
 
 
 class Listener:
-    """Changes of some keys, in order; whoever does not take them in time is told so."""
+    """Changes of some keys, in order; a listener that falls behind is ended with an error."""
 
     def __init__(self, embedded: Embedded, command: commands.Listen | commands.ListenJobs) -> None:
         self._embedded = embedded
@@ -309,7 +304,7 @@ class Listener:
     def put(self, change: Changed) -> None:
         with self._ready:
             if len(self._waiting) >= limits.LISTENED_KEYS_MAX:
-                text = f"{limits.LISTENED_KEYS_MAX} changes wait to be taken; listen again"
+                text = f"{limits.LISTENED_KEYS_MAX} changes were not read in time; listen again"
                 self._end = Refusal(code=Code.SLOW_CONSUMER, text=text).error()
             elif self._end is None:
                 self._waiting.append(change)
@@ -350,7 +345,7 @@ class Listener:
 
 
 class EmbeddedReader:
-    """The same for a directory that is open for reading only."""
+    """Like `Embedded`, for a directory that is open for reading only."""
 
     def __init__(self, engine: ReadOnlyEngine, *, cold: LazyCold | None = None) -> None:
         self._engine = engine
@@ -371,7 +366,7 @@ class EmbeddedReader:
                 return answer
 
     def listen(self, command: commands.Listen | commands.ListenJobs) -> Listener:
-        raise FjordError("a database that was opened with read_only=True cannot listen")
+        raise FjordError("a database opened with read_only=True cannot listen")
 
     def close(self) -> None:
         if self._cold is not None:
@@ -388,21 +383,21 @@ def numbers(found: dict[str, int]) -> commands.Numbers:
     )
 
 
-# -- the one thread of an embedded engine: it does what is due when it is due ---------------------
+# -- the upkeep thread of an embedded engine ------------------------------------------------------
 
 
-# The thread is not told of a date that is earlier by less.
+# An earlier date wakes the thread only if it is earlier by more than this.
 _SLACK_US: Final = 1000
 
 
 class Ticker:
-    """Calls `tick`, which says when it is to be called again, and sleeps otherwise."""
+    """Calls `tick`, which returns when to call it again, and sleeps in between."""
 
     def __init__(self, tick: Callable[[], int], clock: Clock) -> None:
         self._tick = tick  # returns a wall time
         self._clock = clock
         self._changed = threading.Condition()
-        self._due_us: int | None = None  # monotonic: it stays when the wall clock is set
+        self._due_us: int | None = None  # monotonic: it does not change when the wall clock is set
         self._stopped = False
         self._thread: threading.Thread | None = None
 
@@ -432,10 +427,10 @@ class Ticker:
             try:
                 self.wake_at(self._tick())
             except FjordError:
-                return  # the engine failed or is closed: the next call of a user is told why
+                return  # the engine failed or is closed: the next call of a user gets the error
 
     def _wait(self) -> bool:
-        """Returns when a tick is due; False when there will be no more."""
+        """Waits until a tick is due; returns False after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._due_us is None:

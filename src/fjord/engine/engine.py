@@ -23,7 +23,7 @@ from fjord.commands import Command, Refusal, Reply, Scan, Span
 from fjord.engine import execution
 from fjord.engine import group as groups
 from fjord.engine import layout as layouts
-from fjord.engine.layout import Parts, Published, Status
+from fjord.engine.layout import Published, Recovered, Status
 from fjord.engine.memory import NO_JOBS, Memory
 from fjord.engine.news import NO_NEWS, News, Watched
 from fjord.engine.packing import Packer
@@ -43,16 +43,16 @@ _DISK_FULL: Final = Refusal(
     code=Code.DISK_FULL, text="the disk is full; nothing was written; free space and try again"
 )
 
-# After these it may be another time to seal.
+# After these, sealing may be due at another time.
 _SEALS: Final = frozenset({Note.BLOCKS, Note.DROP})
-# What deletes wait for at most when they have used up what is reserved for them.
+# How many segments are packed at most for deletes that have used up their reserve.
 _PACKED_AT_ONCE: Final = 2
 
 
 class Engine:
-    """A data directory, open for writing.  Made by `open_engine`."""
+    """A data directory, open for writing, returned by `open_engine`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Recovered) -> None:
         self._parts = parts
         self.clock, self.journal = parts.clock, parts.journal
         self.writer, self._index = parts.writer, parts.index
@@ -64,7 +64,7 @@ class Engine:
         self.news = NO_NEWS  # what was written since `take_news`
         self._process = os.getpid()
         self._status = Status.OPEN
-        self._uncommitted: tuple[int, int] | None = None  # begin of a frame, until it is committed
+        self._uncommitted: tuple[int, int] | None = None  # start of a frame, until it is committed
         self.master = parts.disk.new_uuid()
         self.tables: Mapping[str, Table] = {}
         self._names: Mapping[int, str] = {}  # of tables, by id
@@ -77,7 +77,7 @@ class Engine:
         self._packer = Packer(self, parts.segment_bytes)
         self._upkeep = Upkeep(self, self._packer, parts.segment_bytes)
         self._take_over()
-        self._takeovers = self.takeovers()  # nobody else takes over meanwhile
+        self._takeovers = self.takeovers()  # only this engine takes over meanwhile
         self.space.look_at_start()
         if self.space.is_full:
             self._pack_for_deletes()  # it may have been stopped while it packed
@@ -85,10 +85,10 @@ class Engine:
     # -- the two steps of every command -----------------------------------------------------------
 
     def run(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
-        """Runs commands, but for scans, in order; not durable before the next `sync`.
+        """Runs commands, except scans, in order; not durable before the next `sync`.
 
         Raises:
-            DurabilityError: if the disk failed; the engine is then of no more use.
+            DurabilityError: if the disk failed; the engine cannot be used any more.
         """
         replies: list[Reply] = []
         while len(replies) < len(wanted):
@@ -96,9 +96,10 @@ class Engine:
         return replies
 
     def run_some(self, wanted: Sequence[Command], clients: Sequence[int] = ()) -> list[Reply]:
-        """Runs the first commands: at least one, and else one frame or one large answer.
+        """Runs the first commands: at least one, up to one frame or one large answer.
 
-        `clients` says who asks, if that matters: numbers that live as long as connections.
+        `clients` has the client of each command, if that matters: numbers that live as long as
+        connections.
         """
         if self._status is not Status.OPEN or self._process != os.getpid():
             self.check_usable()
@@ -122,7 +123,7 @@ class Engine:
                     raise DurabilityError(f"the disk failed: {error}") from error
                 return self._refuse_growth(wanted, clients)
             except BaseException:
-                # A Ctrl-C too: nobody knows how far the commit came, so it counts as a crash.
+                # A Ctrl-C too: how far the commit got is unknown, so it counts as a crash.
                 self._fail()
                 raise
             else:
@@ -131,15 +132,15 @@ class Engine:
                 return replies
 
     def run_internal(self, command: Command) -> Reply:
-        """Runs what the engine asks of itself."""
+        """Runs a command of the engine itself."""
         self.check_usable()
         return self._run_writes([command], ())[0]
 
     def sync(self) -> int:
-        """Makes durable whatever ran before; returns the durable seq.
+        """Makes everything durable that ran before; returns the durable seq.
 
         Raises:
-            DurabilityError: if the disk failed; the engine is then of no more use.
+            DurabilityError: if the disk failed; the engine cannot be used any more.
         """
         with self._syncing:
             try:
@@ -160,7 +161,7 @@ class Engine:
 
     @property
     def unsynced_bytes(self) -> int:
-        """How much the next sync has to write; 0: everything is durable."""
+        """How many bytes the next sync has to write; 0: everything is durable."""
         writer = self.writer
         if writer.durable_seq >= writer.committed_seq:
             return 0
@@ -182,12 +183,12 @@ class Engine:
         return look(past, command)
 
     def takeovers(self) -> list[tuple[bytes, int]]:
-        """Returns the takeover table: (UUID, high seq when it took over), oldest first."""
+        """Returns the takeovers: (UUID, high seq at the takeover), oldest first."""
         start, stop = catalog.takeover_range()
         return catalog.takeovers(self.scan_index(Tree.META, start, stop, limits.TAKEOVERS_MAX))
 
     def close(self) -> None:
-        """Stops cleanly: the next start trusts journal and index as they are.
+        """Stops cleanly: the next start trusts journal and index without recovery.
 
         Raises:
             DurabilityError: if the disk fails meanwhile; the next start then recovers.
@@ -213,7 +214,7 @@ class Engine:
             self.abandon()
 
     def abandon(self) -> None:
-        """Lets go of everything, as a crash would, without a word to the next start."""
+        """Closes everything as a crash would, without a mark for the next start."""
         if self._status is Status.CLOSED:
             return
         self._status = Status.CLOSED
@@ -224,7 +225,7 @@ class Engine:
         self._parts.lock.release()
 
     def check_usable(self) -> None:
-        """Raises the error that fits an engine that may not be used any more."""
+        """Raises the error for an engine that cannot be used any more."""
         if self._process != os.getpid():
             raise ClosedError("a database does not survive a fork; open it in the new process")
         if self._status is Status.FAILED:
@@ -234,19 +235,19 @@ class Engine:
         if self._status is Status.CLOSED:
             raise ClosedError
 
-    # -- around commands --------------------------------------------------------------------------
+    # -- beside commands --------------------------------------------------------------------------
 
     def release(self, client: int) -> None:
-        """Gives free what a client had locked that is gone."""
+        """Releases the locks of a client that has disconnected."""
         self.memory.locks.release(client)
 
     def take_news(self) -> News:
-        """Returns what was written since the last call; to be told once durable."""
+        """Returns what was written since the last call; to be announced once durable."""
         news, self.news = self.news, NO_NEWS
         return news
 
     def attach_blocks(self, given: str = "") -> str:
-        """From now on somebody writes cold blocks, as `sealing` plans them; returns where."""
+        """Cold blocks are written from now on, as `sealing` plans them; returns their location."""
         disk, layout = self._parts.disk, self._parts.layout
         location = layouts.blocks_location(disk, layout, given)
         self.memory.location = self.sealing.location = location
@@ -281,7 +282,7 @@ class Engine:
         return {name: deaths[one.id] for name, one in self.tables.items() if one.id in deaths}
 
     def upkeep(self) -> bool:
-        """Does one bounded step of what is due; says whether there is more to do at once."""
+        """Does one bounded step of what is due; returns whether more is due at once."""
         self.check_usable()
         try:
             return self._upkeep.step()
@@ -299,7 +300,7 @@ class Engine:
         return self._leases.lease_us()
 
     def measure(self, command: Command) -> int:
-        """Returns how many bytes a step of packing would append."""
+        """Returns how many bytes a step of packing would write."""
         with viewed(self._index) as transaction:
             state = groups.IndexView(transaction, self._known(self.clock.monotonic_us()))
             decided = execution.decide(command, state, self.clock.wall_us())
@@ -309,12 +310,12 @@ class Engine:
     def scan_index(
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
-        """Returns items of the index as it is now."""
+        """Returns items of the current index."""
         with viewed(self._index) as transaction:
             return transaction.scan(tree, start, stop, limit)
 
     def stats(self) -> dict[str, int]:
-        """Returns the numbers by which a directory is watched, see docs/operations.md."""
+        """Returns the statistics of a directory, see docs/operations.md."""
         with viewed(self._index) as transaction:
             counts = groups.count_trees(transaction)
         return {
@@ -358,7 +359,7 @@ class Engine:
                 groups.write_progress(
                     transaction, group.next_seq - 1, group.live_bytes, group.counts.changed
                 )
-                # From here on, and until the index has committed, the frame can be cut.
+                # From here until the index has committed, the frame can be truncated.
                 self._uncommitted = (self.writer.position, self.writer.next_seq)
                 self.writer.append(Commit(wall_us, group.lease_us, group.ops, group.rows))
             transaction.commit()
@@ -372,7 +373,7 @@ class Engine:
         return replies
 
     def _keep(self, group: groups.Group) -> None:
-        """Takes over what a group has changed in memory, and what there is to tell of it."""
+        """Keeps the changes of a group in memory, and collects its news."""
         memory, notes = self.memory, group.notes
         for part in memory.undoable:
             if part.changes:
@@ -426,7 +427,7 @@ class Engine:
         )
 
     def _run_reads(self, wanted: Sequence[Command]) -> list[Reply] | None:
-        """Answers what changes nothing; None if one of them does: a READ may open a snapshot."""
+        """Answers commands that change nothing; None if one does: a READ may open a snapshot."""
         clock = self.clock
         now_us, wall_us = clock.monotonic_us(), clock.wall_us()
         replies: list[Reply] = []
@@ -453,7 +454,7 @@ class Engine:
         return replies
 
     def _refuse_growth(self, wanted: Sequence[Command], clients: Sequence[int]) -> list[Reply]:
-        """The disk is full: reads are answered, what frees space is run, the rest refused."""
+        """Handles a full disk: answers reads, runs what frees space, refuses the rest."""
         if self.space.refuse():
             self.sealing.look()  # blocks are written earlier now, so that segments can go
         if len(wanted) == 1:
@@ -491,7 +492,7 @@ class Engine:
         self._rotate(0, Claim.VITAL)
 
     def _make_room(self, body_bytes: int, claim: Claim) -> None:
-        """Ensures that a frame may be written, in this segment or in the next one."""
+        """Ensures that a frame fits, in this segment or in the next one."""
         try:
             if not self.writer.make_room(body_bytes, claim):
                 self._rotate(body_bytes, claim)
@@ -510,7 +511,7 @@ class Engine:
         self.sealing.look()  # a segment is full
 
     def _take_back(self) -> None:
-        """Ensures that a frame which was refused after it was written does not come back."""
+        """Ensures that a frame which was refused after it was written does not reappear."""
         if self._uncommitted is None:
             return
         try:
@@ -532,7 +533,7 @@ class Engine:
         return True
 
     def _fail(self) -> None:
-        """Nothing is acknowledged any more, and the next start does not trust the index."""
+        """From now on nothing is acknowledged, and the next start does not trust the index."""
         self._status = Status.FAILED
         self._published.write(layouts.FAILED_SEQ)
 
@@ -549,7 +550,7 @@ class Engine:
             groups.read_memory(self.memory, transaction)
 
     def _pack_for_deletes(self) -> bool:
-        """Packs a little if deletes have used up their share; says whether that made room."""
+        """Packs a little if deletes have used up their reserve; returns whether that made room."""
         if self._could_delete():
             return False
         last = self._packer.packed_segments + _PACKED_AT_ONCE
@@ -565,7 +566,7 @@ class Engine:
         return self.writer.could_take(self.space.body_bytes, Claim.URGENT)
 
     def _take_over(self) -> None:
-        """Every start is a takeover: a new UUID at the current seq."""
+        """Begins a term of this writer: a new UUID at the current seq."""
         (reply,) = self.run_some([catalog.TakeOver(master=self.master)])
         if isinstance(reply, Refusal):
             raise reply.error()

@@ -1,9 +1,9 @@
 """Filling a frame: commands are decided and applied one after the other until it is full.
 
-Neighbours that ask for the same of one table are decided as one, with their answers kept by one op;
-where that is refused each is decided alone, so nobody is refused for another.  The commands of a
-batch are decided against an overlay of what the ones before them did; only when all of them are
-accepted is any applied.
+Adjacent commands of the same kind on one table are merged and decided as one, and one op keeps
+their answers; if the merged command is refused each is decided alone, so that nobody is refused
+because of another.  The commands of a batch are decided against an overlay with the effects of the
+previous ones; only when all of them are accepted is any applied.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fjord.tables.jobs.keep import MoveJobs
 from fjord.tables.state import Decision
 from fjord.tables.upkeep import Begin, Pack
 
-# Says that a group has taken long enough, and that what is left waits for the next one.
+# Returns whether a group has taken long enough, so that the rest waits for the next one.
 IsLate = Callable[[], bool]
-# Told how many bytes a frame will have, and what it may use; makes room for it.
+# Makes room for a frame of so many bytes, which may use the space that it claims.
 MakeRoom = Callable[[int, Claim], None]
 _BODY_BYTES_MAX: Final = limits.FRAME_BYTES_MAX - frames.FRAME_HEADER_BYTES
 
 
 _TOO_LARGE: Final = Refusal(
     code=Code.TOO_LARGE,
-    text=f"what it comes to has at most {_BODY_BYTES_MAX} bytes; ask for less at a time",
+    text=f"the result is larger than {_BODY_BYTES_MAX} bytes; ask for less at a time",
 )
 
 
@@ -46,7 +46,7 @@ _IN_BLOCK: Final = Refusal(
 
 
 class _NoRoomError(Exception):
-    """The ops of a batch do not fit behind what the frame holds already.
+    """The ops of a batch do not fit into the rest of the frame.
 
     Its argument is the size of the body with them.
     """
@@ -84,7 +84,7 @@ def fill(
 
 
 def decide(command: Command, state: IndexView, now_us: int) -> Decision:
-    """Decides a command; damage that only a read has met is that read's answer."""
+    """Decides a command; damage found by a read is its answer."""
     try:
         decision: Decision = type(command).row.decide(command, state, now_us)
         if state.snapshots and decision.ops:
@@ -100,12 +100,12 @@ def decide(command: Command, state: IndexView, now_us: int) -> Decision:
 
 
 def is_urgent(command: Command) -> bool:
-    """Says whether a command frees something, and therefore must work on a full disk."""
+    """Returns whether a command frees space, and therefore must work on a full disk."""
     return claim_of(command) is not Claim.ORDINARY
 
 
 def claim_of(command: Command) -> Claim:
-    """Returns what a command may use on a full disk."""
+    """Returns the space that a command may use on a full disk."""
     if type(command) is commands.Numbered:
         command = command.command
     if type(command) is commands.Batch:
@@ -131,14 +131,13 @@ def _run_one(group: Group, command: Command, make_room: MakeRoom) -> Reply | Non
         return _run_batch(group, command, numbered, make_room)
     decision = decide(command, group, group.wall_us)
     if numbered is not None and type(decision.reply) is not Refusal:
-        decision = _kept(decision, [numbered], [decision.reply], group.wall_us)
+        decision = _with_answers(decision, [numbered], [decision.reply], group.wall_us)
     return _write(group, decision, command, make_room)
 
 
-def _kept(
+def _with_answers(
     decision: Decision, asked: Sequence[commands.Numbered], replies: Sequence[Reply], now_us: int
 ) -> Decision:
-    """Returns a decision that also keeps the answers to commands with numbers."""
     if commands.InBlock in map(type, replies):
         return Decision(_IN_BLOCK)
     answered = clients.answered_op(asked, replies, now_us)
@@ -148,7 +147,7 @@ def _kept(
 
 
 def _write(group: Group, decision: Decision, command: Command, make_room: MakeRoom) -> Reply | None:
-    """Applies a decision, and gives its reply; None if the frame has no room behind other rows."""
+    """Applies a decision and returns its reply; None if the rest of the frame is too small."""
     if decision.ops:
         encoded = list(map(ops.encode, decision.ops))
         size = 0
@@ -219,7 +218,7 @@ def _gather_batch(group: Group, batch: commands.Batch, numbered: commands.Number
     before, answer_bytes = group.body_bytes, 0
     for position, command in enumerate(batch.commands, start=1):
         decision = decide(command, group, group.wall_us)
-        # A batch cannot wait until somebody has looked into a block.
+        # A batch cannot wait for a block to be read.
         reply = _IN_BLOCK if isinstance(decision.reply, commands.InBlock) else decision.reply
         if isinstance(reply, Refusal):
             text = f"command {position} of the batch: {reply.text}"
@@ -254,10 +253,10 @@ def _gather(group: Group, decision: Decision) -> None:
 
 
 def _runs(wanted: Sequence[Command], group: Group) -> Iterator[Sequence[Command]]:
-    """Yields the commands in order, with neighbours that may be merged together.
+    """Yields the commands in order, with those neighbours together that may be merged.
 
-    While keys are locked it matters who asks, so nothing is merged; a command before a run may
-    have locked one.
+    While keys are locked the client matters, so nothing is merged; an earlier command may have
+    locked one.
     """
     for key, run in itertools.groupby(wanted, _merge_key):
         if key is None or group.locks:
@@ -267,7 +266,7 @@ def _runs(wanted: Sequence[Command], group: Group) -> Iterator[Sequence[Command]
 
 
 def _merge_key(command: Command) -> Hashable:
-    """Returns what neighbours must share to be decided as one; None for what stands alone."""
+    """Returns what neighbours must share to be merged; None for a command that stands alone."""
     if type(command) is commands.Numbered:
         command = command.command
     merge = type(command).row.merge
@@ -282,7 +281,7 @@ def _merge_key(command: Command) -> Hashable:
 
 
 def _merged(found: Sequence[Command]) -> Command | None:
-    """Returns one command for neighbours of one merge key; None if there is none."""
+    """Returns one command for neighbours with the same merge key; None if there is none."""
     row = type(found[0]).row
     fields = {name: getattr(found[0], name) for name in row.scalars}
     fields |= {name: joined([getattr(one, name) for one in found]) for name in row.columns}
@@ -297,7 +296,7 @@ def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> li
     """Runs neighbours as one command; None if each has to be run alone."""
     asked = [one for one in run if type(one) is commands.Numbered]
     if len(set(map(clients.slot_of, asked))) < len(asked):
-        return None  # one is a retry of another, or would take the place of its answer
+        return None  # one is a retry of another, or would overwrite its answer
     if asked and (
         any(map(clients.number_problem, asked)) or any(clients.find_answers(group, asked))
     ):
@@ -316,7 +315,7 @@ def _run_merged(group: Group, run: Sequence[Command], make_room: MakeRoom) -> li
         answers = [
             reply for one, reply in zip(run, replies, strict=True) if type(one) is commands.Numbered
         ]
-        decision = _kept(decision, asked, answers, group.wall_us)
+        decision = _with_answers(decision, asked, answers, group.wall_us)
         if isinstance(decision.reply, Refusal):
             return None
     if _write(group, decision, merged, make_room) is not decision.reply:

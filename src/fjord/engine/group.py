@@ -1,4 +1,4 @@
-"""State for decide, from an index transaction: read-only, or a group on its way to one frame."""
+"""State for decide, on an index transaction: read-only, or a group that becomes one frame."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _LIVE = b"live"
 _KEY: Final = b"jobs"
 _GENERATION: Final = b"jobs-of"
 _COUNTS = struct.Struct(">QQQ")
-# Where jobs of generations are counted, whatever their state: those that are there, and, in memory
-# only, all that came since the start.
+# Where jobs of generations are counted, whatever their state: existing jobs and, in memory only,
+# all that were added since the start.
 _THERE: Final = 1
 _EVER: Final = 2
 _PAGE: Final = 10_000
@@ -43,19 +43,19 @@ _COUNTED_MAX: Final = limits.TABLES_MAX * (1 + limits.GENERATIONS_MAX)
 
 
 def read_applied(transaction: Transaction) -> int:
-    """Returns the seq up to which the index holds everything."""
+    """Returns the applied seq of the index."""
     return int.from_bytes(transaction.get(Tree.META, _APPLIED) or b"", "big")
 
 
 def read_live(transaction: Transaction) -> int:
-    """Returns how many bytes of the journal hold what is still true."""
+    """Returns the live bytes of the journal."""
     return int.from_bytes(transaction.get(Tree.META, _LIVE) or b"", "big")
 
 
 def write_progress(
     transaction: Transaction, applied_seq: int, live_bytes: int, counts: Mapping[int, JobCounts]
 ) -> None:
-    """Writes how far the index is, and the counts of jobs that have changed."""
+    """Writes the applied seq, the live bytes, and the job counts that have changed."""
     kept = [(_APPLIED, applied_seq.to_bytes(8, "big")), (_LIVE, live_bytes.to_bytes(8, "big"))]
     gone: list[bytes] = []
     for id_, found in counts.items():
@@ -70,7 +70,7 @@ def write_progress(
 
 
 def read_memory(memory: Memory, transaction: Transaction) -> None:
-    """Reads what is kept in memory of an index."""
+    """Restores from the index what is kept in memory."""
     memory.counts = read_counts(transaction)
     items = transaction.scan(Tree.SNAPSHOTS, b"", None, limits.SNAPSHOTS_MAX)
     memory.snapshots = snapshots.read_all(items)
@@ -91,7 +91,7 @@ def read_tables(transaction: Transaction) -> dict[str, Table]:
 
 
 class Known(NamedTuple):
-    """What a state is made of, beside the index transaction."""
+    """The parts of a state beside the index transaction."""
 
     journal: Journal
     memory: Memory
@@ -102,7 +102,7 @@ class Known(NamedTuple):
 
 
 class IndexView:
-    """State as of one index transaction; nothing in it changes."""
+    """The state in one index transaction; it does not change."""
 
     client = 0
     as_of = 0
@@ -148,22 +148,22 @@ class IndexView:
 
 @dataclass(slots=True)
 class Notes:
-    """What a group has done, for all who have to know of it once it is written."""
+    """The effects of a group that others need to know once it is written."""
 
-    changed: list[Changed] = field(default_factory=list)  # of keys that somebody listens to
+    changed: list[Changed] = field(default_factory=list)  # of keys that have listeners
     arrivals: dict[int, Arrival] = field(default_factory=dict)  # by table
     deaths: dict[int, int] = field(default_factory=dict)  # of jobs, by table
     schedules: dict[Tree, int] = field(default_factory=dict)  # the earliest date of each tree
     appended: set[int] = field(default_factory=set)  # streams that got messages
     last_seqs: dict[int, int] = field(default_factory=dict)  # by table
     table_rows: dict[int, int] = field(default_factory=dict)
-    applied: list[tuple[Op, Place]] = field(default_factory=list)  # while somebody wants them
-    seen: set[Note] = field(default_factory=set)  # of which there is no more to say
-    given_back_seq: int = 0  # the space before goes back to the disk
-    is_secure: bool = False  # a table was declared so
+    applied: list[tuple[Op, Place]] = field(default_factory=list)  # while somebody needs them
+    seen: set[Note] = field(default_factory=set)  # notes that need no details
+    given_back_seq: int = 0  # the space before it is returned to the disk
+    is_secure: bool = False  # a table was declared secure
 
     def copy(self) -> Notes:
-        """Returns notes that do not change with these."""
+        """Returns an independent copy."""
         found = copy.copy(self)
         for one in fields(self):
             value = getattr(self, one.name)
@@ -173,7 +173,7 @@ class Notes:
 
 
 class Group(IndexView):
-    """Commands whose ops become one frame: applied to the index as they come, then written."""
+    """Commands whose ops become one frame: applied to the index one by one, then written."""
 
     def __init__(
         self,
@@ -190,9 +190,10 @@ class Group(IndexView):
         self._writer = writer
         self._watched = watched
         self.counts = Counts(known.memory.counts)
-        self._starts: list[int] = []  # where in the body each op begins
+        self._starts: list[int] = []  # offset of each op in the body
         self._first_seq = known.next_seq
-        # All of this object as it was when the batch under way began, and marks of what lives on.
+        # The attributes of this object when the current batch began, and marks of longer-lived
+        # parts.
         self._moment: dict[str, Any] | None = None
         self._marks: list[Any] = []
         self._overlay: Overlay | None = None
@@ -201,7 +202,7 @@ class Group(IndexView):
         self.rows = 0
         self.live_bytes = live_bytes
         self.notes = Notes()
-        self.notes_jobs = False  # somebody wants to know of all that is done with jobs
+        self.notes_jobs = False  # somebody needs all ops on jobs
         self.put_many = transaction.put_many
         self.delete_many = transaction.delete_many
 
@@ -229,7 +230,7 @@ class Group(IndexView):
         return self._writer.position + frames.FRAME_HEADER_BYTES
 
     def fits(self, op_bytes: int, claim: Claim) -> bool:
-        """Says whether ops of so many bytes still fit into the frame and into the segment."""
+        """Returns whether ops of this size still fit into the frame and the segment."""
         size = self.body_bytes + op_bytes
         frame_bytes = frames.FRAME_HEADER_BYTES + size
         return frame_bytes <= limits.FRAME_BYTES_MAX and self._writer.has_room(size, claim)
@@ -251,7 +252,7 @@ class Group(IndexView):
             if self.notes_jobs:
                 self.notes.applied.append((op, place))
 
-    # -- what is to be noted of an op, as its row says --------------------------------------------
+    # -- notes of ops, as listed in `meaning` -----------------------------------------------------
 
     def _note_due(self, op: Op, place: Place) -> None:
         scheduled = schedule_of(op)
@@ -314,7 +315,7 @@ class Group(IndexView):
     # -- batches ----------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:
-        """From here on writes are gathered, and seen, but not yet written to the index."""
+        """From here on writes are collected and visible, but not yet written to the index."""
         self._moment = vars(self) | {
             "notes": self.notes.copy(),
             "counts": self.counts.copy(),
@@ -335,7 +336,7 @@ class Group(IndexView):
         self.put_many, self.delete_many = transaction.put_many, transaction.delete_many
 
     def drop_batch(self) -> None:
-        """Goes back to where the batch began, as if it had never been."""
+        """Restores the state at the beginning of the batch."""
         moment = self._moment
         assert moment is not None
         del self.ops[moment.pop("ops") :], self._starts[moment.pop("_starts") :]
@@ -350,9 +351,9 @@ class Group(IndexView):
         return self._journal.payloads(pointers)
 
     def _is_in_frame(self, pointer: AnyPointer) -> bool:
-        """Says whether a payload is in the frame that is not written yet."""
+        """Returns whether a payload is in the frame that is not written yet."""
         segment, offset, _, _, seq = pointer
-        if seq:  # where it stands may be a thing of the past
+        if seq:  # its position may be out of date
             return seq >= self._first_seq
         return segment == self._writer.segment and offset >= self._base
 
@@ -384,32 +385,32 @@ def _notes_of(opcode: Opcode) -> Iterator[Callable[[Group, Op, Place], None]]:
 _NOTES: Final = {opcode: tuple(_notes_of(opcode)) for opcode in Opcode}
 
 
-# -- how many jobs each table has, kept with the index --------------------------------------------
+# -- job counts of tables, stored in the index ----------------------------------------------------
 #
 #     META  "jobs" | table id u32        -> waiting, taken, dead: u64 each
 #     META  "jobs-of" | generation u32   -> jobs u64, 0, 0
 #
-# In memory, generations stand among the tables, under their ids with a minus.
+# In memory, generations are counted among the tables, under their negated ids.
 
 
-# What is counted by the index itself.
+# What the index counts itself.
 _TREES: Final = {
     "subscribers": Tree.SUBSCRIBERS,
-    "versions": Tree.VERSIONS,  # what is kept for snapshots
-    "appends": Tree.STREAM_OPS,  # that are found in the journal
+    "versions": Tree.VERSIONS,  # kept for snapshots
+    "appends": Tree.STREAM_OPS,  # those found in the journal
     "blocks": Tree.BLOCKS,
 }
 
 
 class Counts:
-    """Counts as they were, and what has changed of them since."""
+    """Counts at a moment, and their changes since."""
 
     def __init__(self, known: Mapping[int, JobCounts]) -> None:
         self._known = known
         self.changed: dict[int, JobCounts] = {}
 
     def copy(self) -> Counts:
-        """Returns counts that do not change with these."""
+        """Returns an independent copy."""
         found = Counts(self._known)
         found.changed = self.changed.copy()
         return found
@@ -419,27 +420,27 @@ class Counts:
         return self._known.get(table, NO_JOBS) if found is None else found
 
     def look_at(self, listed: Iterable[Generation]) -> None:
-        """Lets generations count as changed, so that they are looked at."""
+        """Marks generations as changed, so that they are checked."""
         self.changed |= {-one.id: self.of(-one.id) for one in listed}
 
     def forget(self, ids: Iterable[int]) -> None:
-        """Counts nothing any more of generations that are gone."""
+        """Stops counting generations that are gone."""
         self.changed |= dict.fromkeys((-id_ for id_ in ids), NO_JOBS)
 
     def change(self, table: int, before: int, fewer: int, after: int, more: int) -> None:
-        """Counts jobs that left a state (jobs.State; 0 = none) and jobs that came to one."""
+        """Counts jobs that left a state (jobs.State; 0 = none) and jobs that entered one."""
         counts = [0, *self.of(table)]
         counts[before] -= fewer
         counts[after] += more
         _, waiting, taken, dead = counts
-        # What was lost to damage was never counted, so this may ask for too much.
+        # Jobs lost to damage were never counted, so the difference may be too large.
         self.changed[table] = JobCounts(max(0, waiting), max(0, taken), max(0, dead))
 
 
 def change_rows(
     counts: Counts, listed: Sequence[Generation], rows: Sequence[int], change: int
 ) -> None:
-    """Counts jobs that came to generations of a table, or left them; each counts as waiting."""
+    """Counts jobs added to or removed from generations; each counts as waiting."""
     for generation, number in generations.count_by_id(listed, rows).items():
         if change > 0:
             counts.change(-generation, 0, 0, _THERE, number)
@@ -449,10 +450,10 @@ def change_rows(
 
 
 def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts]:
-    """Counts the jobs of all generations that are in an index.
+    """Counts the jobs of all generations in an index.
 
-    Where one begins is said again when the journal is packed, and then stands behind jobs that
-    are in it; so a rebuild cannot count them one after the other.
+    Packing rewrites the begin of a generation after jobs that are in it, so a rebuild cannot count
+    them op by op.
     """
     found = Counts({})
     for table, listed in known.items():
@@ -463,7 +464,7 @@ def recount(transaction: Transaction, known: Generations) -> dict[int, JobCounts
 
 
 def _rows(transaction: Transaction, prefix: bytes) -> Iterator[list[int]]:
-    """Yields the rows of all jobs of a table, some at a time."""
+    """Yields the rows of all jobs of a table, in pieces."""
     stop = layouts.end_of(prefix)
     for tree in layout.STATES:
         for items in layouts.pages(transaction.scan, tree, prefix, stop, _PAGE):
@@ -485,11 +486,11 @@ def read_counts(transaction: Transaction) -> dict[int, JobCounts]:
     return found
 
 
-# -- what an op says of dates to come: when something expires, when leases end, when jobs are due --
+# -- future dates in ops: expiries, ends of leases, process dates --
 
 
 def schedule_of(op: Op) -> tuple[Tree, int] | None:
-    """Returns in which tree an op has put a date, and the earliest one; None if in none."""
+    """Returns the tree into which an op puts dates, with the earliest one; None if none."""
     due = MEANING[op.opcode].due
     if due is None:
         return None
@@ -502,13 +503,13 @@ def schedule_of(op: Op) -> tuple[Tree, int] | None:
 
 
 def arrival_of(op: Op) -> Arrival:
-    """Returns what an op lets wait."""
+    """Returns the arrival of the jobs that an op makes wait."""
     dates = op.column("process_at_us")
     return Arrival(op.rows, dates[0] if op.rows == 1 else min(dates))
 
 
 def lanes_of(op: Op) -> Iterator[tuple[Lane, int]]:
-    """Yields lane and process date of the jobs that an op lets wait."""
+    """Yields lane and process date of the jobs that an op makes wait."""
     places: Iterator[tuple[int, int, int]]
     if "lane" in op.opcode.position:
         places = zip(*map(op.column, ("lane", "priority", "process_at_us")), strict=True)

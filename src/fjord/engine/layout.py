@@ -1,15 +1,15 @@
-"""A data directory: where everything is, and the small files that say what state it is in.
+"""A data directory: its files, and the small files that record its state.
 
 DIR/lock            held by the one writer
-DIR/clean           there after a clean stop only: what was durable then
+DIR/clean           only present after a clean stop: what was durable then
 DIR/published       the durable seq, for read-only processes and for recovery
-DIR/ballast         space for a start on a full disk
+DIR/ballast         space that is freed if a start finds the disk full
 DIR/journal/*.seg   the truth
-DIR/index/owner     whose the index is; without a match it is thrown away
+DIR/index/owner     identifies the owner of the index; without a match the index is dropped
 DIR/index/*.mdb     the index
-DIR/blocks/*/*      cold blocks, unless they have a place elsewhere
-DIR/place           where that is, as it was last said
-DIR/shared          there after a restore: up to where those are also the original's
+DIR/blocks/*/*      cold blocks, unless they are elsewhere
+DIR/place           the location of the blocks, as last given
+DIR/shared          present after a restore: up to here blocks also belong to the original
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clean:
-    """Left by a clean stop: journal and index are synced up to `seq`."""
+    """Written by a clean stop: journal and index are synced up to `seq`."""
 
     seq: int
     index: str  # identity of the index file
-    lease_us: int  # lease time at the stop; frames know it only up to the last one
+    lease_us: int  # lease time at the stop; frames only have it up to the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Says under which boot, and as which file, the index was last opened for writing."""
+    """The boot and the file with which the index was last opened for writing."""
 
     boot: str
     index: str
@@ -73,14 +73,14 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlocksPlace:
-    """Says where the cold blocks of a directory are, if not in itself."""
+    """The location of the cold blocks of a directory, if not in itself."""
 
     location: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """Says that cold blocks up to `seq` may also be those of the directory that was backed up."""
+    """Cold blocks up to `seq` may also belong to the directory that was backed up."""
 
     seq: int
 
@@ -89,7 +89,7 @@ Mark = TypeVar("Mark", Clean, Owner, BlocksPlace, Shared)
 
 
 def read_mark(disk: Disk, path: str, kind: type[Mark]) -> Mark | None:
-    """Returns a mark; None if it is missing or damaged, which both mean: trust nothing."""
+    """Returns a mark; None if it is missing or damaged, so that nothing is to be trusted."""
     data = disks.read_whole(disk, path)
     if not data:
         return None
@@ -105,10 +105,7 @@ def write_mark(disk: Disk, path: str, mark: Clean | Owner | BlocksPlace | Shared
 
 
 def blocks_location(disk: Disk, layout: Layout, given: str = "", *, read_only: bool = False) -> str:
-    """Returns where the cold blocks of a directory are: as it is said now, or was last said.
-
-    Whoever opens the directory next need not say it again.
-    """
+    """Returns the location of the cold blocks of a directory, as given now or else last time."""
     known = read_mark(disk, layout.place, BlocksPlace)
     found = given or (known.location if known else layout.blocks)
     if given and not read_only and found != (known.location if known else layout.blocks):
@@ -118,19 +115,19 @@ def blocks_location(disk: Disk, layout: Layout, given: str = "", *, read_only: b
 
 
 def shared_seq(disk: Disk, layout: Layout, location: str) -> int:
-    """Returns up to which seq cold blocks at a location may have another owner; 0 = none has."""
+    """Returns the last seq of blocks that may have another owner; 0 = none has."""
     shared = read_mark(disk, layout.shared, Shared)
     return shared.seq if shared is not None and location != layout.blocks else 0
 
 
 def known_seq(disk: Disk, layout: Layout) -> int:
-    """Returns what was durable, from whatever says so beside the journal itself."""
+    """Returns the durable seq from the marks, without the journal."""
     clean = read_mark(disk, layout.clean, Clean)
     return max(clean.seq if clean else 0, read_published(disk, layout)[0])
 
 
 def take_clean(disk: Disk, layout: Layout) -> Clean | None:
-    """Returns the mark of a clean stop and ensures that it cannot be seen a second time."""
+    """Returns the mark of a clean stop and removes it, so that it is not seen twice."""
     clean = read_mark(disk, layout.clean, Clean)
     if disk.exists(layout.clean):
         disk.remove(layout.clean)
@@ -139,7 +136,7 @@ def take_clean(disk: Disk, layout: Layout) -> Clean | None:
 
 
 def names_in(disk: Disk, path: str) -> list[str]:
-    """Returns the names in a directory, without what a new file system begins with."""
+    """Returns the names in a directory, without those of a new file system."""
     return [name for name in disk.names(path) if name != "lost+found"]
 
 
@@ -151,16 +148,16 @@ def has_journal(disk: Disk, layout: Layout) -> bool:
 
 
 def is_foreign(disk: Disk, layout: Layout) -> bool:
-    """Says whether a directory holds something that no Fjord has put there."""
+    """Returns whether a directory contains anything that Fjord did not create."""
     found = set(names_in(disk, layout.root))
     if not found or has_journal(disk, layout):
         return False
     if read_mark(disk, layout.owner, Owner) or read_mark(disk, layout.clean, Clean):
-        return False  # it was one, and has lost its journal
+        return False  # it was a data directory, and has lost its journal
     if read_published(disk, layout)[0]:
         return False
-    # The first start makes both directories, then the lock, then a segment under another name; it
-    # may have crashed at any of these.
+    # The first start creates both directories, then the lock, then a segment under another name;
+    # it may have crashed at any of these steps.
     first = os.path.basename(frame.segment_path("", 1)) + frame.UNFINISHED
     try:
         if disk.names(layout.index) or not set(disk.names(layout.journal)) <= {first}:
@@ -174,9 +171,9 @@ def is_foreign(disk: Disk, layout: Layout) -> bool:
 
 
 class Published:
-    """The durable seq as the writer last knew it: never ahead of the truth.
+    """The durable seq as last published by the writer: never ahead of the truth.
 
-    The record is bound to the file's identity, so a copied directory does not believe it.
+    The record is bound to the file's identity, so a copied directory does not trust it.
     """
 
     def __init__(self, disk: Disk, layout: Layout, *, writable: bool = False) -> None:
@@ -186,7 +183,7 @@ class Published:
     def read(self) -> tuple[int, bool]:
         """Returns the durable seq, and whether the writer stopped because a sync failed.
 
-        The seq is 0 if there is no record, or one that is not to be believed.
+        The seq is 0 if there is no record, or it cannot be trusted.
         """
         seq, seal = _RECORD.unpack_from(self._page.read())
         if seal != self._seal(seq):
@@ -211,11 +208,11 @@ def read_published(disk: Disk, layout: Layout) -> tuple[int, bool]:
         return published.read()
 
 
-# -- what an engine is made of, and what it is good for -------------------------------------------
+# -- the parts and the status of an engine --------------------------------------------------------
 
 
 class Status(enum.Enum):
-    """What an engine is good for; it only ever moves down this list."""
+    """Whether an engine can be used; it only moves down this list."""
 
     OPEN = "open"
     FAILED = "failed"  # the disk broke a promise: nothing is acknowledged any more
@@ -223,8 +220,8 @@ class Status(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What recovery hands to the engine."""
+class Recovered:
+    """The parts that recovery hands to the engine."""
 
     disk: disks.Disk
     clock: Clock

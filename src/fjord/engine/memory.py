@@ -1,6 +1,6 @@
-"""What lives in memory only: values with persist=0, locks, and what is derived from the index.
+"""State in memory only: values with persist=0, locks, and what is derived from the index.
 
-A group may be refused after some of its commands have changed them; then they go back.
+A group may be refused after some of its commands have changed this; the changes are then undone.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from fjord.tables.state import JobCounts, Moment, Table, Tree, VolatileValue, vo
 Held = TypeVar("Held")
 Learned = TypeVar("Learned")
 Tables = Mapping[str, Table]  # by name
-# Keys of jobs that are done are left in memory up to so many, and as many again as are taken.
+# Keys of finished jobs are kept up to this number, plus the number of taken jobs.
 _DONE_MAX = 10_000
 NO_JOBS: Final = JobCounts()
 
 
 def job_stats(counts: Mapping[int, JobCounts]) -> dict[str, int]:
-    """Returns how many jobs all tables have together; ids below 0 are those of generations."""
+    """Returns how many jobs all tables have together; ids below 0 are generations."""
     tables = [one for id_, one in counts.items() if id_ > 0]
     waiting, taken, dead = map(sum, zip(NO_JOBS, *tables, strict=True))
     return {"jobs_waiting": waiting, "jobs_taken": taken, "jobs_dead": dead}
 
 
 class _Undoable(Generic[Held]):
-    """A map from index keys whose last changes can be taken back."""
+    """A map from index keys whose last changes can be undone."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[bytes, Held | None]] = []  # by the group, and what was before
+        self.changes: list[tuple[bytes, Held | None]] = []  # of the group, with the previous values
 
     def change(self, changes: Mapping[bytes, Held | None]) -> None:
-        """Puts what is given under its key; None removes what is there."""
+        """Stores values under their keys; None removes one."""
         for key, value in changes.items():
             self.changes.append((key, self._put(key, value)))
 
     def undo(self, mark: int = 0) -> None:
-        """Takes back all changes of the group but for the first ones."""
+        """Undoes the changes of the group after a mark."""
         while len(self.changes) > mark:
             self._put(*self.changes.pop())
 
     def _put(self, key: bytes, value: Held | None) -> Held | None:
-        """Changes one entry; returns what was there."""
+        """Changes one entry; returns the previous value."""
         raise NotImplementedError
 
 
@@ -87,7 +87,7 @@ class Volatile(_Undoable[VolatileValue]):
 
 
 class Locks(_Undoable[int]):
-    """Who has locked which key: a lock lives with its client's connection."""
+    """The locks; each lives with the connection of its client."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Locks(_Undoable[int]):
         self._held: dict[int, set[bytes]] = {}  # by client
 
     def release(self, client: int) -> None:
-        """Gives free what a client holds that is gone."""
+        """Releases the locks of a client that is gone."""
         for key in self._held.pop(client, ()):
             del self.holders[key]
 
@@ -110,14 +110,14 @@ class Locks(_Undoable[int]):
 
 
 class _Learned(Generic[Learned]):
-    """What is derived of tables, learned from the index when it is first asked for.
+    """Data derived from tables, read from the index when it is first asked for.
 
-    It is kept from the ops as they are applied, and forgotten where those are taken back.
+    It is updated from the ops as they are applied, and forgotten if those are undone.
     """
 
     def __init__(self) -> None:
         self._tables: dict[int, Learned] = {}
-        self.changes: list[int] = []  # tables, by the group under way
+        self.changes: list[int] = []  # tables changed by the current group
 
     def _learn(self, table: int, known: Learned) -> Learned:
         self._tables[table] = known
@@ -125,25 +125,24 @@ class _Learned(Generic[Learned]):
         return known
 
     def retain(self, tables: Collection[int]) -> None:
-        """Forgets all other tables: they were dropped."""
+        """Forgets all other tables; they were dropped."""
         self._tables = {table: known for table, known in self._tables.items() if table in tables}
 
     def undo(self, mark: int = 0) -> None:
-        """Forgets the tables that the group has changed, but for the first ones."""
+        """Forgets the tables that the group has changed after a mark."""
         for table in self.changes[mark:]:
             self._tables.pop(table, None)
         del self.changes[mark:]
 
 
 class TakenKeys(_Learned[dict[bytes, int]]):
-    """Under which keys jobs are taken, for tables that merge: hash of the key -> xid.
+    """The keys of taken jobs, for tables that merge: hash of the key -> xid.
 
-    What is done stays until there is too much of it: whoever finds an xid looks whether that is
-    still there.
+    Finished jobs stay until there are too many: the caller checks whether an xid still exists.
     """
 
     def of(self, table: int, taken: int) -> dict[bytes, int] | None:
-        """Returns what is known of a table with so many taken jobs, None if it is to be learned."""
+        """Returns the keys of a table with so many taken jobs; None if they have to be read."""
         known = self._tables.get(table)
         most = 2 * taken + _DONE_MAX if taken else 0
         return None if known is None or len(known) > most else known
@@ -152,7 +151,7 @@ class TakenKeys(_Learned[dict[bytes, int]]):
         return self._learn(table, dict(keys))
 
     def note(self, op: Op, seq: int) -> None:
-        """Takes note of jobs that are taken, if the table is known; else it will be learned."""
+        """Records taken jobs, if the table is known; else it is read from the index later."""
         known = self._tables.get(op.table)
         if known is not None:
             known.update(taken_keys_of(op, seq))
@@ -160,7 +159,7 @@ class TakenKeys(_Learned[dict[bytes, int]]):
 
 
 class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
-    """The further keys of values, by the key that they lead to; some may lead there no more."""
+    """The further keys of values, by the key that they lead to; some may be out of date."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +177,7 @@ class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
         return known
 
     def note(self, op: Op) -> None:
-        """Takes note of new further keys, if those of the table are known."""
+        """Records new further keys, if those of the table are known."""
         known = self._tables.get(op.table)
         if known is not None:
             self.changes.append(op.table)
@@ -191,11 +190,11 @@ class LinkedKeys(_Learned[dict[bytes, list[bytes]]]):
             known.setdefault(target, []).append(key)
             self._rows[table] += 1
         if self._rows[table] > limits.LINKS_MAX:
-            del self._tables[table]  # too many to keep: they are looked up anew
+            del self._tables[table]  # too many to keep: they are read again when needed
 
 
 class Memory:
-    """All that an engine knows beside its index."""
+    """The state of an engine beside its index."""
 
     def __init__(self) -> None:
         self.volatile = Volatile()
@@ -212,25 +211,25 @@ class Memory:
         )
         self.counts: dict[int, JobCounts] = {}  # of jobs, by table
         self.generations: Generations = {}  # of tables with a period
-        self.given_back_seq = 0  # the space before goes back to the disk
-        self.is_secure = False  # what goes is overwritten before
+        self.given_back_seq = 0  # the space before it is returned to the disk
+        self.is_secure = False  # data is overwritten before it is removed
         self.deaths: collections.Counter[int] = collections.Counter()  # since the start, by table
-        self.snapshots: Mapping[int, Moment] = {}  # those that are open, the oldest first
+        self.snapshots: Mapping[int, Moment] = {}  # the open ones, the oldest first
         self.location = ""  # where cold blocks are
 
     def retain(self, tables: Tables) -> None:
-        """Forgets what is derived of all other tables: they were dropped."""
+        """Forgets derived data of all other tables; they were dropped."""
         left = {table.id for table in tables.values()}
         self.lanes.retain(left)
         self.taken_keys.retain(left)
         self.linked_keys.retain(left)
 
     def marks(self) -> list[int]:
-        """Names this moment of the group, for `undo`."""
+        """Returns the current point of the group, for `undo`."""
         return [len(part.changes) for part in self.undoable]
 
     def undo(self, marks: Iterable[int] = repeat(0)) -> None:
-        """Goes back to a moment of the group, or to before it."""
+        """Returns to a point of the group, or to its beginning."""
         for part, mark in zip(self.undoable, marks, strict=False):
             part.undo(mark)
 
@@ -244,17 +243,17 @@ class Memory:
         }
 
 
-# -- index writes that are gathered in memory, to be written later in one go, or not at all -------
+# -- index writes collected in memory, to be written later or dropped -----------------------------
 #
-# Replay gathers the writes of many frames, since apply never reads: only the last write of a key
-# counts.  A batch gathers those of its commands, and each command sees what those before it did.
+# Replay collects the writes of many frames, since apply never reads: only the last write of a key
+# counts.  A batch collects those of its commands, and each command sees the previous ones.
 
 
 TREE_COUNT = len(Tree)
 
 
 class Gathered:
-    """What is to be put into the trees, and taken from them."""
+    """Items to put into the trees, and to delete from them."""
 
     def __init__(self) -> None:
         self._trees: list[dict[bytes, bytes | None]] = [{} for _ in range(TREE_COUNT)]
@@ -270,7 +269,7 @@ class Gathered:
         self._trees[tree].update(dict.fromkeys(keys))
 
     def write(self, transaction: Transaction) -> None:
-        """Writes all of it, in the order of the keys."""
+        """Writes everything, in the order of the keys."""
         for tree, items in enumerate(self._trees):
             if items:
                 gone = sorted(key for key, value in items.items() if value is None)
@@ -280,7 +279,7 @@ class Gathered:
 
 
 class Overlay(Gathered):
-    """Gathered writes that can be read, over the transaction that they may end in."""
+    """Collected writes that can be read, on top of their transaction."""
 
     def __init__(self, transaction: Transaction) -> None:
         super().__init__()
@@ -296,7 +295,7 @@ class Overlay(Gathered):
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         items = self._trees[tree]
-        # Whatever is deleted here may hide as many of the entries below.
+        # Each deletion here may hide one of the entries below.
         below = self._transaction.scan(tree, start, stop, limit + len(items))
         over = sorted(
             (key, value)

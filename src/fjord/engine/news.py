@@ -1,4 +1,4 @@
-"""Which keys somebody listens to, what of an op concerns them, and what is told of groups."""
+"""News of groups: keys that have listeners, and the changes that ops make to them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from fjord.tables.state import Table, VolatileValue
 
 
 class News(NamedTuple):
-    """What groups have written, handed over once to whoever tells others of it."""
+    """What groups have written, handed over once."""
 
     arrivals: Mapping[str, Arrival]  # jobs that began to wait, by table
     appended: Collection[str]  # streams that got messages
-    changed: Sequence[Changed]  # of keys that somebody listens to
-    written: Collection[str]  # key/value tables, if somebody wants to know
+    changed: Sequence[Changed]  # of keys that have listeners
+    written: Collection[str]  # key/value tables, if somebody asked for them
     is_sooner: bool  # upkeep may be due earlier than it said before
 
 
 class Arrival(NamedTuple):
-    """Jobs that began to wait, or wait otherwise."""
+    """Jobs that began to wait, or now wait otherwise."""
 
     rows: int
     first_us: int  # the earliest process date
@@ -35,22 +35,22 @@ NO_NEWS: Final = News({}, frozenset(), (), frozenset(), is_sooner=False)
 
 
 class Watched:
-    """Keys by table; false while nobody listens."""
+    """Watched keys by table; false if there are none."""
 
     def __init__(self) -> None:
         self._keys: dict[str, set[bytes]] = {}
-        # Tables with other values than before, by id; None while nobody wants to know.
+        # Ids of the key/value tables written to; None if nobody asked for them.
         self.written: set[int] | None = None
 
     def __bool__(self) -> bool:
         return bool(self._keys) or self.written is not None
 
     def watch_tables(self) -> None:
-        """From now on there is news of all key/value tables that are written to."""
+        """From now on, news includes all key/value tables that are written to."""
         self.written = set()
 
     def take_written(self) -> set[int]:
-        """Returns which key/value tables have other values since the last call."""
+        """Returns the key/value tables that were written to since the last call."""
         assert self.written is not None
         written, self.written = self.written, set()
         return written
@@ -65,7 +65,7 @@ class Watched:
             self._keys.pop(table, None)
 
     def changes_of(self, op: Op, tables: Mapping[str, Table]) -> Iterator[Changed]:
-        """Yields what an op that changes values changes of the keys that somebody listens to."""
+        """Yields the changes of watched keys in an op that changes values."""
         if self.written is not None:
             self.written.add(op.table)
         for name, wanted in self._keys.items():
@@ -78,7 +78,7 @@ class Watched:
     def volatile_changes(
         self, changes: Mapping[bytes, VolatileValue | None], tables: Mapping[str, Table]
     ) -> Iterator[Changed]:
-        """Yields the same for values that never enter the journal; keys are those of the index."""
+        """Like `changes_of`, for values that never enter the journal; by index keys."""
         if self.written is not None:
             self.written.update(map(table_of, changes))
         for name, wanted in self._keys.items():
@@ -87,7 +87,7 @@ class Watched:
                 continue
             size = len(table.prefix)
             for key, value in changes.items():
-                # Where one is removed, an op of the same command says what became of it.
+                # Where one is removed, an op of the same command tells what happened to it.
                 if value is not None and key[:size] == table.prefix and key[size:] in wanted:
                     yield Changed(
                         name,
@@ -108,7 +108,7 @@ def _changed(op: Op, table: str, row: int, key: bytes) -> Changed:
 
 
 def _number(op: Op, name: str, row: int) -> int:
-    """Returns a number of a row, 0 where the op has none of this name."""
+    """Returns a number of a row, 0 if the op has no such column."""
     if name not in op.opcode.position:
         return 0
     number: int = op.column(name)[row]

@@ -1,9 +1,9 @@
 """Opening a data directory for writing: recovery.
 
-    lock -> tail of the journal -> clean mark (taken away) -> a new segment, or the old one
+    lock -> tail of the journal -> clean mark (removed) -> a new segment, or the old one
          -> is the index ours? else drop it -> replay what it lacks -> takeover -> serve
 
-After a clean stop the journal goes on where it was.  After any other stop the frames above the
+After a clean stop the journal continues where it was.  After any other stop the frames above the
 last seq that is known to be durable are written once more, to a new segment, and synced: a page
 cache that lost its disk for a moment may show bytes that no disk holds.
 """
@@ -23,7 +23,7 @@ from fjord.disk import Disk, LocalDisk
 from fjord.engine import layout as layouts
 from fjord.engine.engine import Engine
 from fjord.engine.group import read_applied, read_tables
-from fjord.engine.layout import Clean, Layout, Owner, Parts
+from fjord.engine.layout import Clean, Layout, Owner, Recovered
 from fjord.engine.memory import TREE_COUNT
 from fjord.engine.replay import Progress, Replay
 from fjord.index import Index, IndexDamagedError, Indexes, viewed
@@ -37,13 +37,13 @@ from fjord.tables import catalog
 from fjord.tables.state import Tree
 from fjord.tables.upkeep import Begin
 
-# What a start takes beside the first segment and the index: locks, marks, and directories.
+# The space that a start needs beside the first segment and the index: locks, marks, directories.
 _BESIDES_BYTES: Final = 1 * limits.MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """How a directory is opened; the defaults are right for all but tests."""
+    """How a directory is opened; the defaults are for production."""
 
     segment_bytes: int = limits.SEGMENT_BYTES
     index_step_bytes: int = limits.INDEX_STEP_BYTES
@@ -55,11 +55,11 @@ class EngineSettings:
 
 
 def open_engine(path: str, settings: EngineSettings | None = None) -> Engine:
-    """Opens or makes a data directory, and makes its index agree with its journal.
+    """Opens or creates a data directory, and brings its index up to date with its journal.
 
     Raises:
-        DirectoryError: if it cannot be opened, as when another process writes to it.
-        DiskFullError: if there is no space to begin with.
+        DirectoryError: if it cannot be opened, for example because another process writes to it.
+        DiskFullError: if there is not enough space to start.
         CorruptionError: if the journal is damaged.
         DurabilityError: if the disk fails meanwhile.
     """
@@ -81,21 +81,21 @@ def _open(settings: EngineSettings, layout: Layout) -> Engine:
         with contextlib.ExitStack() as undo:
             parts = _recover(settings, layout, undo)
             engine = Engine(parts)
-            _say_begin(engine, parts)
+            _record_begin(engine, parts)
             undo.pop_all()
             return engine
     except OSError as error:
         if disks.is_full(error):
-            text = f"there is too little space for {layout.root} to begin with"
+            text = f"there is not enough space to start in {layout.root}"
             if not layouts.has_journal(settings.disk, layout):
                 needed = settings.segment_bytes + settings.index_step_bytes + _BESIDES_BYTES
-                text += f"; it takes {needed} bytes"
+                text += f"; {needed} bytes are needed"
             raise errors.DiskFullError(errors.Code.DISK_FULL, text) from error
         raise errors.DirectoryError(f"{layout.root} cannot be opened: {error}") from error
 
 
 def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
-    """Allocates what is thrown away should a later start find the disk full."""
+    """Allocates space that a later start frees if it finds the disk full."""
     disk = settings.disk
     if disk.exists(layout.ballast):
         return
@@ -104,19 +104,19 @@ def _take_ballast(settings: EngineSettings, layout: Layout) -> None:
             file.allocate(min(limits.BALLAST_BYTES, settings.segment_bytes))
     except OSError as error:
         if not disks.is_full(error):
-            raise errors.DirectoryError(f"{layout.ballast} cannot be made: {error}") from error
+            raise errors.DirectoryError(f"{layout.ballast} cannot be created: {error}") from error
         if disk.exists(layout.ballast):
             disk.remove(layout.ballast)
 
 
-def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStack) -> Parts:
-    """Opens all parts; what is to be closed should a later step fail goes to `undo`."""
+def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStack) -> Recovered:
+    """Opens all parts; `undo` closes them if a later step fails."""
     disk = settings.disk
     if layouts.is_foreign(disk, layout):
         raise errors.DirectoryError(
-            f"{layout.root} holds something that is not Fjord's; give an empty or a new directory"
+            f"{layout.root} contains files that are not Fjord's; choose an empty or a new directory"
         )
-    unmake = _Unmake(disk, layout)
+    unmake = _Undo(disk, layout)
     undo.push(unmake.directories)
     _make_directories(disk, layout)
     lock = disk.lock(layout.lock)
@@ -126,7 +126,7 @@ def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStac
     journal = Journal(disk, layout.journal)
     undo.callback(journal.close)
     tail = read_tail(journal, layouts.known_seq(disk, layout))
-    # Not before: if the journal lacks what the mark vouches for, the next start must know it too.
+    # Not before: if the journal lacks what the mark promises, the next start must know it too.
     clean = layouts.take_clean(disk, layout)
     writer = _open_writer(settings, layout, journal, tail, clean)
     undo.callback(writer.abandon)
@@ -136,7 +136,7 @@ def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStac
     replay.run(tail.last_seq, moved_from=tail.uncertain_seq)
     _check_begin(journal, index)
     _remove_packed(journal, writer, index)
-    return Parts(
+    return Recovered(
         disk=disk,
         clock=settings.clock,
         layout=layout,
@@ -150,10 +150,10 @@ def _recover(settings: EngineSettings, layout: Layout, undo: contextlib.ExitStac
     )
 
 
-class _Unmake:
-    """Removes what a first start has made that found too little space, and nothing else.
+class _Undo:
+    """Removes what a first start has created before it ran out of space, and nothing else.
 
-    Files go while the lock is held, and then the directories that are empty.
+    Files are removed while the lock is held, and then the empty directories.
     """
 
     def __init__(self, disk: Disk, layout: Layout) -> None:
@@ -169,7 +169,7 @@ class _Unmake:
     def files(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if self._is_wanted(error):
             disk, layout = self._disk, self._layout
-            # In an order in which whatever a crash leaves is known as ours.
+            # In this order, whatever a crash leaves is recognized as Fjord's.
             for path in (layout.published, layout.lock):
                 if disk.exists(path):
                     disk.remove(path)
@@ -181,7 +181,7 @@ class _Unmake:
     def directories(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if self._is_wanted(error):
             for path in self._made:
-                with contextlib.suppress(OSError):  # another start is there already
+                with contextlib.suppress(OSError):  # another start has begun already
                     self._disk.remove_directory(path)
         return False
 
@@ -190,22 +190,19 @@ class _Unmake:
 
 
 def _make_directories(disk: Disk, layout: Layout) -> None:
-    """Ensures that the directories are there, and that a power cut leaves them there.
-
-    Until there is a journal, any level above may have been made just now.
-    """
+    """Ensures that the directories exist and survive a power cut."""
     for directory in (layout.root, layout.journal, layout.index):
         disk.make_directory(directory)
     if not layouts.has_journal(disk, layout):
         disks.sync_upwards(disk, layout.root)
 
 
-# -- the journal --------------------------------------------------------------------------------
+# -- the journal ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """How the journal ends."""
+    """The end of the journal."""
 
     last_seq: int
     durable_seq: int  # known to be durable, from whatever source
@@ -215,7 +212,7 @@ class Tail:
 
     @property
     def uncertain_seq(self) -> int:
-        """The first seq that is written to a new segment, and so has another place there."""
+        """The first seq that is written again to a new segment, and so moves."""
         return self.uncertain[0].frame.first_seq if self.uncertain else self.last_seq + 1
 
 
@@ -272,11 +269,11 @@ def _open_writer(
     )
     if last is not None:
         _sync(disk, journal.path(last.segment))
-        # Its name too: a recovery that crashed may have made it, and the next one must not
+        # Also its name: a recovery that crashed may have created it, and the next segment must not
         # outlive it.
         disk.sync_directory(layout.journal)
-        # What follows the last whole frame is torn, or was allocated ahead; on a full disk it is
-        # the space that the new segment needs.
+        # What follows the last whole frame is torn, or was allocated ahead; on a full disk the new
+        # segment needs this space.
         with contextlib.closing(disk.open(journal.path(last.segment), writable=True)) as file:
             file.truncate(tail.end)
         _sync(disk, journal.path(last.segment))
@@ -304,7 +301,7 @@ def _remove_unfinished(disk: Disk, layout: Layout) -> None:
             disk.remove(path)
 
 
-# -- the index ----------------------------------------------------------------------------------
+# -- the index ------------------------------------------------------------------------------------
 
 
 def indexes_of(settings: EngineSettings, layout: Layout) -> Indexes:
@@ -314,7 +311,7 @@ def indexes_of(settings: EngineSettings, layout: Layout) -> Indexes:
 
 
 def replayed(settings: EngineSettings, journal: Journal, last_seq: int) -> MemoryIndex:
-    """Returns an index in memory, made by a replay of the journal up to a seq."""
+    """Returns an index in memory, built by replaying the journal up to a seq."""
     index = MemoryIndex(TREE_COUNT)
     replay = Replay(journal, index, settings.rebuild_rows, settings.progress)
     replay.run(last_seq, moved_from=last_seq + 1)
@@ -324,7 +321,7 @@ def replayed(settings: EngineSettings, journal: Journal, last_seq: int) -> Memor
 def _open_index(
     settings: EngineSettings, layout: Layout, clean: Clean | None, last_seq: int
 ) -> Index:
-    """Opens the index, empty if the one that is there cannot be trusted."""
+    """Opens the index; empty if the existing one cannot be trusted."""
     disk, indexes = settings.disk, indexes_of(settings, layout)
     if not is_index_trusted(disk, layout, indexes, clean):
         return _fresh_index(disk, layout, indexes)
@@ -342,7 +339,7 @@ def _open_index(
 
 
 def is_index_trusted(disk: Disk, layout: Layout, indexes: Indexes, clean: Clean | None) -> bool:
-    """Says whether the stored index is what the last writer left, and nothing less."""
+    """Returns whether the stored index is exactly what the last writer left."""
     identity = indexes.identity()
     if identity is None:
         return False
@@ -370,13 +367,13 @@ def _own_index(disk: Disk, layout: Layout, indexes: Indexes) -> None:
         layouts.write_mark(disk, layout.owner, owner)
 
 
-# -- where the journal begins ---------------------------------------------------------------------
+# -- the begin of the journal ---------------------------------------------------------------------
 
 
 def _begin(index: Index) -> tuple[int, int] | None:
-    """Returns the segment and the seq at which the journal begins, as its ops say.
+    """Returns the segment and the seq at which the journal begins, according to its ops.
 
-    None: seqs were lost to damage that was repaired, and what they said may have been that.
+    None: the op with this fact may be among those lost to repaired damage.
     """
     with viewed(index) as transaction:
         said = transaction.get(Tree.META, catalog.BEGINS)
@@ -391,8 +388,8 @@ def _check_begin(journal: Journal, index: Index) -> None:
         raise errors.CorruptionError(path, 24, "segments before it are missing")
 
 
-def _say_begin(engine: Engine, parts: Parts) -> None:
-    """Says where the journal begins if that is not known, so that it is from now on."""
+def _record_begin(engine: Engine, parts: Recovered) -> None:
+    """Writes where the journal begins, if that is not known."""
     if _begin(parts.index) is None:
         first = parts.journal.segments[0]
         engine.run_internal(Begin(segment=first.segment, seq=first.first_seq))
@@ -400,7 +397,7 @@ def _say_begin(engine: Engine, parts: Parts) -> None:
 
 
 def _remove_packed(journal: Journal, writer: Writer, index: Index) -> None:
-    """Removes segments that were packed before a crash, and not removed any more."""
+    """Removes segments that were packed before a crash, but not yet removed."""
     segment, _ = _begin(index) or (0, 0)
     with viewed(index) as transaction:
         wipes = catalog.is_secure(read_tables(transaction))

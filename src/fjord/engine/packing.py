@@ -1,15 +1,15 @@
-"""Packing: what lives in the oldest segment is said again at the end, then the segment goes.
+"""Packing: the live rows of the oldest segment are written again at the end, then it is removed.
 
-    move the jobs of segments that are to go, see `moving`
-      -> walk the oldest segment, a slice at a time -> KEEP what still holds, as new ops
-      -> op PACKED (the journal begins behind it) -> sync -> the file goes, or becomes the spare
+    move the jobs of segments to be removed, see `Moving`
+      -> walk the oldest segment, a slice at a time -> KEEP what is still live, as new ops
+      -> op PACKED (the journal begins after it) -> sync -> the file goes, or becomes the spare
 
-Oldest first only: dropping one from the middle would bring back rows whose deletion was in it.
-A crash at any moment leaves a journal that rebuilds the same state, since nothing goes before
-what was said again is durable; the next start goes on.
+Only the oldest: removing one from the middle would bring back rows whose deletion was in it.
+A crash at any moment leaves a journal that rebuilds the same state, since nothing is removed before
+the rewritten rows are durable; the next start continues.
 
-On a full disk it goes on in the space that is reserved for it, see `journal.writer`: round after
-round over the whole journal while something can be gained, and then it rests.
+On a full disk packing uses the space that is reserved for it, see `journal.writer`: round after
+round over the whole journal while something can be gained; then it pauses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fjord.engine.engine import Engine
 
 _ROWS: Final = 1000
-# With more than this it is cheaper to begin again.
+# With more places than this it is cheaper to start again.
 _PLACES_MAX: Final = 200_000
 
 
@@ -52,10 +52,10 @@ class Moving:
         self._before_seq = before_seq
         self._slice_bytes = slice_bytes
         self._places: deque[tuple[Tree, bytes]] = deque()
-        self._is_lost = False  # too much changed its place to be remembered
+        self._is_lost = False  # too many places changed to keep them
 
     def note(self, op: Op, place: Place) -> None:
-        """Takes note of an op that was applied while the pass is under way."""
+        """Records the places that an op has changed during the pass."""
         tree = MEANING[op.opcode].puts
         if tree is None or self._is_lost:
             return
@@ -63,7 +63,7 @@ class Moving:
         self._is_lost = len(self._places) > _PLACES_MAX
 
     def commands(self) -> Iterator[MoveJobs]:
-        """Yields what is to be run, a bounded step each; some of them move nothing."""
+        """Yields commands to run, a bounded step each; some of them move nothing."""
         yield from self._pass()
         while self._places or self._is_lost:
             if self._is_lost:
@@ -81,7 +81,7 @@ class Moving:
                 yield MoveJobs(tree=tree, keys=keys, before_seq=self._before_seq)
 
     def _choose(self, tree: Tree, items: list[tuple[bytes, bytes]]) -> tuple[list[bytes], bytes]:
-        """Returns which of the items are to be moved, and where to go on."""
+        """Returns the items to move, and where to continue."""
         keys: list[bytes] = []
         size = 0
         for key, data in items:
@@ -94,7 +94,7 @@ class Moving:
         return keys, items[-1][0] + b"\0"
 
     def _step_back(self) -> MoveJobs:
-        """Returns the next places that were taken note of, those of one tree."""
+        """Returns the command for the next recorded places, all of one tree."""
         tree = self._places[0][0]
         keys: list[bytes] = []
         while self._places and self._places[0][0] is tree and len(keys) < _AT_ONCE:
@@ -102,12 +102,12 @@ class Moving:
         return MoveJobs(tree=tree, keys=keys, before_seq=self._before_seq)
 
 
-# Values are at most 1 MiB, so that these fit a frame.
+# Values are at most 1 MiB, so this many fit a frame.
 _AT_ONCE: Final = 16
 
 
 def _keys(op: Op, place: Place) -> Iterator[bytes]:
-    """Yields the index keys under which an op has put jobs that were there before."""
+    """Yields the index keys under which an op has put existing jobs."""
     prefix = layouts.prefix_of(op.table)
     if op.opcode is Opcode.JOB_TAKE:
         yield from (prefix + XID.pack(seq) for seq in range(place.seq, place.seq + op.rows))
@@ -118,33 +118,33 @@ def _keys(op: Op, place: Place) -> Iterator[bytes]:
         yield prefix + image[start:PLACE_BYTES]
 
 
-# A large op is looked at in parts, so that nobody waits long behind it.
+# Large ops are processed in parts, so that nobody waits long for one.
 _ROWS_MAX: Final = 2048
-# A journal of which so much had to be kept rests until so much more of it is dead.
+# A journal with this share of live rows is left alone until this much more of it is dead.
 _KEPT_SHARE: Final = 0.75
 _QUIET_SHARE: Final = 0.25
-# On a full disk it pays to pack a journal with so much of a segment dead.
+# On a full disk packing is worth while from this share of dead bytes in a segment.
 _FULL_SHARE: Final = 16
-# So much of what was written since the start is taken for what stands around rows, until a round
-# has shown how much it is.
+# This share of what was written since the start is taken as overhead around rows, until a round
+# has shown the real overhead.
 _AROUND_SHARE: Final = 16
-# A segment of small rows grows when it is packed; that leaves deletes so much of a segment.
+# A segment of small rows grows when it is packed; this share of a segment is left for deletes.
 _LEFT_SHARE: Final = 8
-# What is written at once is at most such a share of a segment, so that little is left at its end.
+# One write takes at most this share of a segment, so that little is left over at its end.
 _SLICE_SHARE: Final = 16
-# For what is written beside the rows of a segment, to end its packing.
+# Reserved for what ends the packing of a segment, beside its rows.
 _END_BYTES: Final = 512
-# With so much of it dead a journal is packed up to where a generation has drained.
+# From this ratio on a journal is packed up to where a generation has drained.
 _DRAINED_RATIO: Final = 1.25
-# What packing runs.
+# The commands that packing runs.
 Step = Pack | MoveJobs
 
 
 class Packer:
     """Packs one segment after the other, in small steps.
 
-    Where space is short a segment is measured first, and packed only if what lives in it fits into
-    the space that is reserved for packing.
+    If space is short a segment is measured first, and packed only if its live rows fit into the
+    space that is reserved for packing.
     """
 
     def __init__(self, engine: Engine, segment_bytes: int) -> None:
@@ -152,29 +152,29 @@ class Packer:
         self._memory, self._journal, self._writer = engine.memory, engine.journal, engine.writer
         self._segment_bytes = segment_bytes
         self._walk: Iterator[Step] | None = None
-        self.moving: Moving | None = None  # while jobs are moved: it must see all that is applied
-        self._moved_segment = 0  # no job is in a segment up to this one
-        self._measured: list[int] | None = None  # of frames, while a segment is measured
-        self._is_tight = False  # there was little space when the oldest segment was begun
-        self._is_measured = False  # what is packed now was measured, and fits
-        # A segment that did not fit: its number, the bytes it takes, and what was dead then.
+        self.moving: Moving | None = None  # while jobs are moved: it must see all applied ops
+        self._moved_segment = 0  # no segment up to this one holds jobs
+        self._measured: list[int] | None = None  # sizes of frames, while a segment is measured
+        self._is_tight = False  # space was short when the oldest segment was begun
+        self._is_measured = False  # the current segment was measured, and fits
+        # A segment that did not fit: its number, the bytes needed, and the dead bytes at that time.
         self._unfit = (0, 0, 0)
         self._closed: tuple[list[SegmentHeader], int] = ([], 0)  # segments, and their bytes
-        self._walked_seq = 0  # of the journal, when the oldest segment had been gone through
-        self._gone_bytes = self._kept_bytes = 0  # of segments of this round, and said again of them
-        # The last segment of this round over the journal, and what was dead when it began.
+        self._walked_seq = 0  # of the journal, when the walk over the oldest segment ended
+        self._gone_bytes = self._kept_bytes = 0  # removed in this round, and rewritten
+        # The last segment of this round over the journal, and the dead bytes when it began.
         self._round: tuple[int, int] | None = None
-        self._quiet_bytes = 0  # packing gained too little: it rests until more than this is dead
-        # Counts as dead, and a whole round did not free it; None: there was no such round yet.
+        self._quiet_bytes = 0  # packing gained too little: it pauses until more than this is dead
+        # Dead bytes that a whole round did not free; None: no such round yet.
         self._floor_bytes: int | None = None
-        self._seen_bytes = engine.live_bytes  # that lived when it was last asked
-        self._died_bytes = 0  # has died since the start
+        self._seen_bytes = engine.live_bytes  # live bytes at the last check
+        self._died_bytes = 0  # died since the start
         self._began_bytes = self.used_bytes()
         self.packed_segments = 0
-        self.damage: Exception | None = None  # why packing cannot go on
+        self.damage: Exception | None = None  # why packing cannot continue
 
     def used_bytes(self) -> int:
-        """Returns how much of the journal is written; what is allocated ahead does not count."""
+        """Returns how much of the journal is written, without what is allocated ahead."""
         segments = self._journal.segments
         if segments is not self._closed[0]:
             sizes = [self._journal.segment_bytes(header.segment) for header in segments[:-1]]
@@ -182,7 +182,7 @@ class Packer:
         return self._closed[1] + self._writer.position
 
     def is_wanted(self, live_bytes: int) -> bool:
-        """Says whether so much of the journal is dead that packing pays."""
+        """Returns whether enough of the journal is dead to make packing worth while."""
         self._died_bytes += max(0, self._seen_bytes - live_bytes)
         self._seen_bytes = live_bytes
         if self.damage is not None:
@@ -198,15 +198,14 @@ class Packer:
         following = self._journal.segments[1:2]
         is_given_back = following and self._memory.given_back_seq >= following[0].first_seq
         if is_given_back and used_bytes > _DRAINED_RATIO * live_bytes:
-            return True  # a generation has drained: all that is dead before goes
+            return True  # a generation has drained: everything dead before it is removed
         if is_full:
-            return self._is_worth_it(used_bytes, dead_bytes)
+            return self._pays_on_full_disk(used_bytes, dead_bytes)
         if self._engine.space.is_short:
             return dead_bytes > self._segment_bytes
         return used_bytes > limits.PACK_RATIO * live_bytes + 2 * self._segment_bytes
 
-    def _is_worth_it(self, used_bytes: int, dead_bytes: int) -> bool:
-        """Says whether packing could free something on a full disk."""
+    def _pays_on_full_disk(self, used_bytes: int, dead_bytes: int) -> bool:
         least_bytes = self._segment_bytes // _FULL_SHARE
         if self._floor_bytes is not None:
             return dead_bytes - self._floor_bytes > least_bytes
@@ -220,13 +219,13 @@ class Packer:
             return self._engine.space.is_full and self._writer.spare.is_whole
         segment, needed_bytes, known_bytes = self._unfit
         if segments[0].segment == segment:
-            died_bytes = dead_bytes - known_bytes  # all of it in this segment, perhaps
+            died_bytes = dead_bytes - known_bytes  # perhaps all in this segment
             if needed_bytes - died_bytes > self._writer.vital_room:
                 return False
-        return not self._engine.is_held(segments[0].segment)  # whoever writes blocks comes first
+        return not self._engine.is_held(segments[0].segment)  # sealing comes first
 
     def look_again(self) -> None:
-        """Something went that did not count as live: packing may gain more than it did before."""
+        """Something was removed that did not count as live: packing may gain more than before."""
         self._quiet_bytes = self._floor_bytes = 0
 
     def step(self) -> bool:
@@ -237,7 +236,7 @@ class Packer:
             assert self._walk is not None
             found = next(self._walk, None)
         except (CorruptionError, OSError) as error:
-            # What cannot be read cannot be packed; that is no reason to stop serving the rest.
+            # A damaged segment cannot be packed, but the rest can still be served.
             self.damage = error
             self._end_walk()
             return False
@@ -254,7 +253,7 @@ class Packer:
             left_bytes = self._writer.owed_bytes - (self._writer.position - begin)
             self._writer.owed_bytes = max(_END_BYTES, left_bytes)
         if isinstance(reply, Refusal):
-            self._end_walk()  # begins again, and measures
+            self._end_walk()  # starts again, and measures
             if reply.code is not Code.DISK_FULL:
                 self.damage = reply.error()
             return False
@@ -278,11 +277,11 @@ class Packer:
         self._writer.owed_bytes = self._segment_bytes
 
     def _steps(self) -> Iterator[Step]:
-        """Yields all that has to be run before the oldest segment can go, a slice each."""
+        """Yields all commands to run before the oldest segment can be removed, a slice each."""
         oldest = self._journal.segments[0].segment
         if oldest > self._moved_segment:
-            # All closed ones at once, since each pass looks at every job; where space is short
-            # only what is needed to free this one.
+            # All closed segments at once, since each pass reads every job; if space is short, only
+            # those needed to free this one.
             following = self._journal.segments[1 if self._is_tight else -1]
             self.moving = Moving(self._engine, following.first_seq, self._slice_bytes)
             yield from self.moving.commands()
@@ -307,10 +306,10 @@ class Packer:
         return True
 
     def _needed_bytes(self, frames_: list[int]) -> int:
-        """Returns how much space has to be left for packing the oldest segment in such frames."""
+        """Returns the space needed to pack the oldest segment in frames of these sizes."""
         size = sum(frames_)
         if not size:
-            return 0  # it goes at once
+            return 0  # it is removed at once
         needed_bytes = size + _END_BYTES
         if needed_bytes > self._writer.spare_room:
             needed_bytes += 2 * max(frames_)  # what is lost at the ends of segments
@@ -338,10 +337,10 @@ class Packer:
         return True
 
     def _may_go(self, end_seq: int) -> bool:
-        """Says whether nothing that is kept for snapshots can be in the oldest segment any more.
+        """Returns whether no version kept for a snapshot can point into the oldest segment.
 
-        All of it that lived was said again; so only versions can point there that were replaced
-        before, and such are kept under snapshots that were opened before.
+        Its live rows were rewritten; so only versions replaced before that can point there, and
+        these are kept under snapshots opened before.
         """
         if self._walked_seq < end_seq:
             self._walked_seq = self._engine.applied_seq
@@ -349,15 +348,15 @@ class Packer:
         return not self._engine.scan_index(Tree.VERSIONS, b"", stop, 1)
 
     def _judge_gain(self, segment: int) -> None:
-        """Lets a journal rest that is full of what lives, and does not count as a row.
+        """Pauses packing of a journal full of live data that does not count as rows.
 
-        Such are the answers of clients.  Packing them over and over would gain nothing.
+        The answers of clients are such data.  Packing them again and again would gain nothing.
         """
         assert self._round is not None
         last_segment, dead_bytes = self._round
         if segment < last_segment:
             return
-        # All that was dead when the round began is gone, but for what cannot go.
+        # Everything that was dead when the round began is gone, except what cannot be removed.
         self._floor_bytes = max(0, dead_bytes - (self._gone_bytes - self._kept_bytes))
         if self._kept_bytes > _KEPT_SHARE * self._gone_bytes:
             used_bytes = self.used_bytes()

@@ -1,9 +1,8 @@
-"""Reading a data directory beside its writer, or without one; never in the writer's way.
+"""Reading a data directory beside its writer, or without one; it never disturbs the writer.
 
 A reader sees what the index has committed, and answers only what is durable: it waits for the
-writer's published durable seq, or syncs by itself where no writer is left to do so.  Where the
-directory has no index to trust (a copy, another boot after a crash) the journal is replayed into
-memory.
+writer's published durable seq, or syncs by itself if there is no writer.  If the directory has no
+trusted index (a copy, another boot after a crash) the journal is replayed into memory.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from fjord.tables.streams import history
 _READ_ONLY: Final = Refusal(code=Code.READ_ONLY, text="the database was opened with read_only=True")
 _ATTEMPTS: Final = 10
 _PAUSE_SECONDS: Final = 0.001
-# A reader gives out no seqs, so no token of its own either.
+# A reader assigns no seqs, so it has no token of its own.
 _NO_MASTER: Final = bytes(16)
 
 
@@ -42,11 +41,11 @@ class ReadOnlyEngine:
         """Opens a directory.
 
         Raises:
-            DirectoryError: if it is none, or cannot be read.
+            DirectoryError: if it is not a data directory, or cannot be read.
         """
         self._settings = settings or EngineSettings()
         self._layout = Layout(path)
-        self.location = ""  # where cold blocks are, once that was said
+        self.location = ""  # where cold blocks are, once attached
         try:
             if not layouts.has_journal(self._settings.disk, self._layout):
                 raise errors.DirectoryError(f"{self._layout.root} is not a Fjord data directory")
@@ -56,15 +55,15 @@ class ReadOnlyEngine:
             raise errors.DirectoryError(f"{self._layout.root} cannot be opened: {error}") from error
 
     def attach_blocks(self, given: str = "") -> str:
-        """From now on cold blocks can be read; returns where they are."""
+        """Makes cold blocks readable from now on; returns their location."""
         disk, layout = self._settings.disk, self._layout
         self.location = layouts.blocks_location(disk, layout, given, read_only=True)
         return self.location
 
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
-        """Answers reads from one durable moment; refuses everything else."""
+        """Answers reads at one durable moment; refuses everything else."""
         for _ in range(1, _ATTEMPTS):
-            # The writer may pack a segment meanwhile; its rows have another place then.
+            # The writer may pack a segment meanwhile; its rows are then elsewhere.
             with contextlib.suppress(FileNotFoundError):
                 return self._run(wanted)
             self._journal.refresh()
@@ -93,7 +92,7 @@ class ReadOnlyEngine:
             known = group.read_tables(transaction)
             blocks = [block for block, _ in history.all_items(transaction.scan)]
             items = transaction.scan(Tree.META, *catalog.takeover_range(), limits.TAKEOVERS_MAX)
-            # Who writes blocks notes for each table how far it is, before a segment goes.
+            # A writer of blocks records for each table how far it is, before a segment is removed.
             seals = bool(transaction.scan(Tree.HISTORY, b"", None, 1))
         firsts = {block.table: block.first for block in reversed(blocks)}
         lasts = {block.table: block.last for block in blocks}
@@ -103,7 +102,7 @@ class ReadOnlyEngine:
         return look(past, command)
 
     def stats(self) -> dict[str, int]:
-        """Returns those numbers of a directory that can be seen from outside its writer."""
+        """Returns the statistics of a directory that are visible without its writer."""
         with self._durable_view() as (transaction, applied_seq):
             known, live_bytes = group.read_tables(transaction), group.read_live(transaction)
             counts = group.read_counts(transaction)
@@ -118,7 +117,7 @@ class ReadOnlyEngine:
         }
 
     def _lease_us(self) -> int:
-        """Returns what lease time is by now, as far as it can be told from outside."""
+        """Returns the current lease time, as far as it is known outside the writer."""
         self._journal.refresh()
         first_seq, last = self._journal.segments[-1].first_seq, None
         for located in self._journal.frames(first_seq, durable_seq=0):
@@ -150,7 +149,7 @@ class ReadOnlyEngine:
         """Opens a view of the index in which everything is durable.
 
         A view that is behind what was published before it was opened belongs to an index that is
-        being rebuilt, or that is no longer the writer's; then another one is looked for.
+        being rebuilt, or that was replaced; then another one is opened.
         """
         deadline_us = self._deadline_us()
         while True:
@@ -169,7 +168,7 @@ class ReadOnlyEngine:
             self._index = self._attach()
 
     def _wait_for(self, applied_seq: int) -> None:
-        """Returns when `applied_seq` is durable, thanks to the writer or to this process."""
+        """Waits until `applied_seq` is durable, by the writer or by this process."""
         deadline_us = self._deadline_us()
         while self._published_seq() < applied_seq:
             if not self._settings.disk.is_locked(self._layout.lock):
@@ -193,7 +192,7 @@ class ReadOnlyEngine:
         self._settings.clock.pause(_PAUSE_SECONDS)
 
     def _sync_journal(self) -> None:
-        """Does the sync that a killed writer did not come to."""
+        """Does the sync that a killed writer did not get to."""
         self._journal.refresh()
         path = self._journal.path(self._journal.segments[-1].segment)
         try:

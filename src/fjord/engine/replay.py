@@ -1,4 +1,4 @@
-"""Replay: the ops that an index lacks are applied to it, gathered and sorted."""
+"""Replay: applying the ops that an index lacks, collected and sorted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fjord.tables.generations import Generations
 from fjord.tables.meaning import MEANING, Note
 from fjord.tables.state import JobCounts, Tree
 
-# There while an index is rebuilt: what it has counted is not right before the end.
+# Present while an index is rebuilt: its counts are not right before the end.
 _UNFINISHED: Final = b"rebuild"
-# Told how many of how many seqs a rebuild has applied.
+# Called with the number of seqs that a rebuild has applied, and their total.
 Progress = Callable[[int, int], None]
 
 
 class Replay:
-    """Applies the ops that an index lacks, gathered, sorted, in large transactions."""
+    """Applies the ops that an index lacks, collected and sorted, in large transactions."""
 
     def __init__(
         self, journal: Journal, index: Index, rebuild_rows: int, progress: Progress
@@ -43,8 +43,8 @@ class Replay:
     def run(self, last_seq: int, *, moved_from: int) -> None:
         """Applies everything up to `last_seq`.
 
-        Frames from `moved_from` on have a new place.  Where the index has them already they are
-        applied again: it then points to where they are now.
+        Frames from `moved_from` on have moved.  Those that the index has already are applied again,
+        so that it points to their new places.
         """
         start = min(self._applied, moved_from - 1, last_seq)
         applied = start
@@ -89,7 +89,7 @@ class Replay:
                     transaction.put_many(Tree.META, [(_UNFINISHED, b"")])
                 group.write_progress(transaction, seq, gathered.live_bytes, changed)
                 if transaction.get(Tree.META, catalog.LOST) is not None:
-                    # A table may be unknown whose rows are there; its id stays its own.
+                    # A table may be unknown although it has rows; its id is not reused.
                     key, note = catalog.largest_table(self._largest_table)
                     if note > (transaction.get(Tree.META, key) or b""):
                         transaction.put_many(Tree.META, [(key, note)])
@@ -108,7 +108,7 @@ class Replay:
 
 
 class _Accounted(Gathered):
-    """Gathered writes of a replay, and how much of the journal lives after them."""
+    """Collected writes of a replay, and the live bytes after them."""
 
     def __init__(
         self, live_bytes: int, counts: dict[int, JobCounts], first_seq: int, known: Generations
@@ -124,23 +124,23 @@ class _Accounted(Gathered):
     def account(
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
-        """Rows that were packed away were never added here, so they are not taken away either."""
+        """Rows that were packed away were never added here, so they are not subtracted."""
         if self.counts:
             first_seq = self._first_seq
             gone = [size for row, size in zip(previous, freed, strict=True) if row >= first_seq]
-            # What was lost to damage was never added, so this may ask for too much.
+            # Rows lost to damage were never added, so the difference may be too large.
             self.live_bytes = max(0, self.live_bytes + added - sum(gone))
 
     def tally(
         self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
     ) -> None:
-        """The same: jobs whose first ops were packed away are counted when they are said again."""
+        """Like `account`: jobs whose first ops were packed away are counted when rewritten."""
         if self.counts:
             known = sum(seq >= self._first_seq for seq in held)
             self.job_counts.change(table, before, known, after, holds or known)
 
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
-        """Right only where nothing was packed; else `recount` follows."""
+        """Only correct if nothing was packed; else `recount` follows."""
         listed = self.generations.get(table)
         if self.counts and listed:
             group.change_rows(self.job_counts, listed, rows, change)

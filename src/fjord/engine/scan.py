@@ -1,18 +1,18 @@
-"""Answering SPAN: where a batch of a table's history ends, by the headers of ops alone.
+"""Answering SPAN: where a batch of a table's history ends, from the headers of ops alone.
 
-A frame is one commit.  It is taken whole or not at all, so that a batch never cuts a commit in two;
-what a reader has of a commit already does not count again.
+A frame is one commit.  It is taken as a whole or not at all, so that a batch never splits a commit;
+rows that a reader already has of a commit are not counted again.
 
 Epochs.  Every writer begins with a takeover: its UUID, and the high seq at that moment.  The next
-seq is the first one that the writer gives out, so a seq was written in the time of the last
-takeover whose high seq is below it:
+seq is the first one that this writer assigns, so a seq belongs to the last takeover whose high seq
+is below it:
 
     takeover   A at 0    B at 40     C at 75
     seqs       1 .. 40   41 .. 75    76 ..
 
-A journal that was put back to an earlier state, or lost its end, goes on with a new takeover, at a
-high seq below what readers have seen.  Their seqs then belong to another epoch than they believe,
-whether or not these were given out again.  Nothing was written at seq 0, so it has no epoch.
+A journal that was restored to an earlier state, or lost its end, continues with a new takeover, at
+a high seq below what readers have seen.  Their seqs then belong to another epoch than they expect,
+whether or not these were assigned again.  Nothing was written at seq 0, so it has no epoch.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from fjord.tables import catalog
 from fjord.tables.state import Table
 from fjord.tables.streams import history
 
-# Ops whose rows are shown; of tables that are sealed only those that are HISTORIC.
+# Ops whose rows are shown; for sealed tables only the HISTORIC ones.
 SHOWN: Final = frozenset(opcode for opcode in Opcode if opcode.shown is not None)
 NO_EPOCH: Final = bytes(16)
-# A segment that is packed away meanwhile is not there at the next try.
+# A segment that is packed away meanwhile is no longer listed at the next attempt.
 _TRIES: Final = 3
 
 
 class Past(NamedTuple):
-    """What there is to look at."""
+    """The parts of the state that a scan needs."""
 
     journal: Journal
     tables: Mapping[str, Table]
     durable_seq: int
-    cold_seqs: Mapping[int, int]  # the first seq that is in a cold block, of tables that have any
-    cold_lasts: Mapping[int, int]  # the last one, by table; blocks may be gone by now
+    cold_seqs: Mapping[int, int]  # the first seq that is in a cold block, for tables with blocks
+    cold_lasts: Mapping[int, int]  # the last one, by table; the blocks may be gone
     takeovers: Sequence[tuple[bytes, int]]  # UUID and high seq, oldest first
     seals: bool = True  # what leaves the journal goes to blocks
 
 
 def look(past: Past, command: Scan | Span) -> Reply:
-    """Answers what is asked of the journal alone."""
+    """Answers from the journal alone."""
     try:
         table = catalog.find_any(past.tables, command.table)
         if isinstance(command, Span):
@@ -68,7 +68,7 @@ def look(past: Past, command: Scan | Span) -> Reply:
 
 
 def span_journal(past: Past, table: Table, command: Span) -> Spanned:
-    """Says how far a batch goes that begins behind `after`; looks at a bounded part."""
+    """Returns where a batch that begins after `after` ends; examines a bounded part."""
     for _ in range(_TRIES):
         _check_epoch(past, command)
         _check_range(past, table, command)
@@ -80,7 +80,7 @@ def span_journal(past: Past, table: Table, command: Span) -> Spanned:
 
 
 def epoch_of(takeovers: Sequence[tuple[bytes, int]], seq: int) -> bytes:
-    """Returns the takeover in whose time a seq was written, or would be; NO_EPOCH if none was."""
+    """Returns the takeover to which a seq belongs, or would belong; NO_EPOCH if none."""
     at = bisect.bisect_left(takeovers, seq, key=lambda one: one[1]) - 1
     return takeovers[at][0] if at >= 0 else NO_EPOCH
 
@@ -93,8 +93,8 @@ def _check_epoch(past: Past, command: Span) -> None:
         return
     text = (
         f"seq {command.after} was written in epoch {command.epoch.hex()} when it was read, but in "
-        f"{found.hex()} here: this journal was put back to an earlier state, or is another one; "
-        "what was read from that seq's epoch on does not count any more, so begin anew"
+        f"{found.hex()} here: this journal was restored to an earlier state, or is another one; "
+        "what was read from that seq's epoch on is no longer valid, so start again"
     )
     raise RefusedError(Code.FORKED, text)
 
@@ -102,29 +102,29 @@ def _check_epoch(past: Past, command: Span) -> None:
 def _check_range(past: Past, table: Table, command: Span) -> None:
     first_seq, after = past.journal.first_seq, command.after
     if after > past.durable_seq:
-        text = f"seq {after} is not written yet, the last one is {past.durable_seq}"
+        text = f"seq {after} is not written yet; the last one is {past.durable_seq}"
         raise RefusedError(Code.BAD_RANGE, text)
-    # Who asks for nothing behind a seq wants to know its epoch, wherever its rows are.
+    # A request for nothing after a seq asks for its epoch, wherever its rows are.
     if after + 1 >= first_seq or 0 < command.until <= after:
         return
-    missing = f"what table {table.name} has from seq {after + 1}"
+    missing = f"the rows of table {table.name} from seq {after + 1}"
     cold_last = past.cold_lasts.get(table.id, 0)
-    # What is behind the last block, and not in the journal any more, had no rows; and who begins
-    # at the beginning misses nothing that is gone.
+    # Seqs after the last block that are no longer in the journal had no rows; and a reader that
+    # begins at the beginning misses nothing that is gone.
     if after < cold_last and (after or table.id in past.cold_seqs):
         text = (
-            f"{missing} to {cold_last} is in cold blocks, see `fjord blocks list`, or gone with "
-            f"those that were too old; read it there, and go on behind seq {cold_last}"
+            f"{missing} to {cold_last} are in cold blocks, see `fjord blocks list`, or were "
+            f"removed by retention; read them there, and continue after seq {cold_last}"
         )
         raise RefusedError(Code.BAD_RANGE, text)
     if after and not history.has_history(table, jobs_too=past.seals):
-        text = f"{missing} to {first_seq - 1} is gone: the journal begins at seq {first_seq} by now"
+        text = f"{missing} to {first_seq - 1} are gone: the journal now begins at seq {first_seq}"
         raise RefusedError(Code.BAD_RANGE, text)
 
 
 def _walk(past: Past, table: Table, command: Span) -> Spanned:
     end_seq = min(command.until or past.durable_seq, past.durable_seq)
-    batch = _Batch(table, command)
+    batch = _Span(table, command)
     start_seq = max(command.after + 1, past.journal.first_seq)
     if start_seq <= end_seq:
         for located in past.journal.frames(start_seq, durable_seq=past.durable_seq):
@@ -136,8 +136,8 @@ def _walk(past: Past, table: Table, command: Span) -> Spanned:
     return batch.answer(past)
 
 
-class _Batch:
-    """Commits taken so far."""
+class _Span:
+    """The commits taken so far."""
 
     def __init__(self, table: Table, command: Span) -> None:
         self._table = table.id
@@ -151,7 +151,7 @@ class _Batch:
         self.is_more = False
 
     def add(self, located: Located) -> bool:
-        """Takes a commit; False when the batch ends before it."""
+        """Takes a commit; False if the batch ends before it."""
         command, frame = self._command, located.frame
         if command.before_us and frame.wall_us >= command.before_us:
             return False
@@ -170,7 +170,7 @@ class _Batch:
         return True
 
     def _count(self, body: bytes, seq: int) -> tuple[int, int]:
-        """Returns how many rows of the table a commit has behind `after`, and their ops' bytes."""
+        """Returns how many rows of the table a commit has after `after`, and their ops' bytes."""
         count = size = position = 0
         after = self._command.after
         while position < len(body):
@@ -198,24 +198,24 @@ class _Batch:
 
 # -------------------------------------------------------------------------------------------------
 #
-# Answering SCAN: the ops of one table as they rest in the journal, a bounded piece at a time.
+# Answering SCAN: the ops of one table as stored in the journal, a bounded piece at a time.
 
 
 def scan_journal(past: Past, table: Table, command: Scan) -> Scanned:
-    """Returns ops from `start_seq` on, a bounded piece: little returned, and little looked at."""
+    """Returns ops from `start_seq` on, a bounded piece: few returned, and few examined."""
     journal, durable_seq = past.journal, past.durable_seq
     end_seq = min(command.end_seq or durable_seq + 1, durable_seq + 1)
     first_seq = journal.first_seq
     if command.start_seq < first_seq and past.cold_seqs.get(table.id, first_seq) < first_seq:
         text = (
-            f"what table {table.name} has before seq {first_seq} is in cold blocks, see `fjord "
-            f"blocks list`; read it there, and scan from seq {first_seq} on"
+            f"the rows of table {table.name} before seq {first_seq} are in cold blocks, see `fjord "
+            f"blocks list`; read them there, and scan from seq {first_seq} on"
         )
         raise RefusedError(Code.BAD_RANGE, text)
-    # From the beginning means from the first seq that is left.
+    # The beginning means the first seq that is left.
     start_seq = min(first_seq, end_seq) if command.start_seq == 1 else command.start_seq
     if not first_seq <= start_seq <= end_seq and start_seq != end_seq:
-        text = f"a scan starts between seq {first_seq}, the first that is left, and seq {end_seq}"
+        text = f"a scan starts between seq {first_seq}, the first one left, and seq {end_seq}"
         raise RefusedError(Code.BAD_RANGE, text)
     piece = _Piece(journal, table.id, command, start_seq, end_seq)
     bytes_max = min(command.bytes_max or limits.SCAN_BYTES_MAX, limits.SCAN_BYTES_MAX)
@@ -229,7 +229,7 @@ def scan_journal(past: Past, table: Table, command: Scan) -> Scanned:
 
 
 class _Piece:
-    """Ops gathered so far."""
+    """The ops collected so far."""
 
     def __init__(
         self, journal: Journal, table: int, command: Scan, start_seq: int, end_seq: int
@@ -249,7 +249,7 @@ class _Piece:
         self.is_cold = False  # it ends before messages that are in blocks only
 
     def add(self, located: Located, bytes_max: int) -> bool:
-        """Takes the ops of a frame that belong to the table; False when there is no more room."""
+        """Takes the ops of a frame that belong to the table; False if there is no more room."""
         frame, body = located.frame, located.body
         self.examined_bytes += len(body)
         position, seq = 0, frame.first_seq
@@ -261,10 +261,10 @@ class _Piece:
                     try:
                         data = reader.messages_of(self._journal, data)
                     except FileNotFoundError:
-                        self.is_cold = True  # where they rested was packed: they are in a block
+                        self.is_cold = True  # their old place was packed: they are in a block
                         return False
                     self.examined_bytes += len(data)
-                if self._is_asked_for(data):
+                if self._is_wanted(data):
                     if self._ops and self._bytes + len(data) > bytes_max:
                         return False
                     self._first_seqs.append(seq)
@@ -277,8 +277,7 @@ class _Piece:
             self._next_seq = max(self._next_seq, min(seq, self._end_seq))
         return True
 
-    def _is_asked_for(self, data: bytes) -> bool:
-        """Says whether an op is of a kind that is wanted, and about a key that is."""
+    def _is_wanted(self, data: bytes) -> bool:
         if self._opcodes and data[0] not in self._opcodes:
             return False
         if not self._key_prefix:
@@ -292,7 +291,7 @@ class _Piece:
         if self.is_cold and not self._ops:
             text = (
                 f"the messages from seq {self._next_seq} on are in cold blocks, see `fjord blocks "
-                "list`; read them there, and scan from behind the last block on"
+                "list`; read them there, and scan on after the last block"
             )
             raise RefusedError(Code.BAD_RANGE, text)
         return Scanned(

@@ -1,19 +1,18 @@
-"""Upkeep: what an engine does by itself, in small steps between the commands of users.
+"""Upkeep: what an engine does on its own, in small steps between the commands of users.
 
     spare       a segment is allocated before it is needed
-    space       a disk that was full is looked at again
+    space       a disk that was full is checked again
     leases      jobs whose leases are over wait again
-    expiry      values whose time is over become tombstones, jobs are removed
-    snapshots   those whose time is over are closed
+    expiry      expired values become tombstones, expired jobs are removed
+    snapshots   expired ones are closed
     generations they begin and end, see `tables.generations`
-    sweeping    rows of dropped tables are purged, and what is in blocks or kept in vain
-    clients     answers for clients that were not heard of for a day are forgotten, and what was
-                staged in vain
+    sweeping    rows of dropped tables, rows in blocks and unneeded versions are removed
+    clients     answers for clients that were silent for a day, and abandoned stages, are dropped
     packing     see `packing`
 
-Nothing polls: `due_us` says when the next step is due, and `step` does one.  After each step there
-is a rest, so that upkeep takes a quarter of the time at most, or half when packing falls behind or
-the disk is full.
+Nothing polls: `due_us` returns when the next step is due, and `step` does one.  After each step
+there is a pause, so that upkeep takes a quarter of the time at most, or half when packing falls
+behind or the disk is full.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ from fjord.tables.streams.layout import seq_key
 
 if TYPE_CHECKING:
     from fjord.engine.engine import Engine
-    from fjord.engine.layout import Parts
+    from fjord.engine.layout import Recovered
 
 _RETRY_US: Final = 1_000_000
 _CLIENTS_US: Final = 3600 * 1_000_000
 _FIRST_US: Final = 600 * 1_000_000  # after a start
 _BEHIND_RATIO: Final = 1.5
-# When such a share of a segment is written, or dead, there may be something to pack or allocate.
+# After this share of a segment was written, or died, packing or allocation may be due.
 _GROWTH_SHARE: Final = 64
-_REST, _REST_BEHIND = 3, 1  # in units of what a step took
+_REST, _REST_BEHIND = 3, 1  # multiples of the duration of a step
 
 
-# What is due at a date, by the tree that begins with the earliest one, in the order in which it
-# is done: dates of leases and of snapshots are lease time, all others wall time.
+# What is due at a date, by the tree that begins with the earliest one, in order of execution: dates
+# of leases and of snapshots are lease time, all others wall time.
 _DUE: Final[dict[Tree, Callable[[int], Command]]] = {
     Tree.JOBS_LEASES: lambda rows: upkeep.EndLeases(limit=rows),
     Tree.SNAPSHOTS: lambda rows: snapshots.EndSnapshots(limit=rows),
@@ -69,31 +68,31 @@ class Upkeep:
         self._packer = packer
         self._staged = StagedUpkeep(engine)
         self._no_spare_before_us = 0  # monotonic: there was no space for one
-        self._space_us = 0  # monotonic: when a full disk is looked at again
-        self._no_packing_before_us = 0  # monotonic: a segment could not go yet
+        self._space_us = 0  # monotonic: when a full disk is checked again
+        self._no_packing_before_us = 0  # monotonic: a segment could not be removed yet
         self._not_before_us = 0  # monotonic: the disk was full, or upkeep has had its share
         self._clients_us = self._clock.monotonic_us() + _FIRST_US
         # The earliest date of each tree, None if it has none; a date may be too early, and a
-        # tree that is not in here is looked at when it is asked for.
+        # missing tree is read when needed.
         self._dates: dict[Tree, int | None] = {}
         self._blocked_us: dict[Tree, int] = {}  # monotonic: until then there is nothing to do
-        self._rows = limits.UPKEEP_ROWS  # of one step; fewer where space is short
-        self._is_refused = False  # the last step was: packing comes first then
+        self._rows = limits.UPKEEP_ROWS  # of one step; fewer if space is short
+        self._is_refused = False  # the last step was refused: packing comes first then
         self._is_sweeping = True  # a crash may have left a dropped table half swept
-        self._turn_us: int | None = None  # wall time: when generations are looked at
+        self._turn_us: int | None = None  # wall time: when generations are checked
         self._periods: tuple[Mapping[str, Table], Mapping[int, Period]] = ({}, {})  # of tables
-        self._is_sooner = True  # something is due earlier than `due_us` said last
-        # Where the journal ended, and how much of it held, when `due_us` was last asked.
+        self._is_sooner = True  # something is due earlier than the last `due_us`
+        # The end and the live bytes of the journal when `due_us` was last called.
         self._asked_at = (0, 0)
         self._look_at_generations()
 
     def note(self, schedules: Mapping[Tree, int], *, sweeps: bool, turns: bool) -> None:
-        """Takes note of what a frame did.
+        """Records the effects of a frame.
 
         Args:
             schedules: dates that it has set.
-            sweeps: there is something to sweep.
-            turns: it said something of generations, or of jobs in them.
+            sweeps: whether there is something to sweep.
+            turns: whether it changed generations, or jobs in them.
         """
         for tree, date in schedules.items():
             if tree in self._dates:
@@ -108,9 +107,9 @@ class Upkeep:
             self._is_sooner = True
 
     def is_sooner(self) -> bool:
-        """Says whether something may be due earlier than `due_us` said last.
+        """Returns whether something may be due earlier than the last `due_us`.
 
-        What depends on how full the journal is counts from some growth on.
+        The growth of the journal is considered only from some size on.
         """
         position, live_bytes = self._asked_at
         return (
@@ -152,7 +151,7 @@ class Upkeep:
         return due_us
 
     def step(self) -> bool:
-        """Does one step of what is due; says whether there is more to do at once."""
+        """Does one step of what is due; returns whether there is more to do at once."""
         if self.due_us() > self._clock.wall_us():
             return False
         began_us = self._clock.monotonic_us()
@@ -179,7 +178,7 @@ class Upkeep:
         if due is not None:
             del self._dates[due]
             if not self._run(_DUE[due](self._rows)) and self._due_tree() is due:
-                # What cannot be done must not hold up all else.
+                # A command that is refused must not block all others.
                 self._blocked_us[due] = monotonic_us + _RETRY_US
         elif self._is_sweeping:
             self._is_sweeping = self._run(catalog.Sweep(limit=self._rows))
@@ -211,7 +210,7 @@ class Upkeep:
         )
 
     def _run(self, command: Command) -> bool:
-        """Runs a command of upkeep; says whether it found something to do, or could not tell."""
+        """Runs a command of upkeep; returns whether it found something to do, or was refused."""
         applied_seq = self._engine.applied_seq
         self._is_refused = isinstance(self._engine.run_internal(command), Refusal)
         if self._is_refused:
@@ -245,21 +244,21 @@ class Upkeep:
 
 # -------------------------------------------------------------------------------------------------
 #
-# What was staged and never committed is dropped, what was half committed is finished, and writers
-# that are not heard of any more are forgotten.
+# Uncommitted stages are dropped, half committed ones are finished, and writers that have been
+# silent for long are forgotten.
 #
-# It is a walk over stages and writers, a bounded piece at a time, from the beginning once an hour.
+# This walks over stages and writers, a bounded piece at a time, from the beginning once an hour.
 
 
-# What is run next, or None; it is told whether the last command was refused.
+# The next command, or None; receives whether the last command was refused.
 Steps = Generator[Command | None, bool | None, None]
 _ONCE: Final = commands.WRITER_ONCE.encode()
-# So many entries are looked at in one step.
+# How many entries one step examines.
 _PIECE: Final = 2000
 
 
 class StagedUpkeep:
-    """Goes over all that is staged, step by step."""
+    """Walks over all stages and writers, step by step."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -281,7 +280,7 @@ class StagedUpkeep:
         return True
 
     def _steps(self) -> Steps:
-        """Yields what is to be run, or nothing where a piece was only looked at."""
+        """Yields commands to run, or None after a piece that was only examined."""
         now_us = self._engine.clock.wall_us()
         for items in pages(self._engine.scan_index, Tree.STAGES, b"", None, _PIECE):
             by_table: dict[int, list[int]] = {}
@@ -303,43 +302,43 @@ class StagedUpkeep:
         if found.at_us + limits.COMMIT_IDLE_US < now_us:
             while found.stages and self._is_staged(key, found.stages[-1]):
                 if (yield staging.RunStage(table=table, name=name)):
-                    return  # perhaps a key is locked; others go on, and it is tried again
+                    return  # perhaps a key is locked; retried in the next walk
         is_once = found.batch == staging.OVER or name.startswith(_ONCE)
         kept_us = limits.WRITER_ONCE_KEPT_US if is_once else limits.WRITER_KEPT_US
         if found.at_us + kept_us < now_us:
             yield staging.ForgetWriter(table=table, name=name, before_us=now_us - kept_us)
 
     def _is_staged(self, key: bytes, seq: int) -> bool:
-        """Says whether the last stage of a batch is there: then the batch is not written yet."""
+        """Returns whether the last stage of a batch exists: then the batch is not written yet."""
         wanted = seq_key(key[:PREFIX_BYTES], seq)
         return bool(self._engine.scan_index(Tree.STAGES, wanted, wanted + b"\0", 1))
 
 
-# -- whether the disk has space for what users write, and when it has it again --------------------
+# -- whether the disk has space for writes of users -----------------------------------------------
 #
 #     refused -> full -> ... packing, or somebody else, frees space ... -> it would fit -> not full
 #
 # A disk stays full until a write of the refused size would fit: a small one that fits meanwhile
-# changes nothing.  Whether it would is tried, since only the disk knows its quotas and limits.
+# changes nothing.  This is found out by trying, since only the disk knows its quotas and limits.
 
 
-# What is looked for at a start, when nothing was refused yet.
+# The size to try at a start, when nothing was refused yet.
 _ORDINARY_BYTES: Final = 4 * limits.KIB
-# The file system is asked so often how much is free.
+# How often the file system is asked for its free space.
 _LOOK_US: Final = 1_000_000
 
 
 class Space:
     """The space under one data directory."""
 
-    def __init__(self, parts: Parts, grow: Callable[[], bool]) -> None:
+    def __init__(self, parts: Recovered, grow: Callable[[], bool]) -> None:
         self._disk = parts.disk
         self._directory = parts.layout.root
         self._clock = parts.clock
         self._writer = parts.writer
         self._index = parts.index
         self._grow = grow  # makes the index larger; False on a full disk
-        self._short = (-_LOOK_US, False)  # monotonic: when it was looked at, and what was found
+        self._short = (-_LOOK_US, False)  # monotonic time of the last check, and its result
         self.body_bytes = 0  # of the largest frame that was refused
         self._lacks_index = False  # the index could not grow
         self.is_full = False  # writes are refused
@@ -349,24 +348,24 @@ class Space:
 
     @property
     def is_short(self) -> bool:
-        """Says that the disk is full, or will be when the segment is."""
+        """Returns whether the disk is full, or will be when the segment is."""
         now_us = self._clock.monotonic_us()
         if now_us - self._short[0] >= _LOOK_US:
             self._short = (now_us, self._free_bytes() < self._writer.following_bytes)
         return self.is_full or self._short[1]
 
     def note_lack(self, body_bytes: int = 0, *, of_index: bool = False) -> None:
-        """Takes note that there was no space for a frame, or for a larger index."""
+        """Records that there was no space for a frame, or for a larger index."""
         self.body_bytes = max(self.body_bytes, body_bytes)
         self._lacks_index = self._lacks_index or of_index
 
     def refuse(self) -> bool:
-        """Takes note that a write is refused; says whether it is the first."""
+        """Records that a write is refused; returns whether it is the first one."""
         is_first, self.is_full = not self.is_full, True
         return is_first
 
     def note_write(self) -> None:
-        """Takes note that a write was not refused; others of that size may still be."""
+        """Records that a write was not refused; others of that size may still be."""
         if self._writer.has_room(self.body_bytes) and self._index.has_reserve():
             self._clear()
 
@@ -377,7 +376,7 @@ class Space:
         self.look()
 
     def look(self) -> None:
-        """Tries whether what was refused would fit now."""
+        """Tries whether the refused write would fit now."""
         has_index = not self._lacks_index or self._index.has_reserve() or self._grow()
         if has_index and self._writer.could_take(self.body_bytes):
             self._clear()

@@ -1,4 +1,4 @@
-"""Who waits for jobs, messages or changes, and who is woken or told when there may be some.
+"""Waiting for jobs, messages or changes: who waits, and who is woken or notified.
 
     runs --- found nothing ---> parked <---------------------------------+
      ^                            |                                      |
@@ -7,25 +7,25 @@
      |                          woken: runs again -----------------------+
      |                            |
      |                            +--- found something, or is gone ---> over
-     +--- its peer takes replies again --- aside: its peer took none, others had their turn
+     +--- its peer reads replies again --- aside: its peer read none, others had their turn
 
 The engine never waits: a NEXT or READ is answered at once, with nothing if there is nothing.  These
-are the rules for those who want to wait, for the daemon's requests and for Embedded's threads.
-Nothing here reads a clock, locks or sends: moments are passed in, and whoever is to be run again is
-handed over by `Waits.take_woken`.
+are the rules for requests that want to wait, for the daemon's requests and Embedded's threads.
+Nothing here reads a clock, locks or sends: moments are passed in, and `Waits.take_woken` returns
+the requests to run again.
 
-Jobs are for one worker.  Waiters stand in line by table, and by domain if they ask for one; first
-come, first served.  While nobody of a line is woken, nothing is due there.  Few are woken in vain:
-k jobs that arrived wake so many that these ask for k jobs together.  How many jobs a date brings is
-not known, nor whose domain jobs are of that arrived: then one is woken, and whenever the last of
-the woken has found something, twice as many as the time before.
+A job is for one worker.  Requests queue by table, and by domain if they ask for one; first come,
+first served.  While no request of a queue is woken, nothing is due there.  Few are woken in vain: k
+arrived jobs wake requests that ask for k jobs together.  How many jobs a date brings is not known,
+nor the domains of arrived jobs: then one request is woken, and whenever the last woken request has
+found something, twice as many as the time before.
 
-Messages are for everybody: a READ that finds nothing is parked by its table alone, and whatever
-comes wakes all that are parked there.
+Messages are for everybody: a READ that finds nothing is parked by its table alone, and any message
+wakes all requests that are parked there.
 
-Changes are matched with the listenings as they were when a group ran, and told when it is durable,
+Changes are matched with the listenings at the time when a group ran, and sent when it is durable,
 unless a listening has ended meanwhile.  A jobs table is listened to as a whole, as if it were one
-key that no value can have; the engine tells of jobs without being asked to.
+key that no value can have; the engine always reports jobs.
 """
 
 from __future__ import annotations
@@ -48,37 +48,37 @@ K = TypeVar("K", bound=Hashable)
 W = TypeVar("W", bound="Wait")
 
 Arrivals = Mapping[str, Arrival]  # by table
-Place = tuple[str, bytes]  # a table, and a domain or a key of it
-# Jobs tables are listened to as a whole, under a key that no value can have.
+TableKey = tuple[str, bytes]  # a table, and a domain or a key of it
+# Listening to a jobs table uses a key that no value can have.
 JOBS_KEY: Final = b""
-# So many entries of a heap may be out of date before they are swept.
+# How many entries of a heap may be out of date before they are removed.
 _STALE_MAX: Final = 64
 _LOOK_US: Final = round(limits.WALL_LOOK_SECONDS_MAX * 1_000_000)
 
 
 class Stage(enum.Enum):
-    """How far a request is."""
+    """The stage of a request."""
 
     RUNNING = enum.auto()  # for the first time, or after it was aside: it may be parked
     PARKED = enum.auto()
     WOKEN = enum.auto()  # it is run again, since there may be something
-    ASIDE = enum.auto()  # its peer takes no replies
-    LAST = enum.auto()  # it is run, and answered with whatever comes
-    ENDED = enum.auto()  # it is run, but nobody may be there to work on what comes
+    ASIDE = enum.auto()  # its peer does not read replies
+    LAST = enum.auto()  # it is run, and answered with any result
+    ENDED = enum.auto()  # it is run, but its peer may be gone
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Wait:
-    """A request under way that may wait."""
+    """A running request that may wait."""
 
     command: Command
     deadline_us: int  # monotonic; 0: it does not wait
-    nothing: Reply | None = None  # what it was parked with
+    nothing: Reply | None = None  # the reply with which it was parked
     stage: Stage = Stage.RUNNING
 
 
 def found_nothing(command: Command, reply: Reply) -> bool:
-    """Says that a NEXT, or a READ of whatever there is, found nothing, which may change."""
+    """Returns whether a NEXT, or a READ without an end, found nothing, which may change."""
     if type(reply) is commands.Taken:
         return len(reply.rows) == 0
     is_empty = type(reply) is commands.Messages and reply.rows == 0
@@ -90,19 +90,19 @@ class Waits(Generic[W]):
 
     def __init__(self) -> None:
         self._lines: Lines[W] = Lines()
-        self._readers: dict[str, dict[W, None]] = {}  # who waits for messages, by table
-        self._deadlines: Ranked[W] = Ranked()  # of those that are parked
+        self._readers: dict[str, dict[W, None]] = {}  # requests that wait for messages, by table
+        self._deadlines: Ranked[W] = Ranked()  # of the parked ones
         self._woken: list[W] = []
         self.aside: dict[W, None] = {}
         self._is_stopped = False
 
     @property
     def parked(self) -> int:
-        """How many are parked."""
+        """The number of parked requests."""
         return len(self._deadlines)
 
     def settle(self, wait: W, reply: Reply, now_us: int, *, may_wait: bool = True) -> bool:
-        """Takes what a run has found; says whether the request is parked, else it is over."""
+        """Takes the result of a run; returns whether the request is parked, else it is over."""
         if (
             wait.stage in _PARKING
             and found_nothing(wait.command, reply)
@@ -117,21 +117,21 @@ class Waits(Generic[W]):
         return False
 
     def arrive(self, arrivals: Arrivals, wall_us: int) -> None:
-        """Wakes those who may find jobs that began to wait."""
+        """Wakes requests that may find newly waiting jobs."""
         self._wake(self._lines.arrive(arrivals, wall_us))
 
     def append(self, tables: Iterable[str]) -> None:
-        """Wakes all who wait for messages of these tables."""
+        """Wakes all requests that wait for messages of these tables."""
         self._wake([reader for table in tables for reader in self._readers.pop(table, ())])
 
     def reach(self, wall_us: int) -> None:
-        """Wakes those who wait for a date that has come."""
+        """Wakes requests that wait for a date that has come."""
         self._wake(self._lines.reach(wall_us))
 
     def expire(self, now_us: int) -> list[W]:
-        """Ends the waits whose time is over; returns those that are answered with nothing.
+        """Ends the waits that have timed out; returns those that are answered with nothing.
 
-        The others have their last run: jobs may be there that others were woken for.
+        The others have their last run: there may be jobs for which others were woken.
         """
         over: list[W] = []
         while (wait := self._deadlines.pop(now_us)) is not None:
@@ -141,19 +141,19 @@ class Waits(Generic[W]):
         return over
 
     def set_aside(self, wait: W) -> None:
-        """Lets others have their turn, since the peer of one that was woken takes no replies."""
+        """Puts a woken request aside, since its peer takes no replies; others take its turn."""
         self.leave(wait)
         wait.stage = Stage.ASIDE
         self.aside[wait] = None
 
     def resume(self, wait: W) -> None:
-        """Runs one again that was aside."""
+        """Runs a request again that was aside."""
         del self.aside[wait]
         wait.stage = Stage.RUNNING
         self._woken.append(wait)
 
     def end(self, wait: W) -> Reply | None:
-        """Lets one wait no more; returns its answer, None if that comes from a run under way."""
+        """Ends a wait; returns its answer, None if that comes from the current run."""
         if wait.stage in _IDLE:
             self.leave(wait)
             return wait.nothing
@@ -162,7 +162,7 @@ class Waits(Generic[W]):
         return None
 
     def leave(self, wait: W) -> None:
-        """Ends the wait of one, and wakes others if it was woken and they were not."""
+        """Ends a wait, and wakes others in its place if it was woken."""
         self._deadlines.discard(wait)
         self.aside.pop(wait, None)
         if isinstance(wait.command, Read):
@@ -173,17 +173,17 @@ class Waits(Generic[W]):
         else:
             self._wake(self._lines.leave(wait))
 
-    def rouse(self) -> None:
-        """Wakes all that are parked: they find out by themselves what is wrong."""
-        self._wake(self._lines.rouse())
+    def wake_all(self) -> None:
+        """Wakes all parked requests, so that they see the error."""
+        self._wake(self._lines.wake_all())
         self.append(list(self._readers))
 
     def stop(self) -> None:
-        """From now on nobody is parked."""
+        """No request is parked from now on."""
         self._is_stopped = True
 
     def take_woken(self) -> list[W]:
-        """Returns who is to be run again, once."""
+        """Returns the requests to run again, once."""
         woken, self._woken = self._woken, []
         return woken
 
@@ -192,7 +192,7 @@ class Waits(Generic[W]):
         return self._deadlines.first()
 
     def look_us(self, wall_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        """Returns when to call `reach`: at the next date, or soon since the clock may be set."""
         return self._lines.look_us(wall_us)
 
     def _park(self, wait: W, reply: Reply) -> None:
@@ -215,7 +215,7 @@ class Waits(Generic[W]):
 
 # Not being run.
 _IDLE: Final = frozenset({Stage.PARKED, Stage.ASIDE})
-# Whoever comes back with nothing at such a stage may be parked.
+# A request that finds nothing at such a stage may be parked.
 _PARKING: Final = frozenset({Stage.RUNNING, Stage.WOKEN})
 
 
@@ -223,23 +223,23 @@ _PARKING: Final = frozenset({Stage.RUNNING, Stage.WOKEN})
 
 
 class _Ticket(NamedTuple):
-    """Where somebody stands in line, and what for."""
+    """The place of a request in the queue, and what it asks for."""
 
     number: int
-    place: Place
+    place: TableKey
     jobs: int  # how many it asks for
 
 
 @dataclass(slots=True, eq=False)
 class _Line(Generic[K]):
-    """Who waits at one place."""
+    """The requests that wait at one place."""
 
     parked: Ranked[K] = field(default_factory=lambda: Ranked())  # by ticket
     woken: int = 0
     width: int = 0  # how many were woken in the last round that was a guess
 
     def wake(self, count: int) -> list[K]:
-        """Wakes so many, as far as there are."""
+        """Wakes up to `count` requests."""
         woken: list[K] = []
         while len(woken) < count and (waiter := self.parked.pop()) is not None:
             woken.append(waiter)
@@ -248,16 +248,16 @@ class _Line(Generic[K]):
 
 
 class Lines(Generic[K]):
-    """Who waits for jobs.  Whoever is returned has been woken: it takes, then parks or leaves."""
+    """Requests that wait for jobs.  Returned ones are woken: they take, then park or leave."""
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[bytes, _Line[K]]] = {}
-        self.tickets: dict[K, _Ticket] = {}  # of all who wait, parked or woken
+        self.tickets: dict[K, _Ticket] = {}  # of all waiting requests, parked or woken
         self._numbers = itertools.count(1)
-        self._dates: Ranked[Place] = Ranked()  # when something is due next
+        self._dates: Ranked[TableKey] = Ranked()  # when something is due next
 
     def park(self, waiter: K, command: Next, next_at_us: int) -> None:
-        """Takes in one that found nothing: in its old place if it was woken, else behind all."""
+        """Parks a request that found nothing: in its old place if it was woken, else at the end."""
         ticket = self.tickets.get(waiter)
         place = (command.table, command.domain)
         line = self._lines.setdefault(command.table, {}).setdefault(command.domain, _Line())
@@ -275,7 +275,7 @@ class Lines(Generic[K]):
             self._dates.discard(place)
 
     def leave(self, waiter: K) -> list[K]:
-        """Takes leave of one that found jobs, or is gone; returns who is woken for that."""
+        """Removes a request that found jobs, or is gone; returns those woken for it."""
         ticket = self.tickets.pop(waiter, None)
         if ticket is None:
             return []
@@ -286,7 +286,7 @@ class Lines(Generic[K]):
             line.parked.discard(waiter)
         else:
             line.woken -= 1
-            if not line.woken:  # it was the last, and did not say that nothing is there
+            if not line.woken:  # it was the last one, and did not report that nothing is there
                 line.width = 2 * line.width or 1
                 woken = line.wake(line.width)
         if not line.woken and not line.parked:
@@ -294,7 +294,7 @@ class Lines(Generic[K]):
         return woken
 
     def arrive(self, arrivals: Arrivals, now_us: int) -> list[K]:
-        """Takes note of jobs that began to wait; returns who is woken."""
+        """Records newly waiting jobs; returns the requests woken for them."""
         woken: list[K] = []
         for table, arrival in arrivals.items():
             for domain, line in self._lines.get(table, {}).items():
@@ -307,30 +307,30 @@ class Lines(Generic[K]):
         return woken
 
     def reach(self, now_us: int) -> list[K]:
-        """Returns who is woken because a date was reached."""
+        """Returns the requests woken because a date was reached."""
         woken: list[K] = []
         while (place := self._dates.pop(now_us)) is not None:
             woken += self._lines[place[0]][place[1]].wake(1)
         return woken
 
-    def rouse(self) -> list[K]:
-        """Returns all that are parked; they are woken."""
+    def wake_all(self) -> list[K]:
+        """Wakes and returns all parked requests."""
         lines = [line for some in self._lines.values() for line in some.values()]
         return [waiter for line in lines for waiter in line.wake(len(line.parked))]
 
     def look_us(self, now_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        """Returns when to call `reach`: at the next date, or soon since the clock may be set."""
         return _look_us(self._dates.first(), now_us)
 
     def _wake_for(self, line: _Line[K], jobs: int) -> list[K]:
-        """Wakes as many as it takes to ask for so many jobs."""
+        """Wakes as many requests as it takes to ask for so many jobs."""
         woken: list[K] = []
         while jobs > 0 and (some := line.wake(1)):
             woken += some
             jobs -= self.tickets[some[0]].jobs
         return woken
 
-    def _lower(self, place: Place, date_us: int) -> None:
+    def _lower(self, place: TableKey, date_us: int) -> None:
         known_us = self._dates.rank(place)
         if known_us is None or date_us < known_us:
             self._dates.put(place, date_us)
@@ -347,7 +347,7 @@ class Lines(Generic[K]):
 
 
 def jobs_problem(engine: Engine, name: str) -> Refusal | None:
-    """Says that a table has no jobs to listen to, or None; one that is not there yet may have."""
+    """Returns the refusal for a table that is not a jobs table; it may be created later."""
     table = engine.tables.get(name)
     if table is None:
         return commands.name_problem(name)
@@ -356,28 +356,28 @@ def jobs_problem(engine: Engine, name: str) -> Refusal | None:
 
 @dataclass(slots=True, eq=False)
 class Listening(Generic[K]):
-    """The keys that one request asked to be told of."""
+    """The keys that one request listens to."""
 
     listener: K
     identifier: int  # of the request that began it
-    keys: set[Place] = field(default_factory=set)
+    keys: set[TableKey] = field(default_factory=set)
     is_over: bool = False
 
 
 class Listeners(Generic[K]):
     """All listenings.
 
-    The engine is asked to watch a key while at least one listening has it.
+    The engine watches a key while at least one listening has it.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._by_key: dict[Place, dict[Listening[K], None]] = {}
+        self._by_key: dict[TableKey, dict[Listening[K], None]] = {}
         self._by_listener: dict[K, dict[int, Listening[K]]] = {}
-        # The next process date of each jobs table that somebody listens to.
+        # The next process date of each jobs table with listeners.
         self._dates: Ranked[str] = Ranked()
         self.keys = 0  # over all listenings
-        self.hears_all = False  # somebody is told of all jobs tables, beside those who listen
+        self.hears_all = False  # changes of all jobs tables are reported, listeners or not
 
     def __iter__(self) -> Iterator[K]:
         return iter(list(self._by_listener))
@@ -386,7 +386,7 @@ class Listeners(Generic[K]):
         return listener in self._by_listener
 
     def add(self, listener: K, identifier: int, table: str, keys: Iterable[bytes]) -> int:
-        """Begins to tell of these keys; returns how many of them the listening had not yet."""
+        """Begins to listen to these keys; returns how many of them are new to the listening."""
         mine = self._by_listener.setdefault(listener, {})
         listening = mine.setdefault(identifier, Listening(listener, identifier))
         before = len(listening.keys)
@@ -402,7 +402,7 @@ class Listeners(Generic[K]):
         return added
 
     def end(self, listener: K, identifier: int) -> int | None:
-        """Ends a listening; returns how many keys it had, None if there is no such one."""
+        """Ends a listening; returns how many keys it had, None if it does not exist."""
         mine = self._by_listener.get(listener, {})
         listening = mine.pop(identifier, None)
         if listening is None:
@@ -416,12 +416,12 @@ class Listeners(Generic[K]):
         return len(listening.keys)
 
     def drop(self, listener: K) -> None:
-        """Ends all that a listener had."""
+        """Ends all listenings of a listener."""
         for identifier in list(self._by_listener.get(listener, {})):
             self.end(listener, identifier)
 
     def match(self, changes: Iterable[Changed]) -> list[tuple[Listening[K], Changed]]:
-        """Returns whom to tell of changes."""
+        """Returns each change with the listenings that it concerns."""
         return [
             (listening, change)
             for change in changes
@@ -429,21 +429,21 @@ class Listeners(Generic[K]):
         ]
 
     def arrive(self, arrivals: Arrivals, wall_us: int) -> list[Changed]:
-        """Takes note of jobs that began to wait; returns what is to be told of that."""
+        """Records newly waiting jobs; returns the changes to send."""
         heard = [one for one in arrivals if self.hears_all or (one, JOBS_KEY) in self._by_key]
         for table in heard:
             self.look(table, wall_us)
         return [moment(table, commands.ARRIVED, wall_us) for table in heard]
 
     def look(self, table: str, wall_us: int) -> None:
-        """Finds a jobs table's next date: when it is listened to, and when jobs arrived.
+        """Finds the next date of a jobs table: when it is listened to, and when jobs arrived.
 
-        Once found it is told of when it comes, even if its job is gone by then: whoever took it at
-        that very moment is no reason to say nothing.
+        The date is reported when it comes, even if its job is gone by then: a job taken at that
+        very moment is no reason to stay silent.
         """
         known_us = self._dates.rank(table)
         if known_us is not None and known_us <= wall_us:
-            return  # that is told of first, and then there is another look
+            return  # that is reported first, and then this runs again
         date_us = self._engine.first_date_us(table, wall_us)
         if date_us is None:
             self._dates.discard(table)
@@ -451,17 +451,17 @@ class Listeners(Generic[K]):
             self._dates.put(table, date_us)
 
     def reach(self, wall_us: int) -> list[Changed]:
-        """Returns what is to be told of tables whose date was reached."""
+        """Returns the changes to send for tables whose date was reached."""
         tables = list(iter(lambda: self._dates.pop(wall_us), None))
         for table in tables:
             self.look(table, wall_us)
         return [moment(table, commands.DUE, wall_us) for table in tables]
 
     def look_us(self, wall_us: int) -> int | None:
-        """Returns when to call `reach`: at the next date, or soon if the clock may be set."""
+        """Returns when to call `reach`: at the next date, or soon since the clock may be set."""
         return _look_us(self._dates.first(), wall_us)
 
-    def _forget(self, place: Place, listening: Listening[K]) -> None:
+    def _forget(self, place: TableKey, listening: Listening[K]) -> None:
         others = self._by_key[place]
         del others[listening]
         if others:
@@ -474,7 +474,7 @@ class Listeners(Generic[K]):
 
 
 def moment(table: str, what: bytes, wall_us: int) -> Changed:
-    """Returns what listeners of a jobs table are told."""
+    """Returns the change that is sent to listeners of a jobs table."""
     return Changed(table, JOBS_KEY, Type.STRING, what, wall_us, 0)
 
 
@@ -482,11 +482,11 @@ def moment(table: str, what: bytes, wall_us: int) -> Changed:
 
 
 class Ranked(Generic[K]):
-    """Things by rank, the smallest first; each may get another rank, or be taken away."""
+    """Items by rank, the smallest first; items can be re-ranked and removed."""
 
     def __init__(self) -> None:
         self._ranks: dict[K, int] = {}
-        # Rank, a number that differs, and the thing; out of date if its rank is another by now.
+        # Rank, a unique number, and the item; out of date if the item has another rank by now.
         self._heap: list[tuple[int, int, K]] = []
         self._numbers = itertools.count()
 
@@ -519,7 +519,7 @@ class Ranked(Generic[K]):
         return heap[0][0] if heap else None
 
     def pop(self, rank_max: float = float("inf")) -> K | None:
-        """Takes the first thing away, if its rank is not larger than this."""
+        """Removes the first item, if its rank is not larger than this, and returns it."""
         first = self.first()
         if first is None or first > rank_max:
             return None

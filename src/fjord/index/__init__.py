@@ -3,10 +3,10 @@
 Two implementations keep one contract (tests/unit/index/test_contract.py): `lmdb` on disk and
 `memory` for simulations and for read-only processes whose directory has no usable index.
 
-    index.begin() -> Transaction    the one writer's; commit or abort ends it
-    index.view()  -> Transaction    what is committed; abort ends it.  On LMDB it is a snapshot;
+    index.begin() -> Transaction    the writer's; commit or abort ends it
+    index.view()  -> Transaction    the committed state; abort ends it.  On LMDB it is a snapshot;
                                     the memory index has one version, so there it is not opened
-                                    while a transaction is under way
+                                    while a transaction is open
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class IndexDamagedError(FjordError):
 
 
 class Transaction(Protocol):
-    """One consistent view of all trees, and for the writer its changes."""
+    """A consistent view of all trees, and the changes of the writer."""
 
     def get(self, tree: int, key: bytes) -> bytes | None: ...
 
@@ -44,7 +44,7 @@ class Transaction(Protocol):
         ...
 
     def count(self, tree: int) -> int:
-        """Returns how many items a tree has."""
+        """Returns the number of items of a tree."""
         ...
 
     def commit(self) -> None: ...
@@ -60,11 +60,11 @@ class Index(Protocol):
     def view(self) -> Transaction: ...
 
     def has_reserve(self) -> bool:
-        """Says whether there is room for what must work on a full disk: deletes."""
+        """Returns whether there is room for what must work on a full disk: deletes."""
         ...
 
     def grow(self) -> None:
-        """Makes room for more.
+        """Enlarges the index.
 
         Raises:
             OSError: if the disk is full.
@@ -72,21 +72,21 @@ class Index(Protocol):
         ...
 
     def sync(self) -> None:
-        """Ensures that what is committed survives a power cut."""
+        """Ensures that committed changes survive a power cut."""
         ...
 
     def close(self) -> None: ...
 
 
 class Indexes(Protocol):
-    """Where an index lives: opened, told from a copy of itself, or thrown away."""
+    """The storage of an index: opened, told from a copy of itself, or dropped."""
 
     def identity(self) -> str | None:
-        """Returns what tells the stored index from a copy of it, None if there is none."""
+        """Returns the identity of the stored index, which no copy shares; None if there is none."""
         ...
 
     def create(self) -> None:
-        """Makes an empty index, so that it has an identity, if there is none."""
+        """Creates an empty index, so that it has an identity, if there is none."""
         ...
 
     def open(self, *, read_only: bool = False) -> Index: ...
@@ -96,7 +96,7 @@ class Indexes(Protocol):
 
 @contextlib.contextmanager
 def viewed(index: Index) -> Iterator[Transaction]:
-    """Opens what is committed, as it is now."""
+    """Opens a view of the committed state."""
     transaction = index.view()
     try:
         yield transaction

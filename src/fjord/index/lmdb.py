@@ -1,10 +1,10 @@
 """The index on LMDB; the only module that imports lmdb.
 
 The journal is the truth, so LMDB runs without fsync and with a writable map, which doubles its
-rates.  What makes that safe: the file is allocated before it is mapped, and the map is never
-larger than what is allocated.  A full disk is then an error at `grow`, never a SIGBUS; an index
-that runs out of map raises IndexFullError, and whoever ran the transaction grows it and runs it
-again.  A transaction must begin and end on the same thread.
+rates.  This is safe because the file is allocated before it is mapped, and the map is never larger
+than what is allocated.  A full disk is then an error at `grow`, never a SIGBUS; an index that runs
+out of map raises IndexFullError, and the caller grows it and runs the transaction again.  A
+transaction must begin and end on the same thread.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _FILE = "data.mdb"
 _LAYOUT = 6
 _READERS_MAX = 1024
 _PAGE_BYTES = 4096
-# A delete copies a few pages of each tree; the reserve is for many of them.
+# A delete copies a few pages of each tree; the reserve is for many deletes.
 _RESERVE_PAGES_MIN = 64
 _RESERVE_SHARE = 16
-# Where far more than the reserve is left, it is looked at once in so many times.
+# If far more than the reserve is left, it is checked only once in so many times.
 _PLENTY = 4
 _LOOK_AGAIN = 15
-# Keys of a deletion that did not follow each other; then it does not look for those that do.
+# After so many keys of a deletion that were not adjacent, it stops looking for adjacent ones.
 _JUMPS_MAX = 8
-# Items that a scan takes first.
+# How many items a scan reads first.
 _SCAN_FIRST = 32
 
 
 def _translation(error: Exception) -> Exception:
-    """Returns what an error of LMDB means in the contract of this package."""
+    """Translates an error of LMDB into the contract of this package."""
     if isinstance(error, lmdb.MapFullError):
         return IndexFullError()
     if isinstance(error, lmdb.DiskError) or os.strerror(errno.EFBIG) in str(error):
         return OSError(errno.ENOSPC, f"the index could not be written: {error}")
     if isinstance(error, lmdb.ReadersFullError):
-        return UnavailableError(f"{_READERS_MAX} processes read this directory already")
+        return UnavailableError(f"{_READERS_MAX} processes are reading this directory already")
     if "already open" in str(error):
         return DirectoryInUseError(
-            "this process has the directory open already; use that database object"
+            "this process has already opened the directory; use that database object"
         )
     return IndexDamagedError()
 
@@ -97,7 +97,7 @@ class LmdbTransaction:
             jumps = 0
             rest = iter(keys)
             for key in rest:
-                # Behind what was deleted stands what follows it, and is often the next to go.
+                # The item after a deleted one is often the next to delete.
                 if here() != key:
                     jumps += 1
                     if not find(key):
@@ -105,7 +105,7 @@ class LmdbTransaction:
                 delete()
                 if jumps > _JUMPS_MAX:
                     break
-            # These stand all over the tree.
+            # These are spread over the tree.
             remove, db = self._transaction.delete, self._trees[tree]
             for key in rest:
                 remove(key, b"", db)
@@ -121,7 +121,7 @@ class LmdbTransaction:
             if not cursor.set_range(start):
                 return items
             found = cursor.iternext(keys=True, values=True)
-            # In larger and larger pieces: where the stop is near, little is read behind it.
+            # In growing pieces: if the stop is near, little is read beyond it.
             size = _SCAN_FIRST
             while len(items) < limit:
                 piece = list(islice(found, min(size, limit - len(items))))
@@ -158,7 +158,7 @@ class LmdbIndex:
         self._path = os.path.join(directory, _FILE)
         self._step_bytes = self._first_step_bytes = step_bytes
         self._reserve_pages = max(step_bytes // _RESERVE_SHARE // _PAGE_BYTES, _RESERVE_PAGES_MIN)
-        self._unlooked = 0  # how often the reserve may be taken for granted
+        self._unlooked = 0  # how often the reserve may be assumed without a check
         self._map_bytes = max(os.path.getsize(self._path), step_bytes)
         if not read_only:
             self._allocate(self._map_bytes)
@@ -185,7 +185,7 @@ class LmdbIndex:
         try:
             return LmdbTransaction(self._environment.begin(), self._trees)
         except lmdb.MapResizedError:
-            self._environment.set_mapsize(0)  # take the size that the writer has given the file
+            self._environment.set_mapsize(0)  # adopt the size of the writer's file
             return LmdbTransaction(self._environment.begin(), self._trees)
 
     def has_reserve(self) -> bool:
@@ -198,7 +198,7 @@ class LmdbIndex:
             self._unlooked = _LOOK_AGAIN
         if pages - last_page > self._reserve_pages:
             return True
-        # Behind the last page there is little left; pages that were freed count as well.
+        # There may be little space after the last page; freed pages count as well.
         return pages - self._used_pages() > self._reserve_pages
 
     def _used_pages(self) -> int:
@@ -208,7 +208,7 @@ class LmdbIndex:
         return sum(stat[kind] for stat in found for kind in kinds)
 
     def grow(self) -> None:
-        self._environment.reader_check()  # a reader that was killed must not hold pages for ever
+        self._environment.reader_check()  # a killed reader must not hold pages for ever
         size = self._allocate_more()
         self._environment.set_mapsize(size)
         self._map_bytes = size
@@ -222,13 +222,13 @@ class LmdbIndex:
         self._environment.close()
 
     def _allocate_more(self) -> int:
-        """Allocates a step, or a smaller one where the disk is short; returns the new size."""
+        """Allocates a step, or a smaller one if the disk is short; returns the new size."""
         step = self._step_bytes
         while True:
             size = self._map_bytes + step
             try:
                 if size > limits.INDEX_BYTES_MAX:
-                    raise OSError(errno.ENOSPC, "the index has reached its largest size")
+                    raise OSError(errno.ENOSPC, "the index has reached its maximum size")
                 self._allocate(size)
             except OSError as error:
                 if error.errno != errno.ENOSPC or step <= self._first_step_bytes:

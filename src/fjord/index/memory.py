@@ -14,7 +14,7 @@ class _Tree:
         self._sorted: list[bytes] | None = []
 
     def change(self, key: bytes, value: bytes | None) -> bytes | None:
-        """Sets a key, or deletes it if there is no value; returns what was there."""
+        """Sets a key, or deletes it if there is no value; returns the previous value."""
         old = self.items.get(key)
         if value is None:
             self.items.pop(key, None)
@@ -34,7 +34,7 @@ class _Tree:
 
 
 class MemoryTransaction:
-    """Writes go straight to the trees; abort takes them back, last first."""
+    """Writes go straight to the trees; abort undoes them, last first."""
 
     def __init__(self, trees: list[_Tree]) -> None:
         self._trees = trees
@@ -89,10 +89,10 @@ class MemoryIndex:
         return True
 
     def grow(self) -> None:
-        """Memory grows by itself."""
+        """Memory grows on its own."""
 
     def sync(self) -> None:
-        """There is nothing that could survive."""
+        """Nothing survives a restart."""
 
     def close(self) -> None:
         """The trees stay, so that a simulated restart can find them again."""

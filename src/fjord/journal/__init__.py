@@ -1,1 +1,1 @@
-"""The journal: segments of checksummed frames, one a commit.  See docs/journal-format.md."""
+"""The journal: segments of checksummed frames, one per commit.  See docs/journal-format.md."""

@@ -1,7 +1,7 @@
 """Naming every byte of a segment: header, frames, ops, columns.
 
-The fields of an explanation follow each other without a gap.  A column of few rows is shown row
-by row; one of many as a whole, beside the row that stands at the byte that was asked for.
+The fields of an explanation follow each other without gaps.  A column of few rows is shown row by
+row; a long one is summarized around the row at the requested byte.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIZES: Final[dict[ops.ColumnKind, int]] = {ops.U8: 1, ops.U64: 8, ops.ONCE: 8}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Some bytes of a segment, and what they mean."""
+    """Some bytes of a segment, and their meaning."""
 
     offset: int
     size: int
@@ -41,9 +41,9 @@ class Field:
         return self.offset + self.size
 
 
-# Rows that stand one after the other: their name, where each begins and the last one ends, they.
+# Adjacent rows: their name, their offsets and the end of the last one, the rows.
 _Run = tuple[str, Sequence[int], ops.Column]
-# Name, size, how it is shown.  The order is that of docs/journal-format.md.
+# Name, size, formatting.  The order is that of docs/journal-format.md.
 _Layout = tuple[tuple[str, int, Callable[[bytes], str]], ...]
 
 
@@ -92,9 +92,9 @@ _OP: Final[_Layout] = (
 
 
 def explain(disk: disks.Disk, directory: str, segment: int, at: int | None = None) -> list[Field]:
-    """Returns the fields of what stands at byte `at` of a segment: its header, or one frame.
+    """Returns the fields around byte `at` of a segment: its header, or one frame.
 
-    Without `at` it is the header and the first frame.  Where no frame is, one field says so.
+    Without `at`: the header and the first frame.  If there is no frame, one field says so.
 
     Raises:
         LookupError: if there is no such segment, or no such byte in it.
@@ -103,7 +103,7 @@ def explain(disk: disks.Disk, directory: str, segment: int, at: int | None = Non
     parts = {part.segment: part for part in survey.make_out(disk, directory)}
     part = parts.get(segment)
     if part is None or not part.is_readable:
-        raise LookupError(f"there is no segment {segment} that can be read")
+        raise LookupError(f"segment {segment} does not exist, or cannot be read")
     if at is not None and at >= part.size:
         raise LookupError(f"segment {segment} has {part.size} bytes; there is no byte {at}")
     if at is None:
@@ -123,7 +123,7 @@ def _header(disk: disks.Disk, part: Part) -> list[Field]:
 
 
 def _explain_at(disk: disks.Disk, part: Part, at: int) -> list[Field]:
-    """Explains the frame that holds a byte, or what lies there instead of one."""
+    """Explains the frame that contains a byte, or what is there instead."""
     part = dataclasses.replace(part, strays=search.Strays(disk, {}, {}))  # of this file alone
     start = frames.SEGMENT_HEADER_BYTES
     end = max(part.size, start)
@@ -182,7 +182,7 @@ def _bounds(column: ops.Numbers, size: int, offset: int) -> range:
 
 
 def _rows(name: str, bounds: Sequence[int], column: ops.Column, at: int) -> Iterator[Field]:
-    """Yields a field for each row, or for the row at a byte and for those before and behind it."""
+    """Yields a field for each row, or for the row at a byte and its neighbours."""
     count = len(bounds) - 1
     wanted = bisect.bisect_right(bounds, at) - 1
     if count <= _ROWS_SHOWN:
@@ -207,7 +207,7 @@ def _fields(layout: _Layout, data: bytes, offset: int) -> Iterator[Field]:
 
 
 def _shown(data: int | bytes) -> str:
-    """Returns a number, or bytes as a text literal, cut where they are long."""
+    """Returns a number, or bytes as a text literal, shortened if long."""
     if isinstance(data, int):
         return str(data)
     text = repr(data[:_BYTES_SHOWN])[1:]

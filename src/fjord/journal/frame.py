@@ -50,11 +50,11 @@ class SegmentHeader(NamedTuple):
     first_seq: int  # everything below it is durable in earlier segments
     shard: bytes  # UUID of the journal that the segment belongs to
     created_us: int
-    lease_us: int  # lease time when the segment was made
+    lease_us: int  # lease time when the segment was created
 
     @property
     def salt(self) -> bytes:
-        """What the checksums of this segment's frames begin with."""
+        """The prefix of the checksums of this segment's frames."""
         return self.shard + _NUMBER.pack(self.segment)
 
     def encode(self) -> bytes:
@@ -63,10 +63,10 @@ class SegmentHeader(NamedTuple):
 
 
 def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
-    """Reads a segment's header.
+    """Decodes a segment's header.
 
     Raises:
-        CorruptionError: if it is not one, or of a version that this program does not know.
+        CorruptionError: if it is invalid, or of an unknown version.
     """
     if len(data) < SEGMENT_HEADER_BYTES:
         raise CorruptionError(path, 0, "it is shorter than a segment header")
@@ -74,7 +74,7 @@ def decode_segment_header(data: bytes, path: str) -> SegmentHeader:
     if magic != MAGIC:
         raise CorruptionError(path, 0, "it does not begin with FJORDSEG")
     if version != VERSION:
-        raise CorruptionError(path, 8, f"it has format version {version}, known is {VERSION}")
+        raise CorruptionError(path, 8, f"it has format version {version}, not {VERSION}")
     header = SegmentHeader(*fields)
     if header.encode() != data[:SEGMENT_HEADER_BYTES]:
         raise CorruptionError(path, 12, "the checksum of the segment header is wrong")
@@ -89,7 +89,7 @@ class Frame(NamedTuple):
     op_count: int
     wall_us: int
     lease_us: int
-    durable_seq: int  # what was known to be durable when the frame was written
+    durable_seq: int  # the durable seq when the frame was written
     length: int  # header and body
     body_crc: int
 
@@ -98,7 +98,7 @@ class Frame(NamedTuple):
         return self.first_seq + self.rows - 1
 
     def encode(self, salt: bytes) -> bytes:
-        """Returns the 64 bytes that go before the body in the segment of that salt."""
+        """Returns the 64 bytes that precede the body, in the segment with that salt."""
         first_seq, rows, op_count, wall_us, lease_us, durable_seq, length, body_crc = self
         head = _FRAME.pack(
             length, 0, first_seq, rows, op_count, wall_us, lease_us, durable_seq, body_crc
@@ -108,7 +108,7 @@ class Frame(NamedTuple):
 
 
 def decode_frame(data: bytes, offset: int, salt: bytes) -> Frame | None:
-    """Returns the frame whose header stands at `offset`, None if there is none of that salt."""
+    """Returns the frame whose header is at `offset`, None if there is none with that salt."""
     head = data[offset : offset + FRAME_HEADER_BYTES]
     if len(head) < FRAME_HEADER_BYTES:
         return None
@@ -125,17 +125,17 @@ def _header_crc(head: bytes, salt: bytes) -> int:
 
 
 def mark_of(head: bytes) -> int:
-    """Returns what the salt has left in the checksum of a frame's header.
+    """Returns the contribution of the salt to the checksum of a frame's header.
 
-    It is the same for all frames of a salt, since a checksum of two parts is the sum of what each
-    part comes to.  So one look says to which of many segments a frame belongs.
+    It is the same for all frames of a salt, since a checksum of two parts is the sum of the
+    contributions of the parts.  So it tells to which of many segments a frame belongs.
     """
     crc = int.from_bytes(head[4:8], "little")
     return crc ^ int(checksum(b"".join((head[:4], head[8:]))))
 
 
 def body_of(head: bytes) -> tuple[int, int]:
-    """Returns size and checksum of the body behind a header, whatever its own checksum says."""
+    """Returns size and checksum of the body after a header, even if the header's own is wrong."""
     length, _, _, _, _, _, _, _, body_crc = _FRAME.unpack(head)
     return length - FRAME_HEADER_BYTES, body_crc
 
@@ -149,7 +149,7 @@ def is_frame_length(length: int) -> bool:
 
 
 def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator[PlacedOp]:
-    """Yields the ops of a frame that stands at `offset` of `segment`, with their places.
+    """Yields the ops of a frame at `offset` of `segment`, with their places.
 
     Raises:
         ValueError: if the body is not `op_count` ops of `rows` rows.
@@ -164,16 +164,16 @@ def decode_ops(frame: Frame, body: bytes, segment: int, offset: int) -> Iterator
         yield op, ops.Place(seq, segment, base + payload, frame.wall_us, data)
         seq += op.rows
     if position != len(view) or seq != frame.last_seq + 1:
-        raise ValueError("a frame holds other ops than its header says")
+        raise ValueError("the ops of a frame do not match its header")
 
 
 # -- file names of the journal; nothing else builds or parses them --------------------------------
 
 
 _SEGMENT_NAME = re.compile(r"(\d{10})\.seg\Z")
-# A file under this suffix is being made; it counts for nothing until it is renamed.
+# The suffix of a file that is being written; it does not count until it is renamed.
 UNFINISHED = ".new"
-# A packed segment under this suffix is to be overwritten; a start goes on with that.
+# The suffix of a packed segment that is to be overwritten; a start continues with that.
 UNWIPED = ".old"
 
 
@@ -182,7 +182,7 @@ def segment_path(directory: str, segment: int) -> str:
 
 
 def segment_number(name: str) -> int | None:
-    """Returns the number of the segment that a file name stands for, None for other files."""
+    """Returns the segment number in a file name, None for other files."""
     found = _SEGMENT_NAME.match(name)
     return int(found[1]) if found else None
 

@@ -1,7 +1,7 @@
-"""Looking into a journal: is it whole, and what does it say?
+"""Inspecting a journal: checking it, and showing its contents.
 
-verify   walks over every frame of every segment, and on behind damage
-dump     yields what the ops say, row by row
+verify   walks over every frame of every segment, and continues after damage
+dump     yields the contents of ops, row by row
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from fjord.ops import Op, Opcode
 
-# Told how many of how many bytes have been looked at.
+# Called with the number of bytes examined, and their total.
 Progress = Callable[[int, int], None]
-# What a row says beside its seq, by the names of the columns.
+# The fields of a row beside its seq, by the names of the columns.
 Fields = dict[str, int | bytes]
 
 _SEQ_MAX: Final = 2**64 - 1
 
 
 def silent(done: int, total: int) -> None:
-    """Nobody watches."""
+    """Reports no progress."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SegmentReport:
-    """What there is in one segment."""
+    """The contents of one segment."""
 
     segment: int
     path: str
@@ -46,7 +46,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What there is in a journal."""
+    """The contents of a journal."""
 
     segments: list[SegmentReport]
 
@@ -62,7 +62,7 @@ class Report:
 def verify(
     disk: disks.Disk, directory: str, progress: Progress = silent, *, durable_seq: int = 0
 ) -> Report:
-    """Walks over the whole journal; never stops at damage.
+    """Walks over the whole journal; damage does not stop it.
 
     Raises:
         CorruptionError: if far too many segments are missing for this to be one journal.
@@ -75,7 +75,7 @@ def verify(
         report.segments.append(segment)
         for step in survey.walk(disk, part, durable_seq=durable_seq):
             begin.note(step)
-            _take_note(segment, part, step)
+            _record(segment, part, step)
             progress(done + segment.used_bytes, total)
         done += part.size
         progress(done, total)
@@ -97,7 +97,7 @@ def _report_of(part: Part) -> SegmentReport:
 def _judge_begin(
     disk: disks.Disk, report: Report, parts: Sequence[Part], begin: survey.Begin, durable_seq: int
 ) -> None:
-    """Adds what is missing before the first segment, and takes away what was packed anyway."""
+    """Adds what is missing before the first segment, and drops segments that were packed."""
     for part, segment in zip(parts, report.segments, strict=True):
         if begin.is_packed(part):
             segment.damages = [replace(one, first_seq=0, rows=0) for one in segment.damages]
@@ -105,14 +105,14 @@ def _judge_begin(
     for part in set(begin.settle(parts)).difference(parts):
         found[part.segment] = segment = _report_of(part)
         for step in survey.walk(disk, part, durable_seq=durable_seq):
-            _take_note(segment, part, step)
-    doubt = begin.doubt(parts)
-    if doubt is not None:
-        found[doubt.segment].damages.insert(0, doubt)
+            _record(segment, part, step)
+    uncertainty = begin.uncertainty(parts)
+    if uncertainty is not None:
+        found[uncertainty.segment].damages.insert(0, uncertainty)
     report.segments[:] = [found[number] for number in sorted(found)]
 
 
-def _take_note(segment: SegmentReport, part: Part, step: Located | Damage) -> None:
+def _record(segment: SegmentReport, part: Part, step: Located | Damage) -> None:
     if isinstance(step, Damage):
         segment.damages.append(step)
         return
@@ -127,9 +127,9 @@ def _take_note(segment: SegmentReport, part: Part, step: Located | Damage) -> No
 
 
 def _unreadable(part: Part, located: Located) -> Damage | None:
-    """Says what is wrong with ops whose checksum is right: a newer version may have written them.
+    """Returns the error for undecodable ops with a right checksum, perhaps of a newer version.
 
-    They are not counted as lost, and a repair leaves them as they are.
+    They do not count as lost, and a repair leaves them unchanged.
     """
     try:
         list(located.ops())
@@ -138,7 +138,7 @@ def _unreadable(part: Part, located: Located) -> Damage | None:
     return None
 
 
-# -- what it says ---------------------------------------------------------------------------------
+# -- contents -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +150,13 @@ class DumpRow:
     segment: int
     offset: int  # of its frame
     op: str
-    table: str  # its name, or its number where the name is not known; empty for none
+    table: str  # its name, or its number if the name is not known; empty for none
     fields: Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows are dumped."""
+    """Which rows to dump."""
 
     first_seq: int = 0
     last_seq: int = _SEQ_MAX
@@ -166,12 +166,12 @@ class Wanted:
 def dump(
     disk: disks.Disk, directory: str, wanted: Wanted | None = None, *, durable_seq: int = 0
 ) -> Iterator[DumpRow | Damage]:
-    """Yields what the journal says, in order, and the damage that it meets in between.
+    """Yields the contents of the journal, in order, with the damage in between.
 
-    It begins at the first segment whatever is wanted, since that is where tables get their names.
+    It always begins at the first segment, since tables get their names there.
 
     Raises:
-        LookupError: at the end, if there is no such table as is wanted.
+        LookupError: at the end, if the wanted table does not exist.
         CorruptionError: if far too many segments are missing for this to be one journal.
     """
     wanted = wanted or Wanted()
@@ -219,7 +219,7 @@ def _rows_of(
         first = max(0, wanted.first_seq - place.seq)
         last = min(op.rows - 1, wanted.last_seq - place.seq)
         if op.opcode is Opcode.LOST:
-            last = min(first, last)  # one for all of them: there is nothing to say of each
+            last = min(first, last)  # one for all of them: their rows have no fields
         for row in range(first, last + 1):
             yield DumpRow(
                 seq=place.seq + row,

@@ -1,13 +1,13 @@
-"""Reading the journal: which segments there are, their frames in order, single payloads.
+"""Reading the journal: its segments, their frames in order, single payloads.
 
 The law of the tail.  A segment ends where the next one's first seq begins.  Up to there every
 frame must be whole: anything else is damage, reported with file and offset.  Only in the last
 segment, and only above everything that is known to be durable, may the frames just stop: there
 the writer died, and what is left of its last frame was never acknowledged.
 
-Packing takes the oldest segments away, so a journal may begin at any segment; whether it begins
-where it should, the engine knows.  Who reads one that goes meanwhile gets a FileNotFoundError,
-never the bytes of its file's next life.
+Packing removes the oldest segments, so a journal may begin at any segment; the engine knows whether
+it begins where it should.  Reading a segment that is removed meanwhile raises FileNotFoundError,
+and never returns bytes of the file's next life.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from fjord.ops import Opcode
 _CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
 _MARK_BYTES = 1 * limits.MIB
-# A look at the directory is repeated while segments go meanwhile.
+# How often the directory is read again while segments are removed meanwhile.
 _LOOKS_MAX = 100
 
 
 # Segment, offset, size, crc, and the row that holds it or 0.
 Pointer = tuple[int, int, int, int, int]
-# Payloads that stand no farther apart are read together, up to so much in one go.
+# Payloads with gaps of up to this size are read together, up to this much at once.
 _GAP_BYTES_MAX = 4 * limits.KIB
 _RUN_BYTES_MAX = 1 * limits.MIB
 
 
 class Located(NamedTuple):
-    """A frame, its checked body, and where it stands."""
+    """A frame, its checked body, and its position."""
 
     frame: Frame
     body: bytes
@@ -68,21 +68,21 @@ class Journal:
         self._guard = threading.Lock()
         self._files: dict[int, disks.File] = {}  # in the order in which they were opened
         self._marks: dict[int, list[tuple[int, int]]] = {}  # segment -> (seq, offset), ascending
-        self._sizes: dict[int, int] = {}  # of segments that grow no more
+        self._sizes: dict[int, int] = {}  # of segments that do not grow any more
         self._values = ValueCache(limits.VALUE_CACHE_BYTES)
-        # The frame in which a payload was last found again: its first and last seq, its ops.
+        # The frame in which a moved payload was last found: its first and last seq, its ops.
         self._last_found: tuple[int, int, list[PlacedOp]] = (1, 0, [])
         self.segments: list[SegmentHeader] = []
         self.refresh()
 
     @property
     def first_seq(self) -> int:
-        """The seq that the journal begins with; what was before it was packed."""
+        """The seq with which the journal begins; what was before it was packed."""
         segments = self.segments
         return segments[0].first_seq if segments else 1
 
     def refresh(self) -> None:
-        """Reads the headers of segments that are new since the last look.
+        """Reads the headers of new segments.
 
         Raises:
             CorruptionError: if a header is damaged, or a segment is missing or foreign.
@@ -102,16 +102,16 @@ class Journal:
             self.forget(gone)
 
     def add(self, header: SegmentHeader) -> None:
-        """Takes note of a segment that this process has made."""
+        """Adds a segment that this process has created."""
         self.segments = [*self.segments, header]
 
     def remove(self, segment: int) -> None:
-        """Takes note that a segment was packed and is to go."""
+        """Drops a segment that was packed, and will be removed."""
         self.segments = [header for header in self.segments if header.segment != segment]
         self.forget(segment)
 
     def forget(self, segment: int) -> None:
-        """Drops all that is kept of a segment in memory."""
+        """Drops everything about a segment that is in memory."""
         with self._guard:
             # Not closed here: another thread may be reading it; the last one closes it.
             self._files.pop(segment, None)
@@ -120,7 +120,7 @@ class Journal:
         self._values.forget(segment)
 
     def segment_bytes(self, segment: int) -> int:
-        """Returns the size of a segment's file; that of the last one is allocated ahead."""
+        """Returns the size of a segment's file; that of the last one includes allocated space."""
         size = self._sizes.get(segment)
         if size is None:
             size = self._file(segment).size()
@@ -136,10 +136,10 @@ class Journal:
         return frames.segment_path(self.directory, segment)
 
     def payload(self, segment: int, offset: int, size: int, crc: int, seq: int = 0) -> bytes:
-        """Returns stored bytes; if they are not there, those of the row `seq`, if it has them.
+        """Returns stored bytes; if they have moved, those of the row `seq`.
 
         Raises:
-            CorruptionError: if they are not those that were written.
+            CorruptionError: if they are damaged.
             FileNotFoundError: if the segment was packed meanwhile.
         """
         key = (segment, offset, size, crc)
@@ -150,7 +150,7 @@ class Journal:
         return data
 
     def stored(self, segment: int, offset: int, size: int, crc: int, seq: int) -> bytes:
-        """Does the same past the memory of what was read lately; any thread may call it."""
+        """Like `payload`, but without the cache; any thread may call it."""
         try:
             return self._read_payload(segment, offset, size, crc)
         except (CorruptionError, FileNotFoundError):
@@ -167,7 +167,7 @@ class Journal:
         return data
 
     def _find_payload(self, seq: int, size: int, crc: int) -> bytes | None:
-        """Returns the payload of a row, wherever it stands; None if it has none like that."""
+        """Returns the payload of a row, wherever it is; None if no payload of the row matches."""
         first_seq, last_seq, found = self._last_found
         if not first_seq <= seq <= last_seq:
             try:
@@ -186,7 +186,7 @@ class Journal:
         return None
 
     def payloads(self, pointers: Sequence[Pointer]) -> list[bytes]:
-        """Returns stored bytes, as `payload` does; what lies together is read in one go."""
+        """Like `payload` for several pointers; adjacent payloads are read together."""
         if len(pointers) == 1:
             return [self.payload(*pointers[0])]
         found: list[bytes] = []
@@ -203,7 +203,7 @@ class Journal:
         return found + self._read_run(run)
 
     def _read_run(self, run: Sequence[Pointer]) -> list[bytes]:
-        """Reads payloads that stand in one segment, one after the other."""
+        """Reads payloads that follow each other in one segment."""
         if len(run) < 2:
             return [self.payload(*pointer) for pointer in run]
         segment, base, _, _, _ = run[0]
@@ -213,11 +213,11 @@ class Journal:
             data = b""
         found = [data[offset - base : offset - base + size] for _, offset, size, _, _ in run]
         if list(map(frames.checksum, found)) != [crc for _, _, _, crc, _ in run]:
-            return [self.payload(*pointer) for pointer in run]  # says which one is damaged
+            return [self.payload(*pointer) for pointer in run]  # tells which one is damaged
         return found
 
     def frames(self, start_seq: int, *, durable_seq: int) -> Iterator[Located]:
-        """Yields the frames that hold `start_seq` and later, to the end of the journal.
+        """Yields the frames with `start_seq` and later, to the end of the journal.
 
         Raises:
             CorruptionError: at damage, that is at a missing frame up to `durable_seq`, or below
@@ -230,7 +230,7 @@ class Journal:
             raise CorruptionError(
                 self.path(segments[0].segment),
                 0,
-                f"the journal begins at seq {segments[0].first_seq}, asked for is {start_seq}",
+                f"the journal begins at seq {segments[0].first_seq}, seq {start_seq} is requested",
             )
         for position in range(max(first, 0), len(segments)):
             header = segments[position]
@@ -254,10 +254,10 @@ class Journal:
                 )
 
     def synced_claim(self, header: SegmentHeader, offset: int) -> int:
-        """Returns the highest durable seq that any whole frame behind `offset` speaks of.
+        """Returns the highest durable seq recorded in any whole frame after `offset`.
 
-        A frame that cannot be read is damage, not a torn tail, if a later frame in its file was
-        written when the unreadable one had long been synced.
+        An unreadable frame is damage, not a torn tail, if a later frame in its file was written
+        when the unreadable one had long been synced.
         """
         found = search.find_headers(self._file(header.segment), offset, header.salt)
         return max((frame.durable_seq for _, frame in found), default=0)
@@ -271,9 +271,9 @@ class Journal:
     def _walk(
         self, header: SegmentHeader, seq: int, offset: int, start_seq: int
     ) -> Iterator[Located]:
-        """Yields whole frames from `offset` on, as long as they follow each other.
+        """Yields consecutive whole frames from `offset` on.
 
-        Frames below `start_seq` are stepped over by their headers, and come without a body.
+        Frames below `start_seq` are skipped by their headers, and have no body.
         """
         segment, salt = header.segment, header.salt
         file = self._file(segment)
@@ -313,18 +313,18 @@ class Journal:
             data = self._file(segment).read(0, frames.SEGMENT_HEADER_BYTES)
             header = frames.decode_segment_header(data, path)
             if header.segment != segment:
-                raise CorruptionError(path, 16, f"it says that it is segment {header.segment}")
+                raise CorruptionError(path, 16, f"its header is that of segment {header.segment}")
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise CorruptionError(path, 0, f"it cannot be read ({error.strerror})") from error
+            raise CorruptionError(path, 0, f"cannot be read ({error.strerror})") from error
         except CorruptionError:
             self._check_there(segment)
             raise
         return header
 
     def _check_there(self, segment: int) -> None:
-        """Raises FileNotFoundError if a segment is gone, so that what was read of it is not it."""
+        """Raises FileNotFoundError if a segment is gone, so that its bytes are not trusted."""
         path = self.path(segment)
         if not self._disk.exists(path):
             self.forget(segment)
@@ -333,11 +333,11 @@ class Journal:
     def _check_neighbours(self, before: SegmentHeader, after: SegmentHeader) -> None:
         path = self.path(after.segment)
         if after.segment != before.segment + 1:
-            raise CorruptionError(path, 0, f"segment {before.segment + 1} before it is missing")
+            raise CorruptionError(path, 0, f"the previous segment {before.segment + 1} is missing")
         if after.shard != before.shard:
             raise CorruptionError(path, 32, "it belongs to another journal")
         if after.first_seq < before.first_seq:
-            raise CorruptionError(path, 24, "it begins before the segment before it")
+            raise CorruptionError(path, 24, "it begins before the previous segment")
 
     def _file(self, segment: int) -> disks.File:
         return self._files.get(segment) or self._open_file(segment)
@@ -354,30 +354,30 @@ class Journal:
 
 # -------------------------------------------------------------------------------------------------
 #
-# Values that were read lately, in memory up to a number of bytes; the page cache holds the rest.
+# A cache of recently read values, up to a number of bytes; the page cache holds the rest.
 #
-# A value is kept when it is read for the second time within a while.  One that is read once, as in
-# a walk over a whole table, costs next to nothing and pushes nothing out.
+# A value is kept when it is read for the second time within a while.  A value that is read once, as
+# in a walk over a whole table, costs next to nothing and displaces nothing.
 
 
-# Segment, offset, size, checksum: bytes that were taken back and written again are other bytes.
+# Segment, offset, size, checksum: bytes that were truncated and written again are other bytes.
 Key = tuple[int, int, int, int]
 
-# What Python needs for an entry beside its bytes, measured.
+# The measured overhead of an entry in Python, beside its bytes.
 ENTRY_BYTES: Final = 400
-# A value larger than this share of the cache would push out too many others.
+# A value larger than this share of the cache would displace too many others.
 _LARGEST_SHARE: Final = 16
 _SLOT_MASK: Final = 0xFFFF
 
 
 class ValueCache:
-    """The values that were read last.  Safe to use from several threads."""
+    """The most recently read values.  Safe to use from several threads."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._guard = threading.Lock()
         self._values: OrderedDict[Key, bytes] = OrderedDict()
-        self._seen = bytearray(_SLOT_MASK + 1)  # one byte each of what was read once
+        self._seen = bytearray(_SLOT_MASK + 1)  # one byte each for values read once
         self.size = 0
 
     def __len__(self) -> int:
@@ -389,13 +389,13 @@ class ValueCache:
             try:
                 self._values.move_to_end(key)
             except KeyError:
-                pass  # another thread has dropped it since, which does not make it wrong
+                pass  # another thread has dropped it, but the data is right
         return data
 
     def offer(self, key: Key, data: bytes) -> None:
-        """Takes note that a value was read from disk, and keeps it if that is not the first time.
+        """Records that a value was read from disk, and keeps it if it was read before.
 
-        Two values may share a slot; then one is kept a read earlier or later, no more.
+        Two values may share a slot; then one is kept a read earlier or later.
         """
         mixed = key[1] ^ key[3]
         slot, print_ = mixed & _SLOT_MASK, mixed >> 24 & 0xFF
@@ -422,21 +422,21 @@ class ValueCache:
                 self.size -= len(self._values.popitem(last=False)[1]) + ENTRY_BYTES
 
 
-# -- messages that were staged: they rest elsewhere than where they got their seqs ----------------
+# -- staged messages, which are stored before they get their seqs ---------------------------------
 #
-# Who walks over the journal meets a STREAM_COMMIT where the messages belong, and what it stands
-# for, an op STREAM_APPEND of as many rows, in a STAGE that came before.
+# A walk over the journal finds a STREAM_COMMIT where the messages belong; the STREAM_APPEND that it
+# stands for, with the same number of rows, is in an earlier STAGE.
 
 
 COMMIT: Final = int(Opcode.STREAM_COMMIT)
-# Where in such an op the size of what it stands for is.
+# The position of the size of the STREAM_APPEND in such an op.
 _SIZE_AT: Final = ops.HEADER.size + 8 * [name for name, _ in Opcode.STREAM_COMMIT.columns].index(
     "size"
 )
 
 
 def size_of(body: Buffer, position: int) -> int:
-    """Returns how many bytes the op has that a STREAM_COMMIT at a position stands for."""
+    """Returns the size of the op that a STREAM_COMMIT at a position stands for."""
     return int.from_bytes(body[position + _SIZE_AT : position + _SIZE_AT + 8], "little")
 
 
@@ -444,7 +444,7 @@ def messages_of(journal: Journal, commit: Buffer) -> bytes:
     """Returns the STREAM_APPEND that a STREAM_COMMIT stands for.
 
     Raises:
-        CorruptionError: if it is not there.
+        CorruptionError: if it is missing.
         FileNotFoundError: if the segment that had it was packed meanwhile.
     """
     op, _, _ = ops.decode(memoryview(commit), 0)
@@ -453,6 +453,6 @@ def messages_of(journal: Journal, commit: Buffer) -> bytes:
     found = journal.stored(segment, offset, size, crc, stage)
     opcode, _, _, table, rows, _ = ops.HEADER.unpack_from(found)
     if (opcode, table, rows) != (Opcode.STREAM_APPEND, op.table, op.rows):
-        reason = f"it does not hold the {op.rows} messages that were staged at seq {stage}"
+        reason = f"it does not contain the {op.rows} messages staged at seq {stage}"
         raise CorruptionError(journal.path(segment), offset, reason)
     return found

@@ -1,15 +1,15 @@
-"""Repair: a damaged segment goes to quarantine, and one takes its place that can be read.
+"""Repair: a damaged segment is moved to quarantine, and replaced by a readable one.
 
-The new segment holds every whole frame of the old one, wherever in the journal it stands.  For
-each gap it has a frame of one LOST op with as many rows as there are seqs missing, so that seqs
-stay consecutive.  The damaged file is kept as it is: what nobody can read today, somebody may read
-tomorrow.
+The new segment has every whole frame of the old one, wherever in the journal it is.  For each gap
+it has a frame of one LOST op with as many rows as there are seqs missing, so that seqs stay
+consecutive.  The damaged file is kept unchanged: data that cannot be read today may be recovered
+later.
 
     all new files, under other names, synced
         -> further names for old files that hold frames of other segments, synced
         -> of each segment: a second name for the old file, in quarantine, synced;
            the new file takes the old one's name, synced
-        -> the further names go
+        -> the further names are removed
 
 A crash at any step leaves the damaged segment or the repaired one under the segment's name, and
 every frame in some file of the journal; then it is run again.  Frames move inside a repaired
@@ -43,19 +43,19 @@ class Repaired:
 
     segment: int
     path: str
-    kept_in: str  # where the damaged file is now; empty if there was none
-    frames: int  # that were whole
+    kept_in: str  # the new path of the damaged file; empty if there was none
+    frames: int  # the whole ones
     lost_rows: int
 
 
 def repair(
     disk: disks.Disk, directory: str, quarantine: str, *, durable_seq: int = 0
 ) -> list[Repaired]:
-    """Repairs every damaged segment of a journal that nobody has open.
+    """Repairs every damaged segment of a journal that is not open.
 
     Raises:
         CorruptionError: if far too many segments are missing for this to be one journal.
-        OSError: if there is no space for it, or the disk fails; run it again.
+        OSError: if there is not enough space, or the disk fails; run it again.
     """
     parts = survey.make_out(disk, directory, durable_seq=durable_seq)
     damaged, packed = _find_damaged(disk, parts, durable_seq)
@@ -71,7 +71,7 @@ def repair(
 def _find_damaged(
     disk: disks.Disk, parts: Sequence[Part], durable_seq: int
 ) -> tuple[list[Part], list[Part]]:
-    """Returns what is to be replaced, and what is to go because it was packed anyway."""
+    """Returns the segments to replace, and those to remove because they were packed."""
     begin, whole = survey.Begin(), set(parts)
     for part in parts:
         for step in survey.walk(disk, part, durable_seq=durable_seq):
@@ -86,9 +86,9 @@ def _find_damaged(
 
 @contextlib.contextmanager
 def _second_names(disk: disks.Disk, parts: Sequence[Part], going: Sequence[Part]) -> Iterator[None]:
-    """Keeps files in the journal that hold frames of other segments, until those are replaced.
+    """Keeps files that hold frames of other segments in the journal, until those are replaced.
 
-    They get numbers behind the last one.  After a crash they are damaged segments like others.
+    They get numbers after the last one.  After a crash they are damaged segments like others.
     """
     hosts = parts[0].strays.paths() if parts else set()
     kept: list[str] = []
@@ -109,7 +109,7 @@ def _second_names(disk: disks.Disk, parts: Sequence[Part], going: Sequence[Part]
 def _replace(
     disk: disks.Disk, part: Part, quarantine: str, written: tuple[int, int] | None
 ) -> Repaired:
-    """Puts the new file, if one was written, in the place of the old one, which is kept."""
+    """Replaces the old file with the new one, if one was written, and keeps the old one."""
     kept_in = _quarantine(disk, part, quarantine) if disk.exists(part.path) else ""
     if written is not None:
         disk.rename(part.path + frames.UNFINISHED, part.path)
@@ -120,7 +120,7 @@ def _replace(
 
 
 def _write(disk: disks.Disk, part: Part, steps: Iterator[Located | Damage]) -> tuple[int, int]:
-    """Writes what is left of a segment; returns the whole frames and the lost rows."""
+    """Writes what is left of a segment; returns the numbers of whole frames and lost rows."""
     header = part.header
     frame_count = lost_rows = 0
     wall_us, lease_us = header.created_us, header.lease_us
@@ -144,7 +144,7 @@ def _write(disk: disks.Disk, part: Part, steps: Iterator[Located | Damage]) -> t
 
 
 def _lost(damage: Damage, salt: bytes, wall_us: int, lease_us: int) -> Iterator[bytes]:
-    """Yields frames that stand for the missing seqs: one, unless they are very many."""
+    """Yields frames for the missing seqs: one, unless they are very many."""
     seq, end = damage.first_seq, damage.first_seq + damage.rows
     while seq < end:
         rows = min(end - seq, _ROWS_MAX)
@@ -164,12 +164,12 @@ def _lost(damage: Damage, salt: bytes, wall_us: int, lease_us: int) -> Iterator[
 
 
 def _quarantine(disk: disks.Disk, part: Part, quarantine: str) -> str:
-    """Ensures that the damaged file is in quarantine for good; returns its path there."""
+    """Ensures that the damaged file is durably in quarantine; returns its path there."""
     disk.make_directory(quarantine)
     disk.sync_directory(os.path.dirname(quarantine))
     name = os.path.basename(part.path)
     number, kept_in = 1, os.path.join(quarantine, name)
-    # A name that is free, or that this very file has got there already.
+    # A name that is free, or that this very file already has there.
     while disk.exists(kept_in) and disk.identity(kept_in) != disk.identity(part.path):
         number += 1
         kept_in = os.path.join(quarantine, f"{name}.{number}")
@@ -183,7 +183,7 @@ def _quarantine(disk: disks.Disk, part: Part, quarantine: str) -> str:
 
 
 def _link_or_copy(disk: disks.Disk, path: str, kept_in: str) -> None:
-    with contextlib.suppress(OSError):  # a file system without second names
+    with contextlib.suppress(OSError):  # a file system without hard links
         disk.link(path, kept_in)
         return
     fresh = kept_in + frames.UNFINISHED

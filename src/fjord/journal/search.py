@@ -1,8 +1,8 @@
-"""Looking for frames where none is expected: behind damage or a torn frame, or in other files.
+"""Searching for frames in unexpected places: after damage or a torn frame, or in other files.
 
 A frame begins at a multiple of 8, and its header's checksum is salted with the journal and the
-segment.  So what is found is a frame of this life of this segment, and nothing else: neither a
-user's bytes nor what a recycled file held before.
+segment.  So what is found is a frame of the current life of this segment, and nothing else: neither
+bytes of a user nor what a recycled file held before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from fjord.journal.frame import Frame
 _CHUNK_BYTES: Final = 1 * limits.MIB
 _ZEROS: Final = bytes(_CHUNK_BYTES + frames.FRAME_HEADER_BYTES)
 
-# For each byte whether a frame's length may have it: as its lowest, its highest, or any other.
+# For each byte value, whether a frame's length may contain it: as its lowest, highest, or other
+# byte.
 _EIGHTS: Final = bytes(byte % 8 == 0 for byte in range(256))
 _HIGH: Final = bytes(byte <= limits.FRAME_BYTES_MAX >> 24 for byte in range(256))
 _SOME: Final = bytes(byte != 0 for byte in range(256))
 
 
 def find_headers(file: disks.File, offset: int, salt: bytes) -> Iterator[tuple[int, Frame]]:
-    """Yields the frame headers from `offset` on with their places, whether the bodies are whole.
+    """Yields the frame headers from `offset` on with their offsets, whole bodies or not.
 
     Assumes that `offset` is a multiple of 8.
     """
@@ -37,7 +38,7 @@ def find_headers(file: disks.File, offset: int, salt: bytes) -> Iterator[tuple[i
 
 
 class Stray(NamedTuple):
-    """The header of a frame that stands in the file of another segment."""
+    """The header of a frame in the file of another segment."""
 
     frame: Frame
     path: str
@@ -45,27 +46,27 @@ class Stray(NamedTuple):
 
 
 class Strays:
-    """Frames in files of other segments: written to a wrong place, or their file has a wrong name.
+    """Frames in files of other segments: written to a wrong place, or their file is misnamed.
 
-    All files are searched once, when somebody asks for the first time.
+    All files are searched once, on first use.
     """
 
     def __init__(
         self, disk: disks.Disk, paths: Mapping[int, str], salts: Mapping[int, bytes]
     ) -> None:
         self._disk = disk
-        self._paths = paths  # of the files, by the numbers in their names
+        self._paths = paths  # by the numbers in the file names
         self._salts = salts
         self._found: dict[int, list[Stray]] | None = None
 
     def of(self, segment: int) -> list[Stray]:
-        """Returns those that belong to a segment, whether their bodies are whole."""
+        """Returns the frames that belong to a segment, whole or not."""
         if self._found is None:
             self._found = self._search()
         return self._found.get(segment, [])
 
     def paths(self) -> set[str]:
-        """Returns the files in which such frames were found, if anybody has asked."""
+        """Returns the files in which such frames were found, if they were searched."""
         found = (self._found or {}).values()
         return {stray.path for strays in found for stray in strays}
 
@@ -73,7 +74,7 @@ class Strays:
         segments = {frames.mark_of_salt(salt): number for number, salt in self._salts.items()}
         found: dict[int, list[Stray]] = {}
         for number, path in self._paths.items():
-            # It is packed meanwhile, or cannot be read.
+            # It was packed meanwhile, or cannot be read.
             with contextlib.suppress(OSError), contextlib.closing(self._disk.open(path)) as file:
                 for offset, head in find_heads(file, frames.SEGMENT_HEADER_BYTES):
                     segment = segments.get(frames.mark_of(head), number)
@@ -84,9 +85,9 @@ class Strays:
 
 
 def find_heads(file: disks.File, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Yields what may be the header of a frame from `offset` on, with its place."""
+    """Yields possible frame headers from `offset` on, with their offsets."""
     while data := file.read(offset, len(_ZEROS)):
-        # Most of a segment that is not full is zeros.
+        # Most of a partly filled segment is zeros.
         for position in () if _ZEROS.startswith(data) else _candidates(data):
             head = data[position : position + frames.FRAME_HEADER_BYTES]
             if position < _CHUNK_BYTES and len(head) == frames.FRAME_HEADER_BYTES:
@@ -95,10 +96,10 @@ def find_heads(file: disks.File, offset: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _candidates(data: bytes) -> list[int]:
-    """Returns where a length may stand: a multiple of 8, not 0, and not beyond the largest.
+    """Returns the possible positions of a length: a multiple of 8, not 0, and not too large.
 
-    A loop over all words would take half a second for a segment, and recovery waits for it.  So
-    each byte of the lengths is judged for all words at once, in one large number.
+    A loop over all words would take half a second per segment, while recovery waits for it.  So
+    each byte of the lengths is judged for all words at once, as one large number.
     """
     whole = data[: len(data) & ~7]
     first, second, third, fourth = (whole[byte::8] for byte in range(4))

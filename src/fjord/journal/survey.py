@@ -1,10 +1,10 @@
-"""What can be made out of a journal, whole or damaged, by itself: for verify, dump and repair.
+"""Reconstructing a journal, whole or damaged, from its files alone: for verify, dump and repair.
 
-The reader stops at the first damage, as whoever serves data must.  A survey goes on behind it: it
-takes the whole frame with the next seq, wherever that stands, and tells which seqs are missing in
-between.  Which segments there are, `segments` makes out.
+The reader stops at the first damage, as a server must.  A survey continues after it: it takes the
+whole frame with the next seq, wherever that is, and reports the seqs missing in between.
+`make_out` determines the segments.
 
-Nothing is written, and a writer may be at work meanwhile.
+Nothing is written, and a writer may be running meanwhile.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ _PACKED: Final = struct.Struct("<QQ")  # segment and seq, the columns of the op
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place where bytes are not what was written."""
+    """A place where bytes are not as they were written."""
 
     segment: int
     path: str
     offset: int
     reason: str
-    first_seq: int = 0  # of what is missing
-    rows: int = 0  # how many seqs are missing; 0 if nothing is
+    first_seq: int = 0  # of the missing seqs
+    rows: int = 0  # the number of missing seqs; 0 if none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A segment, as far as it can be made out."""
+    """A segment, as far as it can be reconstructed."""
 
-    header: SegmentHeader  # as it was read, or as it must have been
+    header: SegmentHeader  # as read, or as reconstructed
     path: str
     size: int  # of the file
-    is_readable: bool  # there is a file, and it can be read
+    is_readable: bool  # the file exists, and can be read
     damage: Damage | None  # of the header
-    strays: search.Strays  # frames of all segments that stand in other files
+    strays: search.Strays  # frames of all segments that are in other files
     following_seq: int | None = None  # where the next segment begins; None for the last one
 
     @property
@@ -62,10 +62,10 @@ class Part:
 
 
 def walk(disk: disks.Disk, part: Part, *, durable_seq: int = 0) -> Iterator[Located | Damage]:
-    """Yields the whole frames of a segment, and what is missing before, between or behind them.
+    """Yields the whole frames of a segment, and what is missing before, between or after them.
 
-    `durable_seq` is what is known to be durable from elsewhere; it vouches for a last frame that
-    is torn, as a later frame does.
+    `durable_seq` is known to be durable from elsewhere; like a later frame, it proves that a torn
+    last frame is damage.
     """
     if part.damage is not None:
         yield part.damage
@@ -73,12 +73,12 @@ def walk(disk: disks.Disk, part: Part, *, durable_seq: int = 0) -> Iterator[Loca
         walked = _Walk(disk, part, durable_seq, stack)
         for step in walked.steps():
             if isinstance(step, Damage) and part.is_readable and not disk.exists(part.path):
-                return  # packed meanwhile, and perhaps another segment's file by now
+                return  # packed meanwhile, and perhaps the file of another segment by now
             yield step
 
 
-class _Place(NamedTuple):
-    """Where a frame stands."""
+class _Position(NamedTuple):
+    """The position of a frame."""
 
     path: str
     offset: int
@@ -99,23 +99,23 @@ class _Walk:
         if not part.is_readable:
             self._files[part.path] = None
         self._window, self._path, self._base = b"", "", 0
-        # Frames behind the first damage, and in other files, in the order of their seqs.
+        # Frames after the first damage, and in other files, in the order of their seqs.
         self._others: list[Stray] = []
-        self._claim = 0  # the highest seq that one of them vouches for
+        self._claim = 0  # the highest seq that one of them proves
         self._has_looked_behind = self._has_looked_elsewhere = False
 
     def steps(self) -> Iterator[Located | Damage]:
         part = self._part
-        seq, place = part.header.first_seq, _Place(part.path, frames.SEGMENT_HEADER_BYTES)
+        seq, place = part.header.first_seq, _Position(part.path, frames.SEGMENT_HEADER_BYTES)
         while True:
             located = self._whole_at(place, seq)
             if located is None and self._vouched(seq, place):
-                # A writer may have finished it between the two looks.
+                # A writer may have finished it between the two reads.
                 self._window = b""
                 located = self._whole_at(place, seq)
             if located is not None:
                 yield located
-                seq, place = located.frame.last_seq + 1, _Place(place.path, located.end)
+                seq, place = located.frame.last_seq + 1, _Position(place.path, located.end)
                 continue
             if not self._vouched(seq, place):
                 return
@@ -125,48 +125,48 @@ class _Walk:
                 return
             found_at, located = found
             lost_rows = located.frame.first_seq - seq
-            state = "not readable" if lost_rows else "not in its place"
+            state = "not readable" if lost_rows else "misplaced"
             yield self._damage(place, f"the frame of seq {seq} is {state}", seq, lost_rows)
             yield located
             seq = located.frame.last_seq + 1
-            # One that was written elsewhere has left its place free, and the next one is behind.
-            place = _Place(place.path, place.offset + located.frame.length)
+            # A frame written elsewhere has left its place empty, and the next one follows there.
+            place = _Position(place.path, place.offset + located.frame.length)
             if lost_rows or not self._whole_at(place, seq):
-                place = _Place(found_at.path, located.end)
+                place = _Position(found_at.path, located.end)
 
-    def _missing(self, seq: int, place: _Place) -> Iterator[Damage]:
+    def _missing(self, seq: int, place: _Position) -> Iterator[Damage]:
         end_seq = self._part.following_seq or max(self._durable_seq, self._claim) + 1
         if seq < end_seq:
             reason = f"the frame of seq {seq} is gone"
             if self._files.get(self._part.path) is None:
-                reason = "nothing of it can be read"
+                reason = "none of it can be read"
             yield self._damage(place, reason, seq, end_seq - seq)
 
-    def _damage(self, place: _Place, reason: str, seq: int, rows: int) -> Damage:
+    def _damage(self, place: _Position, reason: str, seq: int, rows: int) -> Damage:
         first_seq = seq if rows else 0
         return Damage(self._part.segment, place.path, place.offset, reason, first_seq, rows)
 
-    def _vouched(self, seq: int, place: _Place) -> bool:
-        """Says whether a frame must be here: else the segment just ends."""
+    def _vouched(self, seq: int, place: _Position) -> bool:
+        """Returns whether a frame must be here: else the segment just ends."""
         if self._part.following_seq is not None:
             return seq < self._part.following_seq
-        self._look_behind(place)
+        self._search_behind(place)
         if self._part.damage is not None:
-            self._look_elsewhere()
+            self._search_elsewhere()
         return seq <= max(self._claim, self._durable_seq)
 
-    def _next_whole(self, seq: int, place: _Place) -> tuple[_Place, Located] | None:
-        """Finds the frame with the lowest seq that counts, where one is not readable."""
-        self._look_behind(place)
-        self._look_elsewhere()
+    def _next_whole(self, seq: int, place: _Position) -> tuple[_Position, Located] | None:
+        """Finds the valid frame with the lowest seq after an unreadable one."""
+        self._search_behind(place)
+        self._search_elsewhere()
         for frame, path, offset in self._others:
-            found_at = _Place(path, offset)
+            found_at = _Position(path, offset)
             located = self._whole_at(found_at, frame.first_seq) if frame.first_seq >= seq else None
             if located is not None:
                 return found_at, located
         return None
 
-    def _look_behind(self, place: _Place) -> None:
+    def _search_behind(self, place: _Position) -> None:
         file = self._file(self._part.path)
         if self._has_looked_behind or file is None:
             return
@@ -174,7 +174,7 @@ class _Walk:
         found = search.find_headers(file, place.offset, self._salt)
         self._note(Stray(frame, self._part.path, offset) for offset, frame in found)
 
-    def _look_elsewhere(self) -> None:
+    def _search_elsewhere(self) -> None:
         if not self._has_looked_elsewhere:
             self._has_looked_elsewhere = True
             self._note(self._part.strays.of(self._part.segment))
@@ -183,8 +183,8 @@ class _Walk:
         self._others = sorted((*self._others, *found), key=lambda other: other.frame.first_seq)
         self._claim = max((other.frame.durable_seq for other in self._others), default=0)
 
-    def _whole_at(self, place: _Place, seq: int) -> Located | None:
-        """Returns the frame at a place if it is whole, is that of `seq`, and still counts."""
+    def _whole_at(self, place: _Position, seq: int) -> Located | None:
+        """Returns the frame at a place if it is whole and valid, and begins with `seq`."""
         following_seq = self._part.following_seq
         if following_seq is not None and seq >= following_seq:
             return None
@@ -207,7 +207,7 @@ class _Walk:
         return self._window[start : start + size]
 
     def _file(self, path: str) -> disks.File | None:
-        """Returns a file that is open; None if it cannot be opened."""
+        """Returns an open file; None if it cannot be opened."""
         if path not in self._files:
             file = None
             with contextlib.suppress(OSError):
@@ -216,16 +216,16 @@ class _Walk:
         return self._files[path]
 
 
-# -- where it begins ------------------------------------------------------------------------------
+# -- the begin of the journal ---------------------------------------------------------------------
 
 
 class Begin:
-    """Where the journal begins, as its ops say: gathered while one walks over it."""
+    """Where the journal begins, according to its ops; collected during a walk."""
 
     def __init__(self) -> None:
         self.segment = self.seq = 1
-        self.is_known = True  # False: what was lost since may have said otherwise
-        self.has_gap = False  # something is missing that no repair has put LOST for
+        self.is_known = True  # False: ops with this fact may have been lost since
+        self.has_gap = False  # something is missing that no repair has replaced by LOST
 
     def note(self, step: Located | Damage) -> None:
         if isinstance(step, Damage):
@@ -243,11 +243,11 @@ class Begin:
             position += max(length, ops.HEADER.size)
 
     def is_packed(self, part: Part) -> bool:
-        """Says whether all that still holds of a segment is said again in later ones."""
+        """Returns whether everything live in a segment was written again in later ones."""
         return part.segment < self.segment
 
     def settle(self, parts: Sequence[Part]) -> list[Part]:
-        """Returns the segments with what is missing before the first one.
+        """Returns the segments, and what is missing before the first one.
 
         Either that one has lost where it begins, or a missing one stands for all before it.
         """
@@ -276,14 +276,14 @@ class Begin:
             following_seq=first.header.first_seq,
         )
 
-    def doubt(self, parts: Sequence[Part]) -> Damage | None:
-        """Returns what to say where nobody can tell what is missing from what was packed."""
+    def uncertainty(self, parts: Sequence[Part]) -> Damage | None:
+        """Returns the damage to report if what is missing cannot be told from what was packed."""
         first = self._late(parts)
         if first is None or self.is_known or not self.has_gap:
             return None
         reason = (
-            f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost, "
-            "and what says which is among what is lost"
+            f"seqs {self.seq} to {first.header.first_seq - 1} were packed or are lost; "
+            "the record of what was packed is lost too"
         )
         return Damage(first.segment, first.path, 0, reason)
 
@@ -296,19 +296,19 @@ class Begin:
 
 # -------------------------------------------------------------------------------------------------
 #
-# Which segments a journal has, or must have had: for whoever looks at one that may be damaged.
+# Which segments a journal has, or must have had, if it may be damaged.
 #
-# A segment whose header is damaged, or whose file is missing, is made out from its name, from its
-# neighbours, from its frames, and from a file under another name that has its header.
+# A segment whose header is damaged, or whose file is missing, is reconstructed from its name, its
+# neighbours, its frames, and from a file under another name that has its header.
 
 
 _SEQ_MAX: Final = 2**64 - 1
-_SHARD: Final = slice(32, 48)  # where a segment's header has the UUID of its journal
+_SHARD: Final = slice(32, 48)  # the UUID of the journal in a segment's header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What a first look at a segment's file gives."""
+    """The first findings about a segment's file."""
 
     segment: int
     path: str
@@ -321,9 +321,9 @@ class _Look:
 
 
 def make_out(disk: disks.Disk, directory: str, *, durable_seq: int = 0) -> list[Part]:
-    """Returns all segments in order, those that are damaged or missing in between included.
+    """Returns all segments in order, including damaged and missing ones in between.
 
-    Where there is no file at all, but something was durable, one missing segment stands for it.
+    If there is no file at all, but something was durable, one missing segment stands for it.
 
     Raises:
         CorruptionError: if far too many are missing for this to be one journal.
@@ -340,10 +340,10 @@ def make_out(disk: disks.Disk, directory: str, *, durable_seq: int = 0) -> list[
     parts: list[Part] = []
     for look in looks:
         before = parts[-1] if parts else None
-        damage = _judge(look, shard, before)
+        damage = _header_damage(look, shard, before)
         header = headers.get(look.segment)
         if header is None or (before and header.first_seq < before.header.first_seq):
-            header = _guess(disk, look, _header(look.segment, shard), headers, strays, before)
+            header = _rebuilt(disk, look, _header(look.segment, shard), headers, strays, before)
         if before is not None:
             parts[-1] = dataclasses.replace(before, following_seq=header.first_seq)
         parts.append(
@@ -364,7 +364,7 @@ def _header(segment: int, shard: bytes) -> SegmentHeader:
 
 
 def _headers(looks: Sequence[_Look], shard: bytes) -> dict[int, SegmentHeader]:
-    """Returns the headers that are whole, also those in files with a wrong name."""
+    """Returns the headers that are whole, also those in misnamed files."""
     return {
         look.header.segment: look.header
         for look in looks
@@ -375,10 +375,7 @@ def _headers(looks: Sequence[_Look], shard: bytes) -> dict[int, SegmentHeader]:
 
 
 def _look_at_all(disk: disks.Disk, directory: str) -> list[_Look]:
-    """Looks at the files of all segments.
-
-    The oldest ones may be packed meanwhile: then it looks again.
-    """
+    """Examines the files of all segments, again if the oldest ones are packed meanwhile."""
     while True:
         found = (frames.segment_number(name) for name in disk.names(directory))
         numbers = sorted(number for number in found if number is not None)
@@ -388,7 +385,7 @@ def _look_at_all(disk: disks.Disk, directory: str) -> list[_Look]:
 
 
 def _with_missing(directory: str, looks: Sequence[_Look], others: Sequence[int]) -> list[_Look]:
-    """Returns the looks with all numbers in between, and to which there are headers."""
+    """Returns the findings for all numbers in between, and those with headers elsewhere."""
     there = {look.segment: look for look in looks}
     numbers = {*there, *others}
     if not numbers:
@@ -412,26 +409,25 @@ def _look_at(disk: disks.Disk, directory: str, segment: int) -> _Look:
         header = frames.decode_segment_header(data, look.path)
         return dataclasses.replace(look, header=header)
     except OSError as error:
-        return dataclasses.replace(look, reason=f"it cannot be read ({error.strerror})")
+        return dataclasses.replace(look, reason=f"cannot be read ({error.strerror})")
     except CorruptionError as error:
         return dataclasses.replace(look, offset=error.offset, reason=error.reason)
 
 
-def _judge(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
-    """Returns what is wrong with the header of a file."""
+def _header_damage(look: _Look, shard: bytes, before: Part | None) -> Damage | None:
     header, offset, reason = look.header, look.offset, look.reason
     if header is not None and header.shard != shard:
         offset, reason = 32, "it belongs to another journal"
     elif header is not None and header.segment != look.segment:
-        offset, reason = 16, f"it says that it is segment {header.segment}"
+        offset, reason = 16, f"its header is that of segment {header.segment}"
     elif header is not None and before and header.first_seq < before.header.first_seq:
-        offset, reason = 24, "it begins before the segment before it"
+        offset, reason = 24, "it begins before the previous segment"
     elif header is not None:
         return None
     return Damage(look.segment, look.path, offset, reason)
 
 
-def _guess(
+def _rebuilt(
     disk: disks.Disk,
     look: _Look,
     header: SegmentHeader,
@@ -439,7 +435,6 @@ def _guess(
     strays: search.Strays,
     before: Part | None,
 ) -> SegmentHeader:
-    """Returns the header that a segment must have had."""
     found = [*_frames(disk, look, header.salt), *(one.frame for one in strays.of(look.segment))]
     first = min(found, default=None)
     known = [first.first_seq] if first else []
@@ -457,7 +452,7 @@ def _guess(
 
 
 def _frames(disk: disks.Disk, look: _Look, salt: bytes) -> Iterator[Frame]:
-    """Yields the frames of a salt in a file, whether their bodies are whole."""
+    """Yields the frames with a salt in a file, whole or not."""
     if look.is_readable:
         with contextlib.closing(disk.open(look.path)) as file:
             for _, frame in search.find_headers(file, frames.SEGMENT_HEADER_BYTES, salt):
@@ -477,9 +472,9 @@ def _end_seq(disk: disks.Disk, part: Part) -> int:
 
 
 def _shard_of(disk: disks.Disk, looks: Sequence[_Look]) -> bytes:
-    """Returns the journal's UUID: what most headers say, or a damaged one whose frames agree.
+    """Returns the journal's UUID: that of most headers, or of a damaged one whose frames agree.
 
-    Where all of them are damaged, any will do that gives the frames their checksums.
+    If all of them are damaged, it returns any that gives the frames their checksums.
     """
     known = Counter(look.header.shard for look in looks if look.header is not None)
     if known:
@@ -496,7 +491,7 @@ def _shard_of(disk: disks.Disk, looks: Sequence[_Look]) -> bytes:
 
 
 def _first_mark(disk: disks.Disk, look: _Look) -> int | None:
-    """Returns what the salt has left in the first frame whose body is whole."""
+    """Returns the salt's mark in the first frame whose body is whole."""
     if look.is_readable:
         with contextlib.closing(disk.open(look.path)) as file:
             for offset, head in search.find_heads(file, frames.SEGMENT_HEADER_BYTES):
@@ -510,15 +505,15 @@ def _first_mark(disk: disks.Disk, look: _Look) -> int | None:
 def _shard_with(mark: int, segment: int, start: bytes) -> bytes:
     """Returns a UUID with which the frames of a segment have the given mark.
 
-    Each bit of its last four bytes changes the mark in its own way, whatever the others are, and
-    some of these ways come to the mark.
+    Each bit of its last four bytes changes the mark independently of the others, and some of these
+    changes combine to the mark.
     """
 
     def mark_with(end: int) -> int:
         shard = start + end.to_bytes(4, "little")
         return frames.mark_of_salt(_header(segment, shard).salt)
 
-    ways: list[tuple[int, int]] = []  # a change of the mark, and the bits that make it
+    ways: list[tuple[int, int]] = []  # a change of the mark, and the bits that cause it
     for bit in range(32):
         ways.append(_reduced(mark_with(1 << bit) ^ mark_with(0), 1 << bit, ways))
         ways.sort(reverse=True)
@@ -527,7 +522,7 @@ def _shard_with(mark: int, segment: int, start: bytes) -> bytes:
 
 
 def _reduced(change: int, bits: int, ways: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Returns what is left of a change after the known ones with its highest bits."""
+    """Reduces a change by the known changes with its highest bits."""
     for known, its_bits in ways:
         if change ^ known < change:
             change, bits = change ^ known, bits ^ its_bits

@@ -1,14 +1,15 @@
-"""Writing the journal: one writer, one open segment, one frame a commit.
+"""Writing the journal: one writer, one open segment, one frame per commit.
 
     create -> append* -> (rotate -> append*)* -> close
 
-A segment is made under another name, synced, renamed and its directory synced, so a file with a
-segment's name always has a whole header.  It is made only when everything before it is durable.
+A segment is created under another name, synced, renamed and its directory synced, so a file with a
+segment's name always has a whole header.  It is created only when everything before it is durable.
 
-Space is reserved on three levels, see `Claim`.  **What is allocated, the rest of the open segment
-and the spare behind it, is always as much as the oldest segment may need to be packed: nobody but
-packing uses that, and packing gives as much back when that segment goes.**  So packing can always
-go on, and space comes back.  Deletes have half a segment beside it that ordinary writes leave.
+Space is reserved on three levels, see `Claim`.  **The allocated space, which is the rest of the
+open segment and the spare after it, is always as much as the oldest segment may need to be packed:
+only packing uses that, and it gives back as much when that segment is removed.**  So packing can
+always continue, and space comes back.  Deletes have half a segment in addition that ordinary writes
+leave.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from fjord.errors import DurabilityError
 from fjord.journal import frame as frames
 from fjord.journal.frame import Frame, SegmentHeader
 
-# A segment on a nearly full disk has at least room for the takeover of the next start.
+# A segment on a nearly full disk has room for at least the takeover of the next start.
 _ROOM_BYTES_MIN = 4 * limits.KIB
-# Frames from this size on are written as the pieces that they are made of, without a copy.
+# Frames from this size on are written in pieces, without copying them together.
 _PARTS_BYTES_MIN = 64 * limits.KIB
-# A closed segment keeps what it does not use, unless that is a larger share of it than this, so
-# that it can become the spare on a full disk.
+# A closed segment keeps its unused space, unless that is a larger share of it than this, so that it
+# can become the spare on a full disk.
 _UNUSED_SHARE = 8
-# What follows the frames that a segment is made with: no frame.
+# What follows the frames with which a segment is created: no frame.
 _NO_FRAME = bytes(frames.FRAME_HEADER_BYTES)
 
 
 class Claim(enum.Enum):
-    """What a write may use of the space that is allocated."""
+    """Which part of the allocated space a write may use."""
 
     ORDINARY = enum.auto()  # what neither packing nor deletes need
-    URGENT = enum.auto()  # it frees something, as deletes do: what packing does not need
+    URGENT = enum.auto()  # it frees something, like deletes: what packing does not need
     VITAL = enum.auto()  # packing, and the takeover of a start: everything
 
 
 class Commit(NamedTuple):
-    """What a frame is made of, beside its ops."""
+    """The data of a frame, beside its ops."""
 
     wall_us: int
     lease_us: int
@@ -73,13 +74,13 @@ class Writer:
         self.header = header
         self.position = frames.SEGMENT_HEADER_BYTES  # where the next frame begins
         self.next_seq = header.first_seq
-        self.committed_seq = header.first_seq - 1  # up to here nothing will be cut any more
+        self.committed_seq = header.first_seq - 1  # up to here nothing will be truncated any more
         self.durable_seq = header.first_seq - 1
         self._file: disks.File | None = None
-        self._capacity = 0  # bytes that are allocated
+        self._capacity = 0  # allocated bytes
         self.synced_position = self.position
         self.spare = Spare(disk, directory, segment_bytes)
-        # What packing may write before it gives a segment back; less while it is under way.
+        # What packing may write before it gives a segment back; less while it is running.
         self.owed_bytes = segment_bytes
 
     @property
@@ -89,10 +90,10 @@ class Writer:
     def create(
         self, body: bytes = b"", *, last_seq: int | None = None, is_whole: bool = False
     ) -> None:
-        """Makes the segment of `header`, with whole frames in `body` up to `last_seq`.
+        """Creates the segment of `header`, with whole frames in `body` up to `last_seq`.
 
-        Ensures that the segment, `body` included, is durable.  It is made of the spare if there
-        is one, and on a nearly full disk it is no larger than it has to be, unless it `is_whole`.
+        Ensures that the segment, `body` included, is durable.  It uses the spare if there is one,
+        and on a nearly full disk it is no larger than necessary, unless it `is_whole`.
         """
         self.spare.look()
         if last_seq is not None:
@@ -102,9 +103,9 @@ class Writer:
         self._begin(body, size=size, least=size if is_whole else least)
 
     def resume(self, *, position: int, next_seq: int) -> None:
-        """Goes on after the last frame of a segment that was closed cleanly.
+        """Continues after the last frame of a segment that was closed cleanly.
 
-        On a full disk it has no more room than the file has already.
+        On a full disk it has no more room than the file already has.
         """
         self.spare.look()
         path = frames.segment_path(self._directory, self.segment)
@@ -122,15 +123,15 @@ class Writer:
 
     @property
     def wants_spare(self) -> bool:
-        """Says that the segment is half full and nothing is allocated to follow it."""
+        """Returns whether the segment is half full and no spare is allocated."""
         return not self.spare.is_whole and 2 * self.position > self._capacity
 
     def recycle(self, segment: int, *, wipes: bool = False) -> None:
-        """Makes a packed segment the spare, or removes it where it cannot be one.
+        """Makes a packed segment the spare, or removes it if it cannot be one.
 
         Args:
             segment: its number.
-            wipes: what it held is overwritten before.
+            wipes: whether its contents are overwritten first.
         """
         assert segment < self.segment
         path = frames.segment_path(self._directory, segment)
@@ -145,7 +146,7 @@ class Writer:
             self._disk.sync_directory(self._directory)
 
     def has_room(self, body_bytes: int, claim: Claim = Claim.ORDINARY) -> bool:
-        """Says whether a frame with a body of this size may go into the segment."""
+        """Returns whether a frame with a body of this size may go into the segment."""
         used = self.position + frames.FRAME_HEADER_BYTES + body_bytes
         behind = self.spare.bytes + self.spare.following_bytes
         if not behind and self.header.segment == 1:  # nothing is before it that could be packed
@@ -156,7 +157,7 @@ class Writer:
         return used + reserved <= self._capacity
 
     def make_room(self, body_bytes: int, claim: Claim) -> bool:
-        """Allocates more behind the segment; says whether a frame may go into it now.
+        """Allocates more space after the segment; returns whether a frame may go into it now.
 
         If not, the next segment has to begin.
         """
@@ -164,14 +165,14 @@ class Writer:
         return self.has_room(body_bytes, claim)
 
     def _reserved(self, claim: Claim, behind: int) -> int:
-        """Returns how much of a segment is for others that has so much allocated behind it."""
+        """Returns how much of a segment is reserved for others, given the space after it."""
         if claim is Claim.VITAL:
             return 0
         deletes = self._segment_bytes // limits.RESERVED_SHARE if claim is Claim.ORDINARY else 0
         return max(0, self.owed_bytes + deletes - behind)
 
     def _could_rotate(self, body_bytes: int, claim: Claim) -> bool:
-        """Says whether a frame may go into the segment that is made of the spare."""
+        """Returns whether a frame may go into the segment created from the spare."""
         behind = self.spare.following_bytes
         if behind >= self._segment_bytes:
             return True
@@ -206,7 +207,7 @@ class Writer:
 
     @property
     def vital_room(self) -> int:
-        """How many bytes packing has room for, in the segment and behind it."""
+        """How many bytes packing has room for, in the segment and after it."""
         behind = self.spare_room + self.spare.following_bytes
         return self._capacity - self.position + behind
 
@@ -240,14 +241,14 @@ class Writer:
         self.next_seq += commit.rows
 
     def confirm(self) -> None:
-        """Takes note that what was appended stays, so that it may be called durable."""
+        """Confirms that appended frames stay, so that they may become durable."""
         self.committed_seq = self.next_seq - 1
 
     def cut(self, position: int, next_seq: int) -> None:
-        """Takes back what was written from `position` on, for good.
+        """Truncates durably what was written from `position` on.
 
         Raises:
-            DurabilityError: if that fails, since then nobody can tell what is in the journal.
+            DurabilityError: if that fails, since the contents of the journal are then unknown.
         """
         with self._syncing:
             file = self._open_file()
@@ -262,8 +263,8 @@ class Writer:
         """Ensures that every frame confirmed before the call is durable; returns the durable seq.
 
         Raises:
-            DurabilityError: if the disk says no.  It is never asked again: after a failed fsync
-                the kernel may forget the data and still answer yes.
+            DurabilityError: if the sync fails.  It is never retried: after a failed fsync
+                the kernel may drop the data and still report success.
         """
         with self._syncing:
             committed_seq, position = self.committed_seq, self.position
@@ -276,10 +277,10 @@ class Writer:
     def rotate(self, created_us: int, lease_us: int, *, body_bytes: int, claim: Claim) -> None:
         """Closes the segment and begins the next one, with room for a frame of `body_bytes`.
 
-        Ensures that what the claim leaves to others is there afterwards.
+        Ensures that the space which the claim leaves to others exists afterwards.
 
         Raises:
-            OSError: if there is no space for that; then all is as it was.
+            OSError: if there is no space for that; then nothing has changed.
         """
         self.sync()
         with self._syncing:
@@ -309,13 +310,13 @@ class Writer:
             with contextlib.closing(old):
                 if position < capacity - capacity // _UNUSED_SHARE:
                     try:
-                        old.truncate(position)  # gives back space, no more
+                        old.truncate(position)  # only returns space
                     except OSError as error:
                         if not disks.is_full(error):
                             raise self._fail(error) from error
 
     def close(self) -> None:
-        """Ensures that all is durable, and gives back the space that was allocated ahead.
+        """Makes everything durable, and returns the space that was allocated ahead.
 
         On a full disk the next start needs it for deletes.
         """
@@ -327,13 +328,13 @@ class Writer:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file and leaves it as it is."""
+        """Closes the file without changing it."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _begin(self, body: bytes, *, size: int, least: int) -> None:
-        """Makes the segment of `header` and goes on in it; `least` is a size that will do."""
+        """Creates the segment of `header` and continues in it; `least` is an acceptable size."""
         path = frames.segment_path(self._directory, self.segment)
         source = self._source(path, is_empty=not body)
         file = self._disk.open(source, writable=True, create=True)
@@ -350,14 +351,14 @@ class Writer:
         try:
             self._disk.sync_directory(self._directory)
         except OSError as error:
-            # The segment has its name, perhaps: an older one must not grow beside it.
+            # The segment perhaps has its name: an older one must not grow beside it.
             raise self._fail(error) from error
         self._file, self._capacity = file, capacity
         self.position = self.synced_position = frames.SEGMENT_HEADER_BYTES + len(body)
         self.committed_seq = self.durable_seq = self.next_seq - 1
 
     def _size_for(self, body_bytes: int) -> int:
-        """Returns the size of a segment that has room for a frame, and for urgent ones."""
+        """Returns the size of a segment with room for a frame, and for urgent ones."""
         return max(self._segment_bytes, self._least_for(body_bytes))
 
     @staticmethod
@@ -366,14 +367,14 @@ class Writer:
         return used + _ROOM_BYTES_MIN
 
     def _source(self, path: str, *, is_empty: bool) -> str:
-        """Returns the name of the file to make the segment of."""
+        """Returns the file from which to create the segment."""
         fresh = path + frames.UNFINISHED
         if not self.spare.bytes:
             return fresh
         if is_empty:
             return self.spare.path
-        # If this start fails, the next one makes the same segment, perhaps with fewer frames:
-        # it must not find these ones in the spare.
+        # If this start fails, the next one creates the same segment, perhaps with fewer frames: it
+        # must not find these in the spare.
         self.spare.set_aside(fresh)
         return fresh
 
@@ -406,7 +407,7 @@ class Writer:
 
 
 def _allocate(file: disks.File, size: int, least: int) -> int:
-    """Allocates `size` bytes, or what there is and at least `least`; returns how many."""
+    """Allocates `size` bytes, or as many as possible but at least `least`; returns the number."""
     try:
         file.allocate(size)
     except OSError as error:
@@ -419,23 +420,23 @@ def _allocate(file: disks.File, size: int, least: int) -> int:
 
 # -- the spare: a file of a segment's size, allocated ahead, that becomes the next segment --------
 #
-# With a spare behind the open segment a full disk cannot stop the journal from going on: packing
-# writes to it, and gives back the segment that it has packed.  That becomes the spare, since
-# writing to its blocks again is cheaper than to blocks that are only allocated.  A second spare,
-# called the following one, is allocated before others may use up the first.
+# With a spare after the open segment a full disk cannot stop the journal: packing writes to it, and
+# gives back the segment that it has packed.  That becomes the spare, since overwriting its blocks
+# is cheaper than writing to blocks that are only allocated.  A second spare, called the following
+# one, is allocated before others may use up the first.
 #
-# What they hold are never frames again, since their checksums are salted with the number of the
-# segment that they stood in, and numbers are never given twice.
+# Old contents are never valid frames, since checksums are salted with the number of the segment,
+# and numbers are never reused.
 
 
-# Where there is no space for a whole spare it has as many such parts of one as there is space for.
+# If there is no space for a whole spare it gets as many of these parts as possible.
 _PARTS = 64
-# A following one that is not whole leaves such a share of a segment to the index and to blocks.
+# A following spare that is not whole leaves this share of a segment to the index and to blocks.
 _LEFT_SHARE = 4
 
 
 class Spare:
-    """The spare of one journal directory; it belongs to the writer's thread."""
+    """The spare of one journal directory, used by the writer's thread only."""
 
     def __init__(self, disk: disks.Disk, directory: str, segment_bytes: int) -> None:
         self._disk = disk
@@ -444,11 +445,11 @@ class Spare:
         self.path = frames.spare_path(directory)
         self._following = self.path + frames.UNFINISHED
         self.bytes = 0  # 0 = there is none
-        self.following_bytes = 0  # the same
+        self.following_bytes = 0  # likewise
 
     @property
     def is_whole(self) -> bool:
-        """Says that it is as large as a segment."""
+        """Whether it is as large as a segment."""
         return self.bytes >= self._segment_bytes
 
     def look(self) -> None:
@@ -459,9 +460,9 @@ class Spare:
                 self.bytes = file.size()
 
     def ensure(self) -> bool:
-        """Says whether there is a whole spare, after allocating one if need be.
+        """Allocates a spare if necessary; returns whether it is whole.
 
-        On a full disk it becomes as large as it can.
+        On a full disk it becomes as large as possible.
         """
         if not self.is_whole:
             path = self.path if self.bytes else self._following
@@ -472,13 +473,13 @@ class Spare:
         return self.is_whole
 
     def extend(self) -> None:
-        """Allocates a following one as well, once the spare is whole."""
+        """Allocates a following spare as well, once the spare is whole."""
         if self.ensure() and self.following_bytes < self._segment_bytes:
             left_bytes = self._segment_bytes // _LEFT_SHARE
             self.following_bytes = self._enlarge(self._following, self.following_bytes, left_bytes)
 
     def promote_following(self) -> None:
-        """Makes the following one the spare, when that was used."""
+        """Makes the following spare the spare, when that was used."""
         self._promote()
         self.bytes, self.following_bytes = self.following_bytes, 0
 
@@ -487,7 +488,7 @@ class Spare:
         self.following_bytes = 0
 
     def can_grow(self, size: int) -> bool:
-        """Tries whether the spare could be so large."""
+        """Tries whether the spare could be that large."""
         with contextlib.closing(self._disk.open(self.path, writable=True)) as file:
             try:
                 file.allocate(size)
@@ -500,15 +501,15 @@ class Spare:
         return True
 
     def set_aside(self, path: str) -> None:
-        """Ensures that the file has another name for good, and so is never the spare again."""
+        """Renames the file durably, so that it cannot become the spare again."""
         self._disk.rename(self.path, path)
         self.bytes = 0
         self._disk.sync_directory(self._directory)
 
     def adopt(self, path: str) -> bool:
-        """Makes a segment's file the spare, instead of an earlier one; False on a full disk.
+        """Makes a segment's file the spare, replacing an earlier one; False on a full disk.
 
-        Who reads the old segment still can, until the spare is used.
+        Readers of the old segment can continue until the spare is used.
         """
         with contextlib.closing(self._disk.open(path, writable=True)) as file:
             try:
@@ -526,7 +527,7 @@ class Spare:
         return True
 
     def _enlarge(self, path: str, known_bytes: int, left_bytes: int) -> int:
-        """Makes a file as large as a segment, or as large as it can be; returns its size."""
+        """Makes a file as large as a segment, or as large as possible; returns its size."""
         sizes = [self._segment_bytes]
         free_bytes = self._disk.free_bytes(self._directory)
         if free_bytes < self._segment_bytes:

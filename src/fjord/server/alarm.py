@@ -1,4 +1,4 @@
-"""One timer of the loop for the first of many moments."""
+"""One timer of the event loop for the first of many deadlines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 
 from fjord.clock import Clock
 
-# Timers of the loop have milliseconds, and one that rings early rings in vain.
+# Timers of the loop have a resolution of milliseconds, and an early alarm is useless.
 _TICK_US: Final = 1000
 
 
 class Alarm:
-    """Rings at the moment it is set for, or earlier if it was set for that before.
+    """Rings at the time it is set for, or earlier if it was set for that before.
 
-    Whoever is called looks at what is due, and sets it again.
+    The callback checks what is due, and sets the alarm again.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Alarm:
         self._is_stopped = False
 
     def set(self, due_us: int | None) -> None:
-        """Rings at this monotonic time at the latest; None sets nothing."""
+        """Rings at this monotonic time at the latest; None does nothing."""
         if due_us is None or due_us >= self._due_us or self._is_stopped:
             return
         self._cancel()
@@ -39,12 +39,12 @@ class Alarm:
         self._timer = self._loop.call_later(ticks * _TICK_US / 1e6, self._ring)
 
     def set_wall(self, due_us: int | None) -> None:
-        """The same for a wall time; if the clock is set meanwhile, nobody knows here."""
+        """Like `set`, for a wall time; a change of the clock meanwhile is not noticed."""
         if due_us is not None:
             self.set(due_us - self._clock.wall_us() + self._clock.monotonic_us())
 
     def stop(self) -> None:
-        """Rings no more, whatever it is set for."""
+        """Cancels the alarm."""
         self._is_stopped = True
         self._cancel()
 

@@ -1,4 +1,4 @@
-"""What the daemon counts of itself; plain integers, since some are counted for every request."""
+"""Counters of the daemon; plain integers, since some are incremented for every request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fjord.engine import Engine
 from fjord.errors import Code
 from fjord.server import logs
 
-# Upper ends of the steps of a histogram, in microseconds.
+# Upper bounds of the buckets of a histogram, in microseconds.
 STEPS_US: Final = (
     *(100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000),
     *(100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000),
@@ -20,10 +20,10 @@ STEPS_US: Final = (
 
 
 class Histogram:
-    """How often something took how long."""
+    """Counts durations by bucket."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(STEPS_US) + 1)  # the last one: longer than all steps
+        self.counts = [0] * (len(STEPS_US) + 1)  # the last one: longer than all bounds
         self.sum_us = 0
 
     def observe(self, took_us: int) -> None:
@@ -36,7 +36,7 @@ class Histogram:
 
 
 class Counters:
-    """Everything since the start of the daemon."""
+    """Counters since the start of the daemon."""
 
     def __init__(self) -> None:
         self.requests = [0] * (1 + max(FUNCTIONS))  # by function
@@ -45,22 +45,22 @@ class Counters:
         self.connections = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self.changes = 0  # told to listeners
+        self.changes = 0  # sent to listeners
         self.wakeups = 0  # datagrams that were sent
         self.wakeups_lost = 0  # datagrams that could not be sent
-        self.parked_waits = 0  # requests that wait for jobs or messages, now
+        self.parked_waits = 0  # requests that wait for jobs or messages now
         self.jobs_died = 0  # jobs that died
-        self.jobs_died_by_table: dict[str, int] = {}  # the same, of tables that are there
+        self.jobs_died_by_table: dict[str, int] = {}  # the same, for existing tables
         self.groups = Histogram()  # from the first command to the last reply
         self.syncs = Histogram()
         self.upkeep = Histogram()  # steps
 
 
 def count_deaths(engine: Engine, counters: Counters) -> None:
-    """Logs and counts the jobs that have died since the last call: a person should look.
+    """Logs and counts the jobs that have died since the last call, so that somebody looks.
 
     A job dies when it failed or timed out too often, or was buried by hand.  All jobs of a table
-    that died since the last call are one line of the log.
+    that died since the last call share one log line.
     """
     deaths = engine.job_deaths()
     for table, died in deaths.items():

@@ -1,4 +1,4 @@
-"""The daemon: opens the directory, listens on loopback, stops in order."""
+"""The daemon: opens the directory, listens on loopback, and shuts down in order."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from fjord.server.wakeups import Sender, Wakeups
 from fjord.wire import Cursors
 from fjord.wire.wakeups import Address
 
-# Deadlines are looked at this often, or four times within the shortest of them.
+# Deadlines are checked this often, or four times within the shortest of them.
 _CHECK_SECONDS: Final = 1.0
-# New objects after which the collector looks for cycles.  A large batch makes many, and none of
-# them is part of one.
+# The number of new objects after which the garbage collector looks for cycles.  A large batch makes
+# many objects, and none of them is part of a cycle.
 _GC_THRESHOLD: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """How a daemon is started."""
+    """The options of a daemon."""
 
     data: str  # the data directory
     host: str
     port: int  # 0 = any free one
     http: tuple[str, int] | None = None  # where to serve metrics, None = nowhere
-    wake: Sequence[Address] = ()  # where wake-ups go to
+    wake: Sequence[Address] = ()  # destinations of wake-ups
     settings: EngineSettings
-    blocks: str = ""  # where cold blocks go, empty = as before, or in the data directory
+    blocks: str = ""  # location of cold blocks, empty = as before, or in the data directory
     bounds: Bounds = field(default_factory=Bounds)
     awake_us: int  # how long to stay awake after a reply, 0 = sleep at once
-    # Told the address once it is served, and that of HTTP.
+    # Called with the address once it is served, and that of HTTP.
     on_ready: Callable[[tuple[str, int], tuple[str, int] | None], None]
 
 
@@ -59,7 +59,7 @@ def serve(options: DaemonOptions) -> None:
 
     Raises:
         DurabilityError: if the disk failed; what was acknowledged before is kept.
-        FjordError: if the directory cannot be opened, or the address not be listened on.
+        FjordError: if the directory cannot be opened, or the address cannot be used.
     """
     addresses = [(options.host, options.port), *([options.http] if options.http else [])]
     for host, _ in addresses:
@@ -68,10 +68,10 @@ def serve(options: DaemonOptions) -> None:
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
     options = replace(options, bounds=_fit_files(options.bounds))
-    # Addresses are taken before the directory is opened; early clients wait until it is.
+    # Addresses are bound before the directory is opened; early clients wait until it is.
     listeners = [service.listen(*address) for address in addresses]
     engine = engines.open_engine(options.data, options.settings)
-    # What is loaded by now stays; the collector need not look at it again and again.
+    # Objects loaded by now stay; the collector need not examine them again and again.
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
@@ -84,7 +84,7 @@ def serve(options: DaemonOptions) -> None:
 
 
 def _fit_files(bounds: Bounds) -> Bounds:
-    """A connection is a file: takes as many as the system allows, and no more connections."""
+    """Raises the limit of open files, and allows as many connections as fit."""
     room = max(1, service.take_files() - limits.FILES_RESERVED)
     if room >= bounds.connections:
         return bounds
@@ -225,7 +225,7 @@ class _Daemon:
         return Answer(status=200, body=b"ok\n")
 
     async def _finish(self, committer: Committer) -> None:
-        """Answers what is under way, then closes the connections."""
+        """Answers running requests, then closes the connections."""
         logs.note(logging.INFO, "stopping", connections=len(self._sessions))
         if self._sealer is not None:
             self._sealer.stop()

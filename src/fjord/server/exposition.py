@@ -17,19 +17,19 @@ __all__ = ["Metric", "by_labels", "count", "count_by", "gauge", "histogram", "pa
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
-    """Returns a number that goes up and down."""
+    """Returns a number that may increase and decrease."""
     return core.GaugeMetricFamily(name, text, value=value)
 
 
 def count(name: str, text: str, value: float) -> Metric:
-    """Returns a number that only grows; its name gets _total."""
+    """Returns a number that only increases; its name gets _total."""
     return core.CounterMetricFamily(name, text, value)
 
 
 def count_by(
     name: str, text: str, label: str, counts: Mapping[str, int] | Mapping[Code, int]
 ) -> Metric:
-    """Returns numbers that only grow, one for each value of a label that has any."""
+    """Returns numbers that only increase, one for each value of a label."""
     family = core.CounterMetricFamily(name, text, labels=[label])
     for value, number in counts.items():
         if number:
@@ -40,7 +40,7 @@ def count_by(
 def by_labels(
     name: str, text: str, labels: Iterable[str], numbers: Iterable[tuple[Iterable[str], float]]
 ) -> Metric:
-    """Returns numbers that go up and down, each with values of these labels."""
+    """Returns numbers that may increase and decrease, each with values of these labels."""
     family = core.GaugeMetricFamily(name, text, labels=[*labels])
     for values, number in numbers:
         family.add_metric([*values], number)
@@ -50,14 +50,14 @@ def by_labels(
 def histogram(
     name: str, text: str, steps: Iterable[float], counts: Iterable[int], total: float
 ) -> Metric:
-    """Returns how often something took how long.
+    """Returns a histogram of durations.
 
     Args:
-        name: of what took so long, without its unit.
-        text: what it is.
-        steps: upper ends, in seconds; above the last one there is one more count.
+        name: of the operation, without its unit.
+        text: its description.
+        steps: upper bounds, in seconds; there is one more count for longer durations.
         counts: one for each step.
-        total: all of it together, in seconds.
+        total: the sum of all durations, in seconds.
     """
     buckets: list[tuple[str, float]] = []
     so_far = 0
@@ -72,12 +72,12 @@ def text_of(metrics: Iterable[Metric]) -> bytes:
 
 
 def page(metrics: Iterable[Metric]) -> Answer:
-    """Returns numbers as a page of HTTP."""
+    """Returns metrics as an HTTP page."""
     return Answer(status=200, body=text_of(metrics), content_type=_CONTENT_TYPE)
 
 
 class _Once(Collector):
-    """Hands numbers to the library, when it asks for them and not before."""
+    """Hands numbers to the library when it asks for them."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = metrics

@@ -1,8 +1,8 @@
 """A small HTTP server for `/metrics` and `/healthz`, on loopback only.
 
-One request a connection, GET or HEAD, bounded in size, in time and in number.  The Host header
-must name this machine's loopback: a page in a browser on the same machine, served under another
-name that leads to 127.0.0.1, gets nothing.
+One request per connection, GET or HEAD, bounded in size, in time and in number.  The Host header
+must name this machine's loopback: a web page opened on the same machine, under another name that
+resolves to 127.0.0.1, gets nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fjord import limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a page says."""
+    """The content of a page."""
 
     status: int
     body: bytes
@@ -39,7 +39,7 @@ _REASONS: Final = {
 
 
 class Pages:
-    """What is served, to at most HTTP_CONNECTIONS_MAX connections at a time."""
+    """The pages, served to at most HTTP_CONNECTIONS_MAX connections at a time."""
 
     def __init__(self, pages: Mapping[str, Page], *, seconds_max: float) -> None:
         self._pages = pages
@@ -51,7 +51,7 @@ class Pages:
         line, *headers = head.decode("latin-1").split("\r\n")
         words = line.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            return _plain(400, "this is no HTTP/1.1 request"), True
+            return _plain(400, "not an HTTP/1.1 request"), True
         method, target, _ = words
         if method not in ("GET", "HEAD"):
             return _plain(405, "only GET and HEAD"), True
@@ -118,7 +118,7 @@ def _plain(status: int, text: str) -> Answer:
 
 
 def _host_of(headers: list[str]) -> str:
-    """Returns the host that a request names, without its port; nothing if it names not one."""
+    """Returns the host that a request names, without its port; empty if there is none."""
     hosts = [line[5:].strip() for line in headers if line[:5].lower() == "host:"]
     if len(hosts) != 1:
         return ""

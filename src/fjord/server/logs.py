@@ -1,7 +1,7 @@
 """Log lines: one event each, a few words and fields, as text for people or JSON for machines.
 
-What users send never breaks a line: control characters, and whatever is not plain ASCII, are
-escaped, and long fields are cut.  A kind of line that comes too often is counted instead, and the
+User data never breaks a line: control characters, and everything that is not plain ASCII, are
+escaped, and long fields are cut.  Lines of a kind that come too often are only counted, and the
 next one says how many were left out.  Payloads are never logged.
 """
 
@@ -23,7 +23,7 @@ _KINDS_MAX: Final = 1000
 
 
 def note(level: int, what: str, *, trace: BaseException | None = None, **fields: object) -> None:
-    """Logs that something happened; `what` is the same words each time, the fields differ."""
+    """Logs an event; `what` is the same words each time, the fields differ."""
     _log.log(level, what, exc_info=trace, extra={"fields": fields})
 
 
@@ -36,14 +36,14 @@ def set_up(form: str, level: int) -> None:
 
 
 class Seldom(logging.Filter):
-    """Lets so many lines of a kind pass in so many seconds.
+    """Limits how many lines of a kind pass per interval.
 
-    All pass that are critical, or were asked for one by one.
+    Critical lines always pass, and so do those marked `is_asked_for`.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[str, tuple[float, int, int]] = {}  # kind: begin, passed, left out
+        self._kinds: dict[str, tuple[float, int, int]] = {}  # kind: start, passed, left out
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "is_asked_for", False):

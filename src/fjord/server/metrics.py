@@ -1,8 +1,8 @@
-"""The numbers by which a daemon is watched: for Prometheus, and for the STATS request.
+"""The metrics of a daemon: for Prometheus, and for the STATS request.
 
 Labels are functions and codes of the protocol, states of jobs, and names of tables, which have
-been checked; nothing else that a user has sent gets into a name or a label.
-Every number is explained in docs/operations.md.
+been checked; no other user data gets into a name or a label.  Every metric is explained in
+docs/operations.md.
 """
 
 from __future__ import annotations
@@ -21,61 +21,61 @@ from fjord.server.session import Sessions
 from fjord.server.sessions import Memory, Origin
 from fjord.wire import Function
 
-# What the engine says of itself: name -> meaning.  A name with _total only ever grows.
+# Metrics of the engine: name -> description.  A name with _total only ever increases.
 ENGINE: Final[dict[str, str]] = {
-    "applied_seq": "Last seq that is in the index.",
+    "applied_seq": "Last seq in the index.",
     "durable_seq": "Last seq that survives a power cut.",
-    "first_seq": "First seq that the journal still holds.",
+    "first_seq": "First seq in the journal.",
     "segments": "Files of the journal.",
-    "journal_bytes": "Bytes of the journal that are in use.",
-    "live_bytes": "Bytes of the journal that still count; the rest goes with packing.",
-    "packed_segments": "Segments that packing has removed since the start.",
-    "packing_blocked": "1 if packing has met damage and stopped.",
+    "journal_bytes": "Written bytes of the journal.",
+    "live_bytes": "Live bytes of the journal; packing frees the rest.",
+    "packed_segments": "Segments removed by packing since the start.",
+    "packing_blocked": "1 if packing has stopped because of damage.",
     "tables": "Tables.",
-    "volatile_values": "Values that are kept in memory only.",
-    "volatile_bytes": "Memory that these values take.",
-    "locks": "Keys that are locked.",
-    "disk_full": "1 while writes are refused for want of space.",
-    "free_bytes": "Bytes that the file system of the data directory has left.",
-    "jobs_waiting": "Jobs that wait, of all tables.",
-    "jobs_taken": "Jobs that workers have, of all tables.",
-    "jobs_dead": "Jobs that are dead, of all tables.",
+    "volatile_values": "Values kept in memory only.",
+    "volatile_bytes": "Memory used by these values.",
+    "locks": "Locked keys.",
+    "disk_full": "1 while writes are refused because the disk is full.",
+    "free_bytes": "Free bytes of the file system of the data directory.",
+    "jobs_waiting": "Waiting jobs in all tables.",
+    "jobs_taken": "Taken jobs in all tables.",
+    "jobs_dead": "Dead jobs in all tables.",
     "subscribers": "Subscribers of streams.",
-    "snapshots": "Snapshots that are open.",
-    "versions": "Replaced values that are kept for snapshots.",
-    "appends": "Appends to streams that are not in blocks yet.",
+    "snapshots": "Open snapshots.",
+    "versions": "Replaced values kept for snapshots.",
+    "appends": "Appends to streams not yet in blocks.",
     "blocks": "Cold blocks.",
 }
 
-# What sealing, and who reads blocks, say of themselves.
+# Metrics of sealing, and of reading blocks.
 BLOCK_COUNTS: Final[dict[str, str]] = {
-    "sealed_blocks": "Blocks that were written.",
-    "seal_failures": "Rounds of sealing that failed.",
-    "cold_loads": "Parts of blocks that were read into memory.",
-    "cold_prefetches": "Those of them that were read ahead.",
+    "sealed_blocks": "Written blocks.",
+    "seal_failures": "Failed rounds of sealing.",
+    "cold_loads": "Parts of blocks read into memory.",
+    "cold_prefetches": "Parts of blocks read ahead.",
 }
 BLOCK_GAUGES: Final[dict[str, str]] = {
-    "cold_parts": "Parts of blocks that are in memory.",
-    "cold_bytes": "Memory that these parts take.",
+    "cold_parts": "Parts of blocks in memory.",
+    "cold_bytes": "Memory used by these parts.",
 }
 _NO_BLOCKS: Final = dict.fromkeys([*BLOCK_COUNTS, *BLOCK_GAUGES], 0)
 
-# Numbers that go up and down, and numbers that only grow: of the engine, and of the daemon itself.
+# Numbers that increase and decrease, and numbers that only increase: of engine and daemon.
 _GAUGES: Final[dict[str, str]] = {
     **ENGINE,
     **BLOCK_GAUGES,
-    "connections": "Connections that are open.",
+    "connections": "Open connections.",
     "listened_keys": "Keys that connections listen to.",
     "parked_waits": "Requests that wait for jobs or messages.",
-    "memory_bytes": "Requests under way, replies not taken and half messages.",
+    "memory_bytes": "Memory of running requests, unread replies and incomplete messages.",
 }
 _COUNTS: Final[dict[str, str]] = {
     **BLOCK_COUNTS,
-    "connections_accepted": "Connections that were served.",
-    "received_bytes": "Bytes from clients.",
-    "sent_bytes": "Bytes to clients.",
-    "changes": "Changes told to listeners.",
-    "wakeups": "Wake-ups that were sent.",
+    "connections_accepted": "Accepted connections.",
+    "received_bytes": "Bytes received from clients.",
+    "sent_bytes": "Bytes sent to clients.",
+    "changes": "Changes sent to listeners.",
+    "wakeups": "Sent wake-ups.",
     "wakeups_lost": "Wake-ups that could not be sent.",
 }
 
@@ -86,10 +86,10 @@ Counts = Mapping[str, tuple[int, int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """Reads the numbers when they are asked for; between that it costs nothing."""
+    """Reads the numbers when they are requested; otherwise they cost nothing."""
 
     engine: Callable[[], Mapping[str, int]]
-    blocks: Callable[[], Mapping[str, int]]  # of sealing, and of what is read from blocks
+    blocks: Callable[[], Mapping[str, int]]  # of sealing, and of reading blocks
     job_counts: Callable[[], Counts]
     counters: Counters
     memory: Memory

@@ -1,4 +1,4 @@
-"""What every long-running process needs: a loop, signals, loopback, and a word to systemd."""
+"""The common parts of long-running processes: event loop, signals, loopback, systemd."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fjord.errors import FjordError
 from fjord.server import logs
 from fjord.server.http import HttpConnection, Pages, is_loopback
 
-# Connections that wait to be accepted; what does not fit tries again a second later.
+# Connections that wait to be accepted; others retry a second later.
 BACKLOG: Final = 4096
-# Numbers of mallopt(3), of glibc, and what they are set to: a whole frame comes from the heap, and
+# Parameters of mallopt(3) in glibc, and their values: a whole frame is allocated on the heap, and
 # as much may be kept at its end.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -35,19 +35,19 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def default_awake_us() -> int:
-    """Staying awake pays only where the client has a processor of its own."""
+    """Returns the default: staying awake only pays if the client has a processor of its own."""
     return limits.AWAKE_US if len(os.sched_getaffinity(0)) > 1 else 0
 
 
 def on_stop(act: Callable[[], None]) -> None:
-    """Calls `act` at SIGTERM and SIGINT."""
+    """Calls `act` on SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, act)
 
 
 def check_host(host: str) -> None:
-    """Refuses to listen where others could reach a server that does not ask who they are.
+    """Refuses addresses that others could reach, since the server does not authenticate clients.
 
     Raises:
         FjordError: if the address is not a loopback one.
@@ -60,17 +60,17 @@ def check_host(host: str) -> None:
 
 
 def take_files() -> int:
-    """Takes as many open files as the system allows; returns how many those are."""
+    """Raises the limit of open files as far as the system allows; returns the limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Takes an address; who comes before it is served waits.
+    """Binds an address; early clients wait until it is served.
 
     Raises:
-        FjordError: if it is not to be had.
+        FjordError: if it is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -87,7 +87,7 @@ async def serve_pages(listener: socket.socket, pages: Pages) -> asyncio.Server:
 
 
 def notify(state: str) -> None:
-    """Tells systemd, if it has started this process and wants to know."""
+    """Notifies systemd, if it has started this process and wants notifications."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
@@ -101,11 +101,11 @@ def notify(state: str) -> None:
 
 
 def keep_freed_buffers() -> bool:
-    """Lets buffers of some MiB be used again; says whether the C library knows how.
+    """Lets buffers of some MiB be reused; returns whether the C library supports it.
 
-    Unless told otherwise it gives such a buffer back to the kernel when it is freed, and every page
-    of the next one is faulted in and zeroed again.  For batches of 1 MiB that takes longer than all
-    else that is done with them.
+    By default it returns such a buffer to the kernel when it is freed, and every page of the next
+    one is faulted in and zeroed again.  For batches of 1 MiB that takes longer than everything
+    else.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,11 +1,11 @@
-"""Wake-ups that the daemon sends: that there is news of a table, once it is durable.
+"""Wake-ups that the daemon sends: they say that a table has news, once it is durable.
 
     ran: note ---> durable: tell ---> sent, and the table rests for a moment
                                        ^                     |
                                        +---- more came ------+---- nothing came: forgotten
 
-Sending never waits.  What the system does not take is lost: that is counted, and costs whoever
-would have heard it no more than the time until it looks by itself.
+Sending never waits.  What the system does not accept is lost: this is counted, and receivers then
+only wait until they poll by themselves.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fjord.server.counters import Counters
 from fjord.wire import wakeups
 from fjord.wire.wakeups import Address, Wakeup, What
 
-# A table has one wake-up in this time.
+# A table gets one wake-up in this time.
 REST_US: Final = 10_000
-# One datagram for a thousand processes takes the system 0.6 ms, and the loop is there for requests:
-# after each it sends nothing for so many times as long, but for what may come at once.
+# One datagram for a thousand processes takes the system 0.6 ms, and the loop also serves requests:
+# after each datagram it sends nothing for so many times as long, except what may be sent at once.
 SHARE: Final = 10
 
 
@@ -35,7 +35,7 @@ class Sender:
     """Sends datagrams to some addresses, and counts them."""
 
     def __init__(self, addresses: Iterable[Address], identity: int, counters: Counters) -> None:
-        self._identity = identity  # drawn at the start of the daemon
+        self._identity = identity  # random, chosen at the start of the daemon
         self._counters = counters
         self._number = 0
         self._targets = [(_open(address), address) for address in addresses]
@@ -59,26 +59,26 @@ class Sender:
 
 
 class Wakeups:
-    """What is to be sent, and when; true while there is news that has not been told."""
+    """Wake-ups to send, and when; true while there is unsent news."""
 
     def __init__(self, sender: Sender, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._sender = sender
         self._clock = clock
-        self._news: dict[str, What] = {}  # of tables; ran, and perhaps not durable
+        self._news: dict[str, What] = {}  # by table; ran, and perhaps not durable
         self._resting: dict[str, int] = {}  # tables, and until when: those that began first, first
-        self._held: dict[str, What] = {}  # what came of tables that rest
-        self._paid_us = 0  # when the time that sending took is made up for
+        self._held: dict[str, What] = {}  # news of resting tables
+        self._paid_us = 0  # when the time spent on sending is compensated
         self._alarm = Alarm(loop, clock, self._look)
 
     def __bool__(self) -> bool:
         return bool(self._news)
 
     def note(self, table: str, what: What) -> None:
-        """Takes note of what ran."""
+        """Records news of what ran."""
         self._news.setdefault(table, what)
 
     def tell(self) -> None:
-        """Sends what is news, or holds it for a moment; all of it is durable."""
+        """Sends the news, or holds it for a moment; everything is durable."""
         news, self._news = self._news, {}
         now_us = self._clock.monotonic_us()
         for table, what in news.items():
@@ -95,7 +95,7 @@ class Wakeups:
         self._sender.close()
 
     def _look(self) -> None:
-        """Lets tables go that have rested, or sends what came meanwhile."""
+        """Releases tables that have rested, or sends what came meanwhile."""
         now_us = self._clock.monotonic_us()
         begun = itertools.takewhile(lambda item: item[1] <= now_us, self._resting.items())
         for table, _ in list(begun):

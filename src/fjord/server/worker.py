@@ -1,10 +1,10 @@
-"""What takes long, on threads beside the loop: syncs, scans, blocks that are read, sealing.
+"""Slow work on threads beside the loop: syncs, scans, reading blocks, sealing.
 
-A `Worker` is one thread.  `Beside` has some, for what peers ask for:
+A `Worker` is one thread.  `Beside` has several, for requests of peers:
 
-    put -> queue -> a thread is free, and the peer takes its replies -> work -> finish, on the loop
+    put -> queue -> a thread is free, and the peer reads its replies -> work -> finish, on the loop
 
-What is asked for by a peer that takes no replies waits until it does; others have their turn.
+Work for a peer that does not read its replies waits until it does; others have their turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Asked = tuple[Origin | None, Work, Finish, Callable[[], None]]
 
 
 class Worker:
-    """Runs what it is given in order; `finish` is called on the worker's own thread."""
+    """Runs work in order; `finish` is called on the worker's own thread."""
 
     def __init__(self, name: str) -> None:
         self._queue: queue.SimpleQueue[tuple[Work, Finish] | None] = queue.SimpleQueue()
@@ -35,7 +35,7 @@ class Worker:
         self._queue.put((work, finish))
 
     def close(self) -> None:
-        """Waits for what is under way, but not for ever: storage elsewhere may not answer."""
+        """Waits for the current work, but not for ever: remote storage may not answer."""
         self._queue.put(None)
         self._thread.join(limits.STOP_SECONDS_MAX)
 
@@ -44,14 +44,14 @@ class Worker:
             work, finish = item
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - whoever gave the work gets the error
+            except Exception as error:  # noqa: BLE001 - the caller gets the error
                 finish(None, error)
             else:
                 finish(result, None)
 
 
 class Beside:
-    """Does what it is given, in order, as many at a time as it has threads."""
+    """Runs work in order, as many items at a time as it has threads."""
 
     def __init__(
         self,
@@ -65,11 +65,11 @@ class Beside:
         self._workers = [Worker(name) for _ in range(threads)]
         self._free = list(self._workers)
         self._waiting: deque[Asked] = deque()
-        self._on_idle = on_idle  # called whenever something is done
+        self._on_idle = on_idle  # called whenever an item is done
 
     @property
     def is_idle(self) -> bool:
-        """Says that nothing is under way, and that nothing waits."""
+        """Returns whether nothing is running or waiting."""
         return not self._waiting and len(self._free) == len(self._workers)
 
     def put(
@@ -87,7 +87,7 @@ class Beside:
         self.release()
 
     def release(self) -> None:
-        """Begins what can begin; what a peer asked for that is gone is forgotten."""
+        """Begins what can begin; work for a peer that is gone is dropped."""
         for _ in range(len(self._waiting)):
             if not self._free:
                 return
@@ -101,7 +101,7 @@ class Beside:
                 asked[3]()
 
     def close(self) -> None:
-        """Waits for what is under way; what waits is not done."""
+        """Waits for running work; what waits is not run."""
         for worker in self._workers:
             worker.close()
 

@@ -2,14 +2,14 @@
 
 Three verbs.  **decide**(command, state, now) looks things up, may refuse, and returns resolved ops
 and a reply; it runs once, at the writer.  **apply**(writes, op, place) only writes, and may not
-refuse; it runs live, in recovery, on replicas and in tests.  **keep**(op, place, state, now) says
-again, as new ops, what of an op still holds; that is how the journal is packed.  A function says
-with `@decides` which command it decides; `meaning` has one row per op.
+refuse; it runs live, in recovery, on replicas and in tests.  **keep**(op, place, state, now)
+writes what is still live of an op again, as new ops; packing the journal works this way.  The
+decorator `@decides` names the command that a function decides; `meaning` has one row per op.
 """
 
 from __future__ import annotations
 
-# Each says what it decides.
+# Importing a module registers the commands that it decides.
 import fjord.tables.catalog
 import fjord.tables.clients
 import fjord.tables.generations

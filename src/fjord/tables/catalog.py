@@ -1,4 +1,4 @@
-"""The catalog: which tables there are, which are on their way out, and which writers there were.
+"""The catalog: the tables, those being dropped, and the writers so far.
 
     TABLES  table id u32 BE                 -> kind u8, length of the name u8, name, settings
     META    "dropped" | table id u32 BE     -> name
@@ -7,9 +7,9 @@
     META    "lost"                          -> nothing; there after a repair
     META    "largest-table"                 -> table id u32 BE; there after a repair
 
-A table that is dropped loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never
-used again, since ops of the old table may still be in the journal: the largest id that was ever
-given out is always that of a table, or of a dropped one, which is why the last is not forgotten.
+A dropped table loses its name at once, and its rows bit by bit (`Sweep`).  Ids are never reused,
+since ops of the old table may still be in the journal.  The largest id ever given out always
+belongs to a table or to a dropped one; that is why the last one is not forgotten.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SHOWN_MAX: Final = 300  # characters of settings in a refusal
 _TAKEOVER: Final = b"takeover"
 _DROPPED: Final = b"dropped"
 BEGINS: Final = b"begins"
-# There when seqs were lost to damage: then what the journal says of itself may be incomplete.
+# Set when seqs were lost to damage; what the journal says of itself may then be incomplete.
 LOST: Final = b"lost"
 # After such a loss: the largest table id that any op had.
 LARGEST_TABLE: Final = b"largest-table"
@@ -51,14 +51,14 @@ _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 
 @internal(frees=True)
 class TakeOver(Command):
-    """What every writer begins with; nobody else can ask for it."""
+    """The first command of every writer; clients cannot send it."""
 
     master: bytes  # its new UUID
 
 
 @internal(frees=True)
 class Sweep(Command):
-    """Removes rows of dropped tables; a table without rows is then forgotten."""
+    """Removes rows of dropped tables, and then the tables themselves."""
 
     limit: int  # rows at most
 
@@ -80,7 +80,7 @@ def decision(
     volatile: Mapping[bytes, VolatileValue | None] = _NOTHING,
     locks: Mapping[bytes, int | None] = _NOTHING,
 ) -> Decision:
-    """Returns the decision that is answered with the token of the moment after its ops."""
+    """Returns a decision answered with the seq after its ops."""
     seq = state.next_seq - 1
     for op in ops:
         seq += op.rows
@@ -90,14 +90,14 @@ def decision(
 def acted(
     state: State, ops: Sequence[Op], missing: Sequence[int], dropped: Sequence[int] = ()
 ) -> Decision:
-    """Returns the decision that says for which of its rows there was nothing to do."""
+    """Returns a decision that lists the rows for which there was nothing to do."""
     seq = state.next_seq - 1 + sum(op.rows for op in ops)
     reply = commands.Acted(master=state.master, seq=seq, missing=missing, dropped=dropped)
     return Decision(reply, ops)
 
 
 def once(keys: Iterable[_K], found: Iterable[_V | None]) -> tuple[dict[_K, _V], list[int]]:
-    """Returns what was found, each key once, and the positions of all others."""
+    """Returns what was found, each key once, and the positions of all other keys."""
     kept: dict[_K, _V] = {}
     missing = []
     for at, (key, one) in enumerate(zip(keys, found, strict=True)):
@@ -112,7 +112,7 @@ def once(keys: Iterable[_K], found: Iterable[_V | None]) -> tuple[dict[_K, _V], 
 
 
 def find(state: State, name: str, kind: Kind) -> Table | None:
-    """Returns the table of that name, or None if there is none."""
+    """Returns the table with this name, or None."""
     table = state.tables.get(name)
     if table is None:
         rules.check_name(name)
@@ -122,16 +122,16 @@ def find(state: State, name: str, kind: Kind) -> Table | None:
 
 
 def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]]:
-    """Returns the table of that name, with the op that creates it if it is new."""
+    """Returns the table with this name, and the op that creates it if it is new."""
     table = state.tables.get(name)
     if table is not None and table.kind is kind:
         return table, []
-    find(state, name, kind)  # refuses what is no name, or of another kind
+    find(state, name, kind)  # refuses an invalid name, and a table of another kind
     return _create(state, name, kind, b"")
 
 
 def find_stream(state: State, name: str) -> Table:
-    """Returns the stream of that name, which has to be there."""
+    """Returns the stream with this name; refuses if there is none."""
     table = find(state, name, Kind.STREAM)
     if table is None:
         raise RefusedError(Code.NOT_FOUND, f"there is no stream {name}")
@@ -139,7 +139,7 @@ def find_stream(state: State, name: str) -> Table:
 
 
 def find_map(state: State, name: str) -> Table | None:
-    """Returns the table of that name if it has one value a key; None if there is none."""
+    """Returns the table with this name if it has one value per key, or None if there is none."""
     table = state.tables.get(name)
     if table is None or table.kind is not Kind.STREAM:
         return find(state, name, Kind.KV)
@@ -150,7 +150,7 @@ def find_map(state: State, name: str) -> Table | None:
 
 
 def find_any(tables: Mapping[str, Table], name: str) -> Table:
-    """Returns the table of that name, which is of any kind, and has to be there."""
+    """Returns the table of any kind with this name; refuses if there is none."""
     rules.check_name(name)
     table = tables.get(name)
     if table is None:
@@ -159,7 +159,7 @@ def find_any(tables: Mapping[str, Table], name: str) -> Table:
 
 
 def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    """Says that a table is of another kind, or None."""
+    """Returns the refusal for a table of another kind, or None."""
     return None if table.kind is kind else _other_kind(table)
 
 
@@ -171,7 +171,7 @@ def _other_kind(table: Table) -> Refusal:
 def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
     kind = kinds.BY_NUMBER.get(command.kind)
     if kind is None:
-        raise RefusedError(Code.WRONG_KIND, f"there is no kind {command.kind} of tables")
+        raise RefusedError(Code.WRONG_KIND, f"unknown kind of table: {command.kind}")
     if len(command.settings) > limits.SETTINGS_BYTES_MAX:
         text = f"settings have at most {limits.SETTINGS_BYTES_MAX} bytes"
         raise RefusedError(Code.TOO_LARGE, text)
@@ -181,18 +181,18 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
         if _canonical(found.kind, found.settings) == settings:
             return decision(state, ())
         if command.changes and found.kind is Kind.JOBS:
-            return _declared_anew(state, found, settings, now_us)
-        shown = found.settings.decode(errors="replace") or "the usual ones"
+            return _redeclared(state, found, settings, now_us)
+        shown = found.settings.decode(errors="replace") or "the defaults"
         cut = f"{shown[:_SHOWN_MAX]}..." if len(shown) > _SHOWN_MAX else shown
-        raise RefusedError(Code.EXISTS, f"table {found.name} is there with other settings: {cut}")
+        raise RefusedError(Code.EXISTS, f"table {found.name} exists with other settings: {cut}")
     table, ops = _create(state, command.name, kind, settings)
     if table.kind is Kind.JOBS and jobs.decode_settings(table.settings).period:
         ops = [*ops, generations.begin(table, table.id + 1, 1, now_us, state.next_seq + 2)]
     return decision(state, ops)
 
 
-def _declared_anew(state: State, found: Table, settings: bytes, now_us: int) -> Decision:
-    """Begins a generation with other settings."""
+def _redeclared(state: State, found: Table, settings: bytes, now_us: int) -> Decision:
+    """Begins a generation with the new settings."""
     listed = state.generations.get(found.id, ())
     table = generations.changed(found, jobs.decode_settings(settings), listed)
     if len(table.settings) > limits.SETTINGS_BYTES_MAX:
@@ -213,10 +213,7 @@ def next_generation(state: State, table: Table, now_us: int, *, ops_before: int)
 
 
 def _canonical(kind: Kind, settings: bytes) -> bytes:
-    """Returns settings in the words in which they are kept.
-
-    Numbers of schemas are not among them: it is not for clients to give those.
-    """
+    """Returns settings in their stored form, without schema numbers, which clients cannot set."""
     try:
         found = kinds.settings_of(kind, settings)
     except ValueError as error:
@@ -229,7 +226,7 @@ def _canonical(kind: Kind, settings: bytes) -> bytes:
 
 
 def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
-    """Returns settings whose columns, if there are some, have the first number of a table."""
+    """Returns settings with the first schema number of a table, if there are columns."""
     found = kinds.settings_of(kind, settings)
     if found is None or not found.columns:
         return settings
@@ -262,18 +259,18 @@ def decide_list_tables(command: commands.ListTables, state: State, now_us: int) 
 
 def _create(state: State, name: str, kind: Kind, settings: bytes) -> tuple[Table, list[Op]]:
     if len(state.tables) + len(dropped(state)) >= limits.TABLES_MAX:
-        text = f"there are {limits.TABLES_MAX} tables already, those included that are being purged"
+        text = f"there are {limits.TABLES_MAX} tables already, including those being purged"
         raise RefusedError(Code.QUOTA, text)
     table_id = 1 + largest_id(state)
     if table_id > _TABLE_ID_MAX:
-        raise RefusedError(Code.QUOTA, "all ids of tables have been given out")
+        raise RefusedError(Code.QUOTA, "all table ids are used up")
     settings = _numbered(kind, settings, table_id)
     table = Table(id=table_id, name=name, kind=kind, settings=settings)
     return table, [generations.creation(table)]
 
 
 def largest_id(state: State) -> int:
-    """Returns the largest id that a table has, or has had as far as it matters; 0 = none."""
+    """Returns the largest table id ever used, as far as it is known; 0 = none."""
     (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
     known = layouts.PREFIX.unpack(largest)[0] if largest else NO_TABLE
     ids = [one.id for listed in state.generations.values() for one in listed]
@@ -281,28 +278,28 @@ def largest_id(state: State) -> int:
 
 
 def dropped(state: State) -> dict[int, bytes]:
-    """Returns the tables that are on their way out: id -> name, ascending."""
+    """Returns the tables being dropped: id -> name, ascending."""
     items = state.scan(Tree.META, _DROPPED, _DROPPED + b"\xff" * 5, limits.TABLES_MAX)
     return {layouts.PREFIX.unpack(key[len(_DROPPED) :])[0]: name for key, name in items}
 
 
 def is_there(state: State, table_id: int) -> bool:
-    """Says whether a table has this id and was not dropped."""
+    """Returns whether a table has this id and was not dropped."""
     return state.get_many(Tree.TABLES, [layouts.prefix_of(table_id)])[0] is not None
 
 
 def by_id(state: State, table_id: int) -> Table | None:
-    """Returns the table that has this id, None if it was dropped."""
+    """Returns the table with this id, or None if it was dropped."""
     return next((table for table in state.tables.values() if table.id == table_id), None)
 
 
 def is_last(state: State, table_id: int) -> bool:
-    """Says whether no table has got a larger id."""
+    """Returns whether no table has a larger id."""
     return table_id == max([*dropped(state), *(table.id for table in state.tables.values())])
 
 
 def is_secure(known: Mapping[str, Table]) -> bool:
-    """Says whether there is a table whose data is overwritten before it goes."""
+    """Returns whether any table overwrites its data before it is removed."""
     return any(
         table.kind is Kind.JOBS and jobs.decode_settings(table.settings).secure
         for table in known.values()
@@ -310,7 +307,7 @@ def is_secure(known: Mapping[str, Table]) -> bool:
 
 
 def tables(items: Iterable[tuple[bytes, bytes]]) -> dict[str, Table]:
-    """Returns the tables that the items of the TABLES tree describe."""
+    """Returns the tables in items of the TABLES tree."""
     found = {}
     for key, value in items:
         end = 2 + value[1]
@@ -352,10 +349,7 @@ def apply_packed(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_lost(writes: Writes, op: Op, place: Place) -> None:
-    """Seqs that nobody can say anything about change nothing, but that is known from now on.
-
-    They may have said where the journal begins.
-    """
+    """Only records the loss; the lost ops may have said where the journal begins."""
     writes.put_many(Tree.META, [(LOST, b"")])
     writes.delete_many(Tree.META, [BEGINS])
 
@@ -369,21 +363,21 @@ def takeover_range() -> tuple[bytes, bytes]:
 
 
 def takeovers(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, int]]:
-    """Returns the takeover table: (UUID, high seq at takeover), oldest first."""
+    """Returns the takeovers: (UUID, high seq at takeover), oldest first."""
     return [(master, _SEQ.unpack(key[len(_TAKEOVER) :])[0]) for key, master in items]
 
 
 def largest_table(table_id: int) -> tuple[bytes, bytes]:
-    """Returns the note of META, after a loss, of the largest id that any op had."""
+    """Returns the META item with the largest id of any op, after a loss."""
     return LARGEST_TABLE, layouts.prefix_of(table_id)
 
 
 def begins(data: bytes | None) -> tuple[int, int]:
-    """Returns segment and seq with which the journal begins; (0, 0) if it was never packed."""
+    """Returns the segment and seq at which the journal begins; (0, 0) if it was never packed."""
     return _BEGIN.unpack(data) if data else (0, 0)
 
 
-# -- what still holds, for packing ----------------------------------------------------------------
+# -- what is still live, for packing --------------------------------------------------------------
 
 
 def keep_always(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
@@ -391,19 +385,19 @@ def keep_always(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]
 
 
 def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """What is said by later ops, or was only ever about earlier ones."""
+    """For ops that later ones repeat, or that only concern earlier ones."""
     return ()
 
 
 def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """A table that was declared anew is said by a later op."""
+    """Drops the op if the table was declared again later."""
     table = by_id(state, op.table)
     _, _, settings = op.columns
     return [op] if table is not None and settings[0] == table.settings else ()
 
 
 def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """That something was lost is remembered as long as the journal is."""
+    """A loss is remembered as long as the journal exists."""
     return [op._replace(rows=1)]
 
 
@@ -415,7 +409,7 @@ def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence
 def keep_named(
     op: Op, place: Place, state: State, tree: Tree, held_of: Callable[[bytes], int]
 ) -> Sequence[Op]:
-    """Says those rows again, each under its name in a tree, that are held by this very op."""
+    """Rewrites those rows, each under its name in a tree, that this op still holds."""
     names, prefix = op.column("name"), layouts.prefix_of(op.table)
     stored = state.get_many(tree, [prefix + name for name in names.rows()])
     return [

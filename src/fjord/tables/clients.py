@@ -4,12 +4,12 @@
     CLIENTS  client | ff ff                               -> date u64 LE
     META     "heard" | hour u64 BE | client               -> nothing
 
-The answers of a client are a ring.  So they are bounded whatever numbers it chooses, and one look
-tells all: the slot of a number holds its answer; or a larger number, and then the answer is no
-longer known; or else the command was never applied.
+The answers of a client are a ring, so their number is bounded whatever numbers it chooses, and one
+lookup is enough.  The slot of a number holds its answer; or a larger number, in which case the
+answer is no longer known; or neither, in which case the command was never applied.
 
-A client was last heard of at the date of its last answer.  The notes by the hour are how those are
-found that were not heard of for long; of the notes of a client only the last one counts.
+A client was last seen at the date of its last answer.  The notes by hour serve to find clients that
+have been silent for long; only the last note of a client counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _number_and_client = operator.attrgetter("number", "client")
 
 @internal(frees=True)
 class ForgetClients(Command):
-    """Drops the answers of clients that have not been heard of for long."""
+    """Drops the answers of clients that have been silent for long."""
 
     limit: int  # notes at most
 
@@ -51,17 +51,17 @@ class ForgetClients(Command):
 
 
 def batch_problem(batch: Batch, *, is_numbered: bool) -> Refusal | None:
-    """Says what is wrong with a batch as such, or None."""
+    """Returns the refusal for an invalid batch, or None."""
     count = len(batch.commands)
     if not 0 < count <= limits.BATCH_COMMANDS_MAX:
         return _bad_batch(f"a batch has 1 to {limits.BATCH_COMMANDS_MAX} commands")
     rows = {type(one).row for one in batch.commands}
     alone = sorted(row.record.__name__ for row in rows if row.in_batch is InBatch.NEVER)
     if alone:
-        return _bad_batch(f"not in a batch: {', '.join(alone)}")
+        return _bad_batch(f"not allowed in a batch: {', '.join(alone)}")
     plain = sorted(row.record.__name__ for row in rows if row.in_batch is InBatch.PLAIN)
     if is_numbered and plain:
-        text = f"a batch with a number holds nothing but writes, not {', '.join(plain)}"
+        text = f"a numbered batch may only contain writes, not {', '.join(plain)}"
         return _bad_batch(text)
     if sum(map(data_bytes, batch.commands)) > limits.BATCH_BYTES_MAX:
         text = f"the commands of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
@@ -73,19 +73,19 @@ def batch_problem(batch: Batch, *, is_numbered: bool) -> Refusal | None:
 
 
 def number_problem(numbered: Numbered) -> Refusal | None:
-    """Says what is wrong with the number of a command, or None."""
+    """Returns the refusal for an invalid command number, or None."""
     if len(numbered.client) != CLIENT_BYTES or not 0 < numbered.number < 2**64:
-        return _bad_batch("a command is numbered by a client that has said who it is")
+        return _bad_batch("numbered commands need a client that has sent HELLO")
     command = numbered.command
     if isinstance(command, Batch):
         return batch_problem(command, is_numbered=True)
     if type(command).row.in_batch is not InBatch.NUMBERED:
-        return _bad_batch(f"{type(command).__name__} takes no number")
+        return _bad_batch(f"{type(command).__name__} cannot be numbered")
     return None
 
 
 def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
-    """Returns the answers to commands that were applied before; None for those that were not."""
+    """Returns the answers to commands that were applied before, else None."""
     stored = state.get_many(Tree.CLIENTS, list(map(slot_of, asked)))
     if not any(stored):
         return [None] * len(asked)
@@ -100,17 +100,17 @@ def _known(data: bytes, wanted: int) -> Reply | None:
     if number == wanted:
         return _decode_answer(data[_U64.size :])
     if number > wanted:
-        text = f"number {wanted} is too old to tell whether its command was applied"
+        text = f"number {wanted} is too old: whether its command was applied is no longer known"
         return Refusal(code=Code.STALE_NUMBER, text=text)
     return None
 
 
 def answered_op(asked: Sequence[Numbered], replies: Sequence[Reply], now_us: int) -> Op | Refusal:
-    """Returns the op that keeps the answers to commands with numbers."""
+    """Returns the op that stores the answers to numbered commands."""
     found = list(map(_encode_answer, replies))
     if max(map(len, found)) > limits.ANSWER_KEPT_BYTES_MAX:
         text = (
-            f"the answer to a command with a number has at most {limits.ANSWER_KEPT_BYTES_MAX} "
+            f"the answer to a numbered command has at most {limits.ANSWER_KEPT_BYTES_MAX} "
             "bytes; ask for less at a time"
         )
         return Refusal(code=Code.TOO_LARGE, text=text)
@@ -124,7 +124,7 @@ _PLAIN, _COMPRESSED = b"\2", b"\3"
 
 
 def _encode_answer(reply: Reply) -> bytes:
-    """Returns a reply as it is kept; one that is too large is many times "it is done"."""
+    """Encodes a reply; one that is too large is many times "it is done"."""
     answer = b"".join((_PLAIN, *type(reply).row.encode(reply)))
     if len(answer) <= limits.ANSWER_KEPT_BYTES_MAX:
         return answer
@@ -137,7 +137,7 @@ def _decode_answer(data: bytes) -> Reply:
         return codec.decode_reply(body)
     if version == _COMPRESSED:
         return codec.decode_reply(zlib.decompress(body))
-    text = "this was applied, and its answer kept by another version of Fjord; look what is there"
+    text = "already applied, but the answer was stored by another version of Fjord; check the data"
     return Refusal(code=Code.STALE_NUMBER, text=text)
 
 
@@ -186,12 +186,12 @@ def apply_forget_client(writes: Writes, op: Op, place: Place) -> None:
 
 
 def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says an answer again that may still be asked for, with the date that holds by now.
+    """Rewrites an answer that may still be asked for, with its current date.
 
-    The note of the date that the op itself has then goes, unless it is that of the same hour.
+    The note of the op's own date is removed, unless it is for the same hour.
     """
     kept: list[tuple[int, int, bytes, bytes]] = []
-    gone: dict[tuple[int, bytes], int] = {}  # the date of each note that goes
+    gone: dict[tuple[int, bytes], int] = {}  # the date of each removed note
     for date_us, number, client, answer in zip(*op.columns, strict=True):
         slot, last = state.get_many(Tree.CLIENTS, [_slot_key(client, number), client + _DATE])
         (note,) = state.get_many(Tree.META, [_note(date_us, client)])
@@ -208,7 +208,7 @@ def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
 
 
 def slot_of(numbered: Numbered) -> bytes:
-    """Returns where the answer to a command is kept."""
+    """Returns the key under which the answer to a command is stored."""
     return numbered.client + _SLOT.pack(numbered.number % limits.ANSWERS_KEPT)
 
 

@@ -1,21 +1,20 @@
-"""Generations: a jobs table with a period is one after the other, each of an hour, a day, a month.
+"""Generations: a jobs table with a period is a series of tables, one per hour, day or month.
 
     GENERATION --> current --the next one begins--> draining --no job is left--> GENERATION_GONE
 
 Jobs are pushed to the current generation.  The others only drain: their jobs are handed out as
-ever, in one order with all others, and one that is pushed again moves to the current generation
-(decision 21).
+before, in one order with all others, and a job that is pushed again moves to the current
+generation (decision 21).
 
     META  "generation" | table id u32 | id u32  -> number, began, first row, schema: u64 each
 
-A generation is a range of rows: those from its first on, up to that of the next.  So nothing that
-is done to a job has to know of generations, and where it belongs is stored nowhere.  Each has an
+A generation is a range of rows, from its first row to the first one of the next.  So nothing that
+is done to a job has to know of generations, and a job's generation is stored nowhere.  Each has an
 id of its own, larger than those of all tables, under which its jobs are counted.
 
-A new one begins when the period of the wall clock is another one than that in which the last one
-began, and that one has jobs, or has had some; or when somebody declares the table anew, with other
-columns.  Each keeps the columns that it began with, and a row says by its number which those are
-(SJ-04).
+A new one begins when the wall clock has left the period in which the last one began, if that one
+has or had jobs; or when somebody declares the table again with other columns.  Each keeps the
+columns with which it began, and a row names them by number (SJ-04).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _IDS = struct.Struct(">II")
 _NUMBERS = struct.Struct(">QQQQ")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
-EARLIER_MAX: Final = 64  # schemas that are remembered
+EARLIER_MAX: Final = 64  # schemas that are kept
 
 Earlier = tuple[tuple[int, Triples], ...]  # schemas: a number and columns
 
@@ -53,14 +52,14 @@ Generations = Mapping[int, tuple[Generation, ...]]
 
 @internal(frees=True)
 class Turn(Command):
-    """Begins the generation of a table whose time has come, or ends those that have drained."""
+    """Begins the next generation of a table when it is due, or ends those that have drained."""
 
 
 # -- time -----------------------------------------------------------------------------------------
 
 
 def began_us(period: Period, now_us: int) -> int:
-    """Returns when the period of a moment began, in UTC."""
+    """Returns when the period that contains a moment began, in UTC."""
     moment = (_EPOCH + now_us * _US).replace(minute=0, second=0, microsecond=0)
     if period is not Period.HOUR:
         moment = moment.replace(hour=0)
@@ -70,7 +69,7 @@ def began_us(period: Period, now_us: int) -> int:
 
 
 def ends_us(period: Period, now_us: int) -> int:
-    """Returns when the period of a moment ends."""
+    """Returns when the period that contains a moment ends."""
     steps = {Period.HOUR: timedelta(hours=1), Period.DAY: timedelta(days=1)}
     longest = timedelta(days=31)
     first = _EPOCH + began_us(period, now_us) * _US
@@ -78,7 +77,7 @@ def ends_us(period: Period, now_us: int) -> int:
 
 
 def is_over(period: Period, generation_us: int, now_us: int) -> bool:
-    """Says whether the period in which a generation began is another one by now.
+    """Returns whether the period in which a generation began is over.
 
     A clock that was set back a little is waited for; one that was far ahead is not.
     """
@@ -90,7 +89,7 @@ def is_over(period: Period, generation_us: int, now_us: int) -> bool:
 
 
 def begin(table: Table, id_: int, number: int, now_us: int, first_row: int) -> Op:
-    """Returns the op with which a generation begins."""
+    """Returns the op that begins a generation."""
     columns_number = jobs.decode_settings(table.settings).schema
     columns = ((id_,), (number,), (now_us,), (first_row,), (columns_number,))
     return Op(Opcode.GENERATION, table.id, 1, columns)
@@ -131,7 +130,7 @@ def read(items: Iterable[tuple[bytes, bytes]]) -> Generations:
 
 
 def after(known: Generations, op: Op) -> Generations:
-    """Returns the generations after an op that says something of them."""
+    """Returns the generations after an op that changes them."""
     listed = known.get(op.table, ())
     if op.opcode is Opcode.GENERATION:
         more = [Generation._make(row) for row in zip(*op.columns, strict=True)]
@@ -153,7 +152,7 @@ def _in_order(listed: Iterable[Generation]) -> tuple[Generation, ...]:
 
 
 def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, int]:
-    """Returns how many of these rows are in which generation."""
+    """Returns how many of these rows are in each generation."""
     if not rows:
         return {}
     current = listed[-1]
@@ -167,26 +166,20 @@ def count_by_id(listed: Sequence[Generation], rows: Sequence[int]) -> dict[int, 
     return counts
 
 
-# -- declaring anew -------------------------------------------------------------------------------
+# -- declaring a table again ----------------------------------------------------------------------
 
 
 def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation]) -> Table:
-    """Returns a table as it is when it is declared anew.
-
-    Args:
-        table: as it is now.
-        settings: that it is to have.
-        listed: its generations; what their rows are made of is not forgotten.
-    """
+    """Returns the table as redeclared with other settings."""
     old = jobs.decode_settings(table.settings)
     if not old.period:
         text = (
-            f"table {table.name} is there with other settings, and has no period; only a table "
-            "with a period gets new ones, with its next generation"
+            f"table {table.name} already exists with other settings and has no period; only a "
+            "table with a period gets new settings, with its next generation"
         )
         raise RefusedError(Code.EXISTS, text)
     if not settings.period:
-        text = f"table {table.name} has a period, which can be another one, but not none"
+        text = f"table {table.name} has a period, which can be changed but not removed"
         raise RefusedError(Code.EXISTS, text)
     for name in jobs.FIXED:
         if getattr(old, name) != getattr(settings, name):
@@ -197,14 +190,14 @@ def changed(table: Table, settings: jobs.Settings, listed: Sequence[Generation])
         number, earlier = _next_schema(table, old)
         earlier = _remembered(earlier, {one.schema for one in listed})
         if len(earlier) > EARLIER_MAX:
-            text = f"jobs of table {table.name} have {EARLIER_MAX} sets of columns; let some drain"
+            text = f"jobs in table {table.name} have {EARLIER_MAX} schemas; let some of them drain"
             raise RefusedError(Code.QUOTA, f"{text} first")
     made = replace(settings, schema=number, earlier=earlier)
     return replace(table, settings=made.encode())
 
 
 def _next_schema(table: Table, old: jobs.Settings) -> tuple[int, Earlier]:
-    """Returns the number of a table's next schema, and all that it has had."""
+    """Returns the number of a table's next schema, and all its earlier schemas."""
     if not old.columns and not old.earlier:
         return schema.first_number(table.id), ()
     earlier = (*old.earlier, (old.schema, old.columns))
@@ -212,7 +205,7 @@ def _next_schema(table: Table, old: jobs.Settings) -> tuple[int, Earlier]:
 
 
 def _remembered(earlier: Earlier, needed: Set[int]) -> Earlier:
-    """Returns the last schemas, and of those before the ones that are needed."""
+    """Returns the latest schemas, and older ones that are still needed."""
     gone = [number for number, _ in earlier if number not in needed]
     del gone[max(0, len(earlier) - EARLIER_MAX) :]
     return tuple(one for one in earlier if one[0] not in gone)
@@ -223,14 +216,14 @@ def creation(table: Table) -> Op:
     return Op(Opcode.CREATE_TABLE, table.id, 1, (bytes([table.kind.number]), name, settings))
 
 
-# -- when one begins, when one has drained, and what is left of it then ---------------------------
+# -- when a generation begins and has drained, and what is left of it -----------------------------
 
 
 Counts = Callable[[int], JobCounts]
 
 
 def periods(tables: Mapping[str, Table]) -> dict[int, Period]:
-    """Returns the periods of tables that have one, by id."""
+    """Returns the periods of tables that have one, by table id."""
     found = {
         table.id: jobs.decode_settings(table.settings).period
         for table in tables.values()
@@ -245,9 +238,9 @@ def due_us(
     counts: Counts,
     now_us: int,
 ) -> int | None:
-    """Returns when there is something to turn, 0 = now, whatever becomes of the clock.
+    """Returns when there is something to turn, 0 = now, whatever happens to the clock.
 
-    None: there is nothing, until jobs come or go.
+    None: nothing, until jobs come or go.
     """
     found: list[int] = []
     for table_id, period in periods.items():
@@ -262,13 +255,13 @@ def due_us(
 
 
 def history_begins(table: Table, listed: Sequence[Generation]) -> int:
-    """Returns the seq before which a table wants no history; 0 = it wants all of it."""
+    """Returns the seq before which a table needs no history; 0 = it needs all of it."""
     is_short = jobs.decode_settings(table.settings).drained is Drained.DELETE
     return _drained_seq(listed) if is_short else 0
 
 
 def given_back_seq(tables: Mapping[str, Table], known: Mapping[int, Sequence[Generation]]) -> int:
-    """Returns the seq before which the space goes back to the disk; 0 = as usual."""
+    """Returns the seq before which space is returned to the disk; 0 = as usual."""
     seqs = [
         _drained_seq(known[table.id])
         for table in tables.values()
@@ -283,10 +276,10 @@ def _drained_seq(listed: Sequence[Generation]) -> int:
 
 
 def drained(listed: Sequence[Generation], counts: Counts) -> list[Generation]:
-    """Returns the generations without jobs, but for the current one."""
+    """Returns the generations without jobs, except the current one."""
     return [one for one in listed[:-1] if not counts(-one.id).waiting]
 
 
 def may_turn(listed: Sequence[Generation], counts: Counts) -> bool:
-    """Says whether the current generation has had jobs, and there may be one more."""
+    """Returns whether the current generation has had jobs, and another one may begin."""
     return any(counts(-listed[-1].id)) and len(listed) < limits.GENERATIONS_MAX

@@ -1,7 +1,6 @@
-"""What each op means: how it is applied, what of it is said again, and what follows from it.
+"""The meaning of each op: how it is applied, what of it is kept when packing, and its effects.
 
-One row per op.  What everybody else has to know of one, its columns and its name in a history, is
-in its row of `opcodes`.
+One row per op.  The columns of an op and its name in a history are in its row of `opcodes`.
 """
 
 from __future__ import annotations
@@ -25,38 +24,38 @@ from fjord.tables.streams import keep as stream_keep
 
 
 class Note(enum.Enum):
-    """What whoever applies ops has to take note of."""
+    """What the caller of `apply` must take into account."""
 
-    TABLES = enum.auto()  # there are other tables
+    TABLES = enum.auto()  # the set of tables changed
     DROP = enum.auto()  # a table was dropped
-    GENERATIONS = enum.auto()  # there are other generations
-    GIVEN_BACK = enum.auto()  # a generation is gone, and so is the space before
-    SNAPSHOTS = enum.auto()  # there are other snapshots
+    GENERATIONS = enum.auto()  # the set of generations changed
+    GIVEN_BACK = enum.auto()  # a generation is gone, and the space before it can be freed
+    SNAPSHOTS = enum.auto()  # the set of snapshots changed
     SWEEP = enum.auto()  # there may be something to sweep
-    BLOCKS = enum.auto()  # something was said of cold blocks
-    UNCOUNTED = enum.auto()  # something goes that never counted among the live bytes
-    STAGES = enum.auto()  # something was staged, or is no more
+    BLOCKS = enum.auto()  # cold blocks changed
+    UNCOUNTED = enum.auto()  # something that never counted among the live bytes is removed
+    STAGES = enum.auto()  # something was staged, or a stage is gone
     MESSAGES = enum.auto()  # a stream got messages
-    ARRIVALS = enum.auto()  # jobs wait that did not, or wait otherwise
+    ARRIVALS = enum.auto()  # jobs wait that did not before, or with other dates
     TAKEN = enum.auto()  # jobs are taken
     DEATHS = enum.auto()  # jobs are dead
     LINKS = enum.auto()  # values got further keys
-    CHANGES = enum.auto()  # keys have other values, which those hear of who listen to them
+    CHANGES = enum.auto()  # values of keys changed; listeners are notified
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What an op means."""
+    """The meaning of an op."""
 
     apply: Callable[[Writes, Op, Place], None]
-    # Says again, as new ops, what of it still holds when its segment is packed.
+    # Writes what is still live of it again, as new ops, when its segment is packed.
     keep: Callable[[Op, Place, State, int], Sequence[Op]] = catalog.keep_never
-    # Each key is in one row of such ops at most, or in several that say the same: when they are
-    # said again, rows of one table are put together.
+    # Each key is in at most one row of such ops, or in several equal ones: when they are rewritten,
+    # rows of one table are combined.
     gathers: bool = False
-    due: tuple[Tree, str] | None = None  # into which tree it puts dates, and the column with them
-    puts: Tree | None = None  # where jobs are from now on that were elsewhere
-    # Columns with the keys whose entries it replaces, and with the seqs that messages lose by it.
+    due: tuple[Tree, str] | None = None  # the tree that its dates go to, and the column with them
+    puts: Tree | None = None  # the new tree of jobs that were in another one
+    # The columns with the keys whose entries it replaces, and with the seqs that messages lose.
     replaces: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -98,8 +97,8 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.KV_UNSCHEDULE: Meaning(kv.apply_unschedule, gathers=True),
     Opcode.KV_PURGE: Meaning(kv.apply_purge, gathers=True, replaces=_KV, notes=(Note.CHANGES,)),
     Opcode.KV_LINK: Meaning(kv.apply_link, kv_keep.keep_rows, replaces=_KV, notes=(Note.LINKS,)),
-    # Jobs are moved before their segment is looked at, see `jobs.upkeep`; what is left of it is
-    # when leases are over.
+    # Jobs are moved before their segment is examined, see `jobs.keep`; only notes of leases are
+    # left to keep.
     Opcode.JOB_ADD: Meaning(job.apply_add, due=_JOB_DUE, notes=(Note.ARRIVALS,)),
     Opcode.JOB_REPLACE: Meaning(job.apply_replace, due=_JOB_DUE, notes=(Note.ARRIVALS,)),
     Opcode.JOB_MOVE: Meaning(job.apply_move, due=_IMAGE_DUE),
@@ -117,7 +116,7 @@ MEANING: Final[dict[Opcode, Meaning]] = {
     Opcode.JOB_REMOVE: Meaning(job.apply_remove),
     Opcode.JOB_LEASE: Meaning(job.apply_lease, upkeep.keep_lease, due=_LEASE_DUE),
     Opcode.JOB_UNLEASE: Meaning(job.apply_unlease),
-    # Appends are in blocks before their segment may go.
+    # Appends are in blocks before their segment can be removed.
     Opcode.STREAM_APPEND: Meaning(stream.apply_append, notes=(Note.MESSAGES,)),
     Opcode.STREAM_PUT: Meaning(
         stream.apply_put, stream_keep.keep_messages, replaces=_STREAM, notes=(Note.MESSAGES,)

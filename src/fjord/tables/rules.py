@@ -1,4 +1,4 @@
-"""What every kind of table asks of names, keys, values and dates; what is wrong is refused."""
+"""Checks of names, keys, values and dates that all kinds of tables share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUFFER: Final = bytes([values.Type.BUFFER])
 
 
 def check_name(name: str) -> None:
-    """Refuses what is no name of a table, or of a subscriber."""
+    """Refuses an invalid name of a table or a subscriber."""
     problem = commands.name_problem(name)
     if problem is not None:
         raise problem.error()
@@ -28,7 +28,7 @@ def check_rows(rows: int) -> None:
 
 
 def check_keys(keys: Strings, bytes_max: int = limits.KV_KEY_BYTES_MAX) -> None:
-    """Refuses keys, at most so long each, that nothing can be found by."""
+    """Refuses empty keys, and keys that are too long."""
     lengths = keys.lengths()
     check_rows(len(lengths))
     if len(keys.data) > limits.BATCH_BYTES_MAX:
@@ -41,21 +41,21 @@ def check_keys(keys: Strings, bytes_max: int = limits.KV_KEY_BYTES_MAX) -> None:
 
 
 def check_sizes(keys: Strings, values_: Strings, other_bytes: int = 0) -> None:
-    """Refuses a batch that has no rows or too many, is too large, or has a value that is."""
+    """Refuses a batch that is empty, has too many rows, or is too large, or has a value that is."""
     check_rows(len(values_.offsets) - 1)
     size = len(values_.data)
     if size + len(keys.data) + other_bytes > limits.BATCH_BYTES_MAX:
         text = f"the keys and values of a batch have at most {limits.BATCH_BYTES_MAX} bytes"
         raise RefusedError(Code.TOO_LARGE, text)
-    # Where all of them together are no larger than one may be, there is nothing to measure.
+    # If all values together are no larger than one may be, none has to be measured.
     if size > limits.VALUE_BYTES_MAX < max(values_.lengths()):
         text = f"a value has at most {limits.VALUE_BYTES_MAX} bytes"
         raise RefusedError(Code.VALUE_TOO_LARGE, text)
 
 
 def check_timestamps(stamps: Sequence[int], now_us: int) -> None:
-    """Refuses dates of clients that are none, or too far ahead."""
-    dates = stamps if isinstance(stamps, tuple) else list(stamps)  # lists are faster to go through
+    """Refuses dates that are implausible, or too far ahead."""
+    dates = stamps if isinstance(stamps, tuple) else list(stamps)  # iterating over a list is faster
     newest_us = now_us + limits.TIMESTAMP_AHEAD_US_MAX
     if min(dates) < limits.TIMESTAMP_US_MIN or max(dates) > newest_us:
         text = (
@@ -66,13 +66,13 @@ def check_timestamps(stamps: Sequence[int], now_us: int) -> None:
 
 
 def check_values(types: bytes, column: Strings, schema: Schema) -> None:
-    """Refuses what are no values of a table with this schema."""
+    """Refuses invalid values of a table with this schema."""
     if not schema.columns:
         check_plain_values(types, column)
         return
     if types.strip(_ROW):
         names = ", ".join(schema.names[:10]) + (", ..." if len(schema.names) > 10 else "")
-        text = f"this table takes rows of its columns, which are {names}"
+        text = f"this table takes rows of its columns: {names}"
         raise RefusedError(Code.BAD_TYPE, text)
     found = declared_rows.of(schema).problem(column)
     if found is not None:
@@ -81,7 +81,7 @@ def check_values(types: bytes, column: Strings, schema: Schema) -> None:
 
 
 def check_plain_values(types: bytes, column: Strings) -> None:
-    """Does the same for a table whose values may be anything."""
+    """Refuses invalid values of a table without a schema."""
     if types.strip(BUFFER):
         for type_, value in zip(types, column.rows(), strict=True):
             found = values.problem(type_, value)

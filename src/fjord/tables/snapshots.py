@@ -1,16 +1,16 @@
-"""Snapshots: state as it was, while writers go on.
+"""Snapshots: the state as of a seq, while writers go on.
 
-A snapshot is a seq.  Whoever replaces an entry of a key/value table or of a stream that is older
-than the newest open snapshot says with it what the index had there (op VERSION), under that
-snapshot.  So the version of an entry that holds at a snapshot is found in one of two places:
+A snapshot is a seq.  An op that replaces an entry of a key/value table or of a stream, where that
+entry is older than the newest open snapshot, is accompanied by the old entry (op VERSION), stored
+under that snapshot.  So the version of an entry at a snapshot is found in one of two places:
 
     in the index       if its row is not younger than the snapshot
     among VERSIONS     under this snapshot or a later one, if its row is not younger either;
-                       there is one such version at most, since versions follow each other
+                           there is at most one such version, since versions follow each other
 
-With no snapshot open nothing is kept, and the index has one entry a key.  What is kept goes when no
-snapshot is left that could need it.  Values stay where they are in the journal meanwhile: packing
-lets no segment go that a version may point to, see `engine.packing`.
+With no snapshot open nothing is kept, and the index has one entry per key.  Versions are removed
+once no snapshot needs them.  Until then values stay where they are in the journal: packing removes
+no segment that a version may point to, see `engine.packing`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _NOTHING: Final[Mapping[bytes, Any]] = MappingProxyType({})
 _PIECE: Final = 256
 # The trees whose entries are kept for snapshots.
 _KEPT: Final = (Tree.KV, Tree.KV_MARKS, Tree.STREAM_SEQS)
-# Those of them whose keys are the keys of values, and whose items begin with their row.
+# Those whose keys are the keys of values, and whose items begin with their row.
 _BY_KEY: Final = (Tree.KV, Tree.KV_MARKS)
 
 
 @internal(frees=True)
 class EndSnapshots(Command):
-    """Closes snapshots whose time is over."""
+    """Closes snapshots whose deadline has passed."""
 
     limit: int
 
@@ -56,7 +56,7 @@ class EndSnapshots(Command):
 def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> Decision:
     lifetime_us = command.lifetime_us or limits.SNAPSHOT_US_MAX
     if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
-        text = f"a snapshot is open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
+        text = f"a snapshot stays open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
         raise RefusedError(Code.BAD_TIMEOUT, text)
     if len(state.snapshots) >= limits.SNAPSHOTS_MAX:
         text = f"{limits.SNAPSHOTS_MAX} snapshots are open; close some, or try again later"
@@ -67,9 +67,9 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
 
 
 def pass_ops(state: State, now_us: int) -> list[Op]:
-    """Returns the op that opens a snapshot for a reader; none where there are many already.
+    """Returns the op that opens a snapshot for a reader; none if there are too many.
 
-    Half of all may be such.  A reader without one goes on with a later snapshot.
+    Readers may use half of all snapshots.  A reader without one continues with a later snapshot.
     """
     if sum(moment.is_pass for moment in state.snapshots.values()) >= limits.SNAPSHOTS_MAX // 2:
         return []
@@ -77,7 +77,7 @@ def pass_ops(state: State, now_us: int) -> list[Op]:
 
 
 def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> list[Op]:
-    """Returns the op that opens a snapshot of now; its seq is the snapshot."""
+    """Returns the op that opens a snapshot of the current state; its seq is the snapshot."""
     row = (0, state.lease_us + lifetime_us, now_us, catalog.largest_id(state), is_pass)
     return ops.of_rows(Opcode.SNAPSHOT, catalog.NO_TABLE, [row])
 
@@ -101,15 +101,15 @@ def close_ops(state: State, snapshots: Sequence[int]) -> list[Op]:
 
 
 def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
-    """Returns the snapshots that the items of SNAPSHOTS are, the oldest first."""
+    """Decodes items of SNAPSHOTS; the oldest comes first."""
     return dict(sorted(stream_entry.decode_snapshot(key, data) for key, data in items))
 
 
-# -- keeping what is replaced ---------------------------------------------------------------------
+# -- keeping replaced entries ---------------------------------------------------------------------
 
 
 def kept(decided: Sequence[Op], state: State) -> list[Op]:
-    """Returns what keeps the entries that ops replace, as far as an open snapshot needs them."""
+    """Returns the ops that keep replaced entries, as far as an open snapshot needs them."""
     newest = max(state.snapshots)
     found: dict[tuple[Tree, bytes], bytes] = {}
     for op in decided:
@@ -140,7 +140,7 @@ def _replaced(
 
 
 def _row_of(tree: int, key: bytes, image: bytes) -> int:
-    """Returns the seq with which an entry came into being, or that which a mark is of."""
+    """Returns the seq of the row that an entry or a mark belongs to."""
     if tree in _BY_KEY:
         row: int = layout.ROW.unpack_from(image)[0]
         return row
@@ -148,7 +148,7 @@ def _row_of(tree: int, key: bytes, image: bytes) -> int:
 
 
 def sweep(state: State, limit: int) -> list[Op]:
-    """Returns the op that drops versions that no snapshot needs, none if there are none."""
+    """Returns the op that drops versions that no snapshot needs; none if nothing is left."""
     oldest = next(iter(state.snapshots), None)
     stop = None if oldest is None else stream_entry.SEQ.pack(oldest)
     items = state.scan(Tree.VERSIONS, b"", stop, limit)
@@ -160,7 +160,7 @@ def sweep(state: State, limit: int) -> list[Op]:
 
 
 class AsOf:
-    """State as it was at a snapshot that is open; of kv tables and streams, without locks."""
+    """The state of kv tables and streams at an open snapshot, without locks."""
 
     volatile_bytes = 0
     client = 0
@@ -213,7 +213,7 @@ class AsOf:
     def _held(
         self, tree: int, where: int, head: bytes, start: bytes, stop: bytes | None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yields what held at the snapshot, in order, out of one of the places."""
+        """Yields the items of one of the places that were valid at the snapshot, in order."""
         for items in layouts.pages(self._state.scan, where, start, stop, _PIECE):
             for key, image in items:
                 own = key[len(head) :]
@@ -221,7 +221,7 @@ class AsOf:
                     yield own, image
 
     def _laters(self) -> Iterator[int]:
-        """Yields this snapshot and later ones, as far as anything was kept under them."""
+        """Yields this snapshot and those later ones under which anything was kept."""
         start = stream_entry.SEQ.pack(self.as_of)
         while items := self._state.scan(Tree.VERSIONS, start, None, 1):
             snapshot = stream_entry.SEQ.unpack_from(items[0][0])[0]
@@ -231,14 +231,14 @@ class AsOf:
 
 @decides(commands.AsOf)
 def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
-    """Decides reads, each by its own rule, as if it was the moment of a snapshot."""
+    """Decides reads by their own rules, on the state at a snapshot."""
     moment = state.snapshots.get(command.snapshot)
     if moment is None:
-        text = f"snapshot {command.snapshot} is not open, or not any more; open another one"
+        text = f"snapshot {command.snapshot} is not open, or was closed; open another one"
         raise RefusedError(Code.SNAPSHOT_GONE, text)
     holds = commands.AsOf.row.holds
     if holds is None or not all(holds(type(one).row) for one in command.commands):
-        raise RefusedError(Code.BAD_BATCH, "as of a snapshot there are GET, RANGE and READ")
+        raise RefusedError(Code.BAD_BATCH, "only GET, RANGE and READ can be used with a snapshot")
     past = AsOf(state, command.snapshot)
     replies: list[Reply] = []
     size = 0
@@ -258,10 +258,10 @@ def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
 
 
 def _check_table(name: str, state: State, moment: Moment) -> None:
-    """Refuses a table that a snapshot does not show, though it, or another, was there then."""
+    """Refuses a table that the snapshot does not contain, or no longer."""
     table = state.tables.get(name)
     if table is None:
         rules.check_name(name)
-        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}, or not any more")
+        raise RefusedError(Code.NOT_FOUND, f"there is no table {name}, or it was dropped")
     if table.id > moment.largest:
-        raise RefusedError(Code.NOT_FOUND, f"table {name} was made after the snapshot")
+        raise RefusedError(Code.NOT_FOUND, f"table {name} was created after the snapshot")

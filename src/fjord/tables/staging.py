@@ -1,12 +1,12 @@
-"""STAGE and COMMIT: rows are kept first, by many, and seen later, by all, exactly once.
+"""STAGE and COMMIT: many clients store rows, and one commit shows them to all, exactly once.
 
-A writer numbers its batches, and only the last one is remembered.  A batch that is asked for again,
-or an older one, is committed already: whatever was staged for it is dropped.
+A writer numbers its batches, and only the last number is remembered.  A batch that is committed
+again, or an older one, is committed already: whatever was staged for it is dropped.
 
-To commit messages of a log is one decision that gives all of them their seqs.  Jobs and values have
-to be merged with what is there, which takes a while for many of them.  So the first decision says
-which stages the batch is made of, for good, and further ones run them one after the other: each is
-run in the same commit in which it goes.
+Committing messages of a log is a single decision that gives all of them their seqs.  Jobs and
+values have to be merged with existing ones, which takes a while for many of them.  So the first
+decision fixes the stages of the batch, for good, and further decisions run them one after the
+other: each stage is run and removed in the same commit.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ WRITER: Final = struct.Struct("<QQQ")
 
 
 class StageState(enum.IntEnum):
-    """How far a stage is."""
+    """The progress of a stage."""
 
-    PENDING = 0  # nobody has committed it
+    PENDING = 0  # not committed yet
     DECIDED = 1  # it will be run
-    COMMITTED = 2  # its messages have their seqs, and rest in it until they are in a block
+    COMMITTED = 2  # its messages have seqs, and stay in it until they are in a block
 
 
 class Staged(NamedTuple):
-    """Rows that are staged."""
+    """A stage."""
 
     seq: int
     rows: int
@@ -85,13 +85,13 @@ def decode_writer(data: bytes) -> StageWriter:
 
 
 _PIECE: Final = 256
-# What a STAGE has beside the op in it: a header, a date, two offsets.
+# What a STAGE adds to the op in it: a header, a date, two offsets.
 _AROUND_BYTES: Final = ops.HEADER.size + 16
 
 
 @internal(frees=True)
 class DropStages(Command):
-    """Drops stages that nobody has committed in time."""
+    """Drops stages that were not committed in time."""
 
     table: int
     stages: Sequence[int]
@@ -99,7 +99,7 @@ class DropStages(Command):
 
 @internal()
 class RunStage(Command):
-    """Goes on with a batch whose writer began to commit it, and was not heard of since."""
+    """Continues a batch whose writer began to commit it, and has been silent since."""
 
     table: int
     name: bytes
@@ -107,7 +107,7 @@ class RunStage(Command):
 
 @internal(frees=True)
 class ForgetWriter(Command):
-    """Forgets a writer that was not heard of since a moment, unless its last batch waits."""
+    """Forgets a writer that has been silent since a moment, unless its last batch is pending."""
 
     table: int
     name: bytes
@@ -119,7 +119,7 @@ class ForgetWriter(Command):
 
 @decides(commands.Stage)
 def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
-    """Keeps rows that could be written now; what could not is refused at once."""
+    """Stores rows that could be written now; invalid ones are refused at once."""
     rows = command.rows
     kind = _KINDS[type(rows)]
     type(rows).row.decide(_stamped(rows, now_us), state, now_us)
@@ -131,7 +131,7 @@ def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision
 
 
 def _stamped(rows: Append | Push | Set, now_us: int) -> Append | Push | Set:
-    """Returns rows as if they were written now, where they do not say when they were."""
+    """Returns rows with the current date where they have none."""
     if isinstance(rows, Append) or all(rows.timestamps_us):
         return rows
     return replace(rows, timestamps_us=[stamp or now_us for stamp in rows.timestamps_us])
@@ -142,10 +142,10 @@ def _check_stage(rows: Append | Push | Set, table: Table) -> None:
         text = f"a stage of table {table.name} has at most {limits.SLICE_ROWS_MAX} rows"
         raise RefusedError(Code.BAD_BATCH, text)
     if isinstance(rows, Append) and rows.timestamps_us is not None:
-        text = "staged messages have the date of their commit, and no other"
+        text = "staged messages cannot have dates; they get the date of their commit"
         raise RefusedError(Code.BAD_BATCH, text)
     if isinstance(rows, Set) and (rows.also is not None or not (rows.persist and rows.overwrite)):
-        text = "staged values replace what is there, are durable, and have one key each"
+        text = "staged values need overwrite and persist, and have one key each"
         raise RefusedError(Code.BAD_BATCH, text)
 
 
@@ -156,7 +156,7 @@ def _append_op(rows: Append, table: Table, now_us: int) -> Op:
 
 def _push_op(rows: Push, table: Table, now_us: int) -> Op:
     dates = rows.process_at_us
-    if rows.relative:  # a delay counts from now on, not from the commit
+    if rows.relative:  # a delay counts from now, not from the commit
         dates = [now_us + delay_us if delay_us else 0 for delay_us in dates]
     count = len(rows.types)
     none = repeat(0, count)
@@ -215,12 +215,12 @@ def _check_commit(command: commands.CommitStages) -> None:
     rules.check_name(command.table)
     check_name(command.writer)
     if command.batch not in NUMBERS:
-        raise RefusedError(Code.BAD_RANGE, "the number of a batch is from 0 to 2^63 - 1")
+        raise RefusedError(Code.BAD_RANGE, "a batch number is from 0 to 2^63 - 1")
     if len(command.stages) > limits.STAGES_MAX:
         text = f"a commit has at most {limits.STAGES_MAX} stages; stage more rows at a time"
         raise RefusedError(Code.BAD_COUNT, text)
     if len(set(command.stages)) < len(command.stages):
-        raise RefusedError(Code.BAD_BATCH, "a stage is committed once")
+        raise RefusedError(Code.BAD_BATCH, "a stage is listed twice")
 
 
 def _commit(
@@ -235,7 +235,7 @@ def _commit(
     found = _pending(state, table.prefix, command.stages)
     if len(found) < len(command.stages):
         gone = min(set(command.stages) - {stage.seq for stage in found})
-        text = f"stage {gone} of table {table.name} is not there; write the batch again"
+        text = f"stage {gone} of table {table.name} does not exist; write the batch again"
         raise RefusedError(Code.STAGE_GONE, text)
     name = command.writer
     if table.is_log:
@@ -264,16 +264,13 @@ def _committed(
     return Committed(batch=batch, is_new=is_new, left=left, rows=rows, seq=seq)
 
 
-# -- running what is decided ----------------------------------------------------------------------
+# -- running decided stages -----------------------------------------------------------------------
 
 
 def _run(
     table: Table, known: StageWriter, seq: int, left: int, state: State, now_us: int
 ) -> Decision:
-    """Runs the first stage of a batch that waits; it goes in the same commit.
-
-    Says that so many are left then.
-    """
+    """Runs and removes the first stage of a pending batch; the reply says how many are left."""
     (stage,) = _stages(state, table.prefix, [seq])
     (inner,) = state.payloads([stage.pointer])
     op, _, _ = ops.decode(memoryview(inner), 0)
@@ -294,7 +291,7 @@ def _append_of(table: str, op: Op, now_us: int) -> Append:
 
 
 def _push_of(table: str, op: Op, now_us: int) -> Push | None:
-    """Returns the push of a stage without jobs that have expired since; None if none is left."""
+    """Returns the push of a stage without expired jobs; None if none is left."""
     stamps, _, dates, expiries, *_ = op.columns
     if any(expiries):
         live = [
@@ -337,9 +334,9 @@ def _set_of(table: str, op: Op, now_us: int) -> Set | None:
 
 
 class Staging(NamedTuple):
-    """How rows of a table are staged: the op that they are kept as, and back."""
+    """How rows of a table are staged: as which op, and how to decode it."""
 
-    command: type[Command]  # that has them
+    command: type[Command]  # that contains them
     encode: Callable[[Any, Table, int], Op]
     decode: Callable[[str, Op, int], Append | Push | Set | None]  # None: nothing of it is left
     run: Callable[[Any, State, int], Decision]
@@ -359,7 +356,7 @@ _KINDS: Final = {staging.command: kind for kind, staging in _STAGING.items()}
 def _waiting(state: State, prefix: bytes, known: StageWriter) -> Sequence[int]:
     """Returns the stages of a batch that are not written yet.
 
-    They are written in order, and go with it, so those that are left are the last ones.
+    They are written in order, and removed as they are written, so those left are the last ones.
     """
     stages = known.stages
     if not stages or not _stages(state, prefix, stages[-1:]):
@@ -371,7 +368,7 @@ def _waiting(state: State, prefix: bytes, known: StageWriter) -> Sequence[int]:
 
 
 def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
-    """Returns those of some stages that nobody has committed."""
+    """Returns those of some stages that are not committed."""
     found = _stages(state, prefix, seqs)
     return [stage for stage in found if stage.state == StageState.PENDING]
 
@@ -383,23 +380,23 @@ def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
 
 
 def first_seqs(scan: layouts.Scan) -> list[int]:
-    """Returns the seq of the first stage of each table that has any."""
+    """Returns the seq of the first stage of each table that has stages."""
     return [decode_stage(*item).seq for item in layouts.firsts(scan, Tree.STAGES)]
 
 
-# -- what a writer asks of itself -----------------------------------------------------------------
+# -- commands of the engine -----------------------------------------------------------------------
 
 
 @decides(DropStages)
 def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
-    """Drops those of some stages that nobody has committed meanwhile."""
+    """Drops those of some stages that were not committed meanwhile."""
     pending = _pending(state, prefix_of(command.table), command.stages)
     return catalog.decision(state, _drop(command.table, pending))
 
 
 @decides(RunStage)
 def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
-    """Runs the next stage of a batch that is decided; nothing is done if there is none."""
+    """Runs the next stage of a decided batch, if any."""
     table = catalog.by_id(state, command.table)
     known = find(state, prefix_of(command.table), command.name)
     waiting = _waiting(state, table.prefix, known) if table and known else ()
@@ -418,7 +415,7 @@ def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> De
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
-    """Returns the op that takes stages, then writers, of a dropped table away."""
+    """Returns the op that removes stages, then writers, of a dropped table."""
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
     if items:
@@ -428,31 +425,31 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
 
 
 def _drop(table_id: int, stages: Sequence[Staged]) -> list[Op]:
-    """Returns the op that takes stages away; those that are committed count as messages already."""
+    """Returns the op that removes stages; committed ones already count as messages."""
     rows = [(one.seq, 0 if one.state == StageState.COMMITTED else _bytes(one)) for one in stages]
     return ops.of_rows(Opcode.STAGE_GONE, table_id, rows)
 
 
 def _bytes(stage: Staged) -> int:
-    """Returns how many bytes the op has that brought a stage."""
+    """Returns the size of the op that stored a stage."""
     return _AROUND_BYTES + stage.size
 
 
-# -- writers: who numbers its batches, so that each of them counts once ---------------------------
+# -- writers: numbered batches, each of which counts once -----------------------------------------
 #
 #     a writer of a table    commits stages, see `staging`
-#     a writer of no table   says how far it is, in a batch with what it writes: ADVANCE
+#     a writer of no table   says how far it is, in a batch with its rows: ADVANCE
 #
-# Only the last number of each is kept.  A writer of no table moves from the number at which it is
-# to a larger one: so whoever does not know whether a batch was applied sends it again, or asks
-# where it is and goes on from there.
+# Only the last number of each is kept.  A writer of no table moves from its current number to a
+# larger one.  A client that does not know whether a batch was applied sends it again, or asks for
+# the current number and continues from there.
 #
-# A writer that is over stays for a day, at a number that nobody expects: a batch of it that was
-# given up for lost, and comes late, must not find it new.
+# A finished writer stays for a day, at a number that nobody expects: a batch that was given up for
+# lost, and arrives late, must not find the writer new.
 
 
-UNKNOWN: Final = -1  # where a writer is that is not known
-OVER: Final = 2**63 - 1  # where a writer is that has no more batches
+UNKNOWN: Final = -1  # the number of an unknown writer
+OVER: Final = 2**63 - 1  # the number of a writer that is finished
 NUMBERS: Final = range(OVER)  # of batches
 
 
@@ -473,18 +470,18 @@ def decide_advance(command: commands.Advance, state: State, now_us: int) -> Deci
 
 def _check_numbers(command: commands.Advance) -> None:
     if command.expected != UNKNOWN and command.expected not in NUMBERS:
-        text = "a writer is expected at 0 to 2^63 - 2, or at -1 if it is not known"
+        text = "the expected number is from 0 to 2^63 - 2, or -1 for a new writer"
         raise RefusedError(Code.BAD_RANGE, text)
     if command.batch and (command.batch not in NUMBERS or command.batch <= command.expected):
-        text = "a writer goes forward, up to 2^63 - 2, or to 0 if it is over"
+        text = "a writer only moves forward, up to 2^63 - 2, or to 0 when it is finished"
         raise RefusedError(Code.BAD_RANGE, text)
 
 
 def _place(number: int) -> str:
-    return {UNKNOWN: "new here", OVER: "over"}.get(number, f"at {number}")
+    return {UNKNOWN: "new", OVER: "finished"}.get(number, f"at {number}")
 
 
-# -- what all writers have ------------------------------------------------------------------------
+# -- all writers ----------------------------------------------------------------------------------
 
 
 def find(state: State, prefix: bytes, name: bytes) -> StageWriter | None:
@@ -499,29 +496,29 @@ def check_name(name: str) -> None:
 
 
 def check_room(state: State) -> None:
-    """Refuses one writer more than there may be."""
+    """Refuses another writer if there are too many."""
     if state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
-        text = f"there are {limits.WRITERS_MAX} writers; use the same name again for each run"
+        text = f"there are {limits.WRITERS_MAX} writers; use the same name for each run"
         raise RefusedError(Code.QUOTA, text)
 
 
 def op_of(
     table_id: int, name: str, batch: int, now_us: int, stages: Sequence[int] = ()
 ) -> list[Op]:
-    """Returns the op that says at which batch a writer is, and what that is written from."""
+    """Returns the op that sets the batch of a writer, and the stages to run."""
     row = (batch, now_us, name.encode(), b"".join(map(SEQ.pack, stages)))
     return ops.of_rows(Opcode.WRITER, table_id, [row])
 
 
-# -- staged rows: what their ops do to the index, and what of them is said again ------------------
+# -- staged rows: applying their ops, and keeping them --------------------------------------------
 #
 #     STAGE -> STREAM_COMMIT -> in a block -> STAGE_GONE        messages of a log
-#     STAGE -> STAGE_DECIDED -> run        -> STAGE_GONE        all else
+#     STAGE -> STAGE_DECIDED -> run        -> STAGE_GONE        other rows
 #     STAGE -> too old, or committed before -> STAGE_GONE
 #
-# Messages of a log rest in the op that staged them: to commit them is to give them seqs.  So the
+# Messages of a log stay in the op that staged them: committing only gives them seqs.  So the
 # segment with a stage stays as long as the index has the stage, see `engine.sealing`, and nothing
-# of it has to be said again.
+# of it has to be rewritten.
 
 
 def apply_stage(writes: Writes, op: Op, place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What decide and apply need of the world; the engine provides it."""
+"""The interfaces and records of decide and apply; the engine provides the implementations."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Tree(enum.IntEnum):
     JOBS_LEASES = 9  # deadline | table id | first xid -> count; looked up in JOBS_TAKEN when due
     JOBS_EXPIRY = 10  # expiry | table id | row -> place; of waiting jobs
     JOBS_DEAD = 11  # table id | row -> date and reason, place, row
-    STREAM_OPS = 12  # table id | last seq of an append -> where it rests, see `streams.layout`
+    STREAM_OPS = 12  # table id | last seq of an append -> its pointer, see `streams.layout`
     STREAM_SEQS = 13  # table id | seq -> key, of streams that keep the latest; entries are in KV
     SUBSCRIBERS = 14  # table id | name -> mark, epoch
     SNAPSHOTS = 15  # deadline | snapshot -> its moment
-    VERSIONS = 16  # snapshot | tree | key of that tree -> what was there
-    HISTORY = 17  # table id -> how far it is in blocks
+    VERSIONS = 16  # snapshot | tree | key of that tree -> the replaced entry
+    HISTORY = 17  # table id -> how far it is sealed
     BLOCKS = 18  # table id | last seq -> block
-    STAGES = 19  # table id | seq -> an op that waits to be committed, see `staging`
+    STAGES = 19  # table id | seq -> an op that is not committed yet, see `staging`
     WRITERS = 20  # table id | name -> last batch
-    REPLACED = 21  # table id | last seq | name -> block whose place another one has taken
+    REPLACED = 21  # table id | last seq | name -> block that was replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table as its CREATE_TABLE op declared it."""
+    """A table as declared by its CREATE_TABLE op."""
 
     id: int
     name: str
@@ -62,17 +62,17 @@ class Table:
 
 
 class Pointer(NamedTuple):
-    """Where a payload rests in the journal."""
+    """The position of a payload in the journal."""
 
     segment: int
     offset: int
     size: int
     crc: int
-    # The row that holds it, if that is known: a restored or repaired journal may have it elsewhere.
+    # The row that holds it, if known: a restored or repaired journal may have it elsewhere.
     seq: int = 0
 
 
-# A pointer, or a mere tuple like it, where there are many.
+# A pointer, or a plain tuple of the same form where there are many.
 AnyPointer = Pointer | tuple[int, int, int, int, int]
 
 
@@ -90,12 +90,12 @@ class VolatileValue(NamedTuple):
 
 
 def volatile_bytes(key: bytes, value: VolatileValue) -> int:
-    """Returns what an entry in memory counts for its quota."""
+    """Returns what an entry in memory counts toward the quota."""
     return limits.VOLATILE_ENTRY_BYTES + len(key) + len(value.value)
 
 
 class Writes(Protocol):
-    """All that apply may do."""
+    """The write interface of apply."""
 
     def put_many(self, tree: int, items: Sequence[tuple[bytes, bytes]]) -> None: ...
 
@@ -104,36 +104,36 @@ class Writes(Protocol):
     def account(
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
-        """Takes note that rows from `seq` on hold `added` live bytes, and earlier ones fewer."""
+        """Counts `added` live bytes for rows from `seq` on, and fewer for earlier rows."""
         ...
 
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
-        """Takes note that the jobs of these rows are there from now on (1), or are gone (-1)."""
+        """Counts the jobs of these rows as added (1) or gone (-1)."""
         ...
 
     def tally(
         self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
     ) -> None:
-        """Takes note that jobs changed their state (jobs.State; 0 = not there).
+        """Counts jobs that changed their state (jobs.State; 0 = none).
 
         Args:
             table: its id.
-            before: the state that they were in.
-            after: the state that they are in.
-            held: the seqs that have held them so far.
-            holds: how many of them the op itself holds from now on: all, or none.
+            before: their previous state.
+            after: their new state.
+            held: the seqs that held them so far.
+            holds: how many of them this op holds from now on: all, or none.
         """
         ...
 
 
 class Generation(NamedTuple):
-    """One of the tables that a table with a period has been, see `generations`."""
+    """A generation of a table with a period, see `generations`."""
 
     id: int
     number: int  # 1 for the first
     began_us: int
     first_row: int
-    schema: int  # that it began with
+    schema: int  # with which it began
 
 
 class JobCounts(NamedTuple):
@@ -145,16 +145,16 @@ class JobCounts(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """When a snapshot was opened, and when it is closed by itself."""
+    """When a snapshot was opened, and when it is closed automatically."""
 
     deadline_us: int  # lease time
     wall_us: int
-    largest: int = 0  # id of a table at that time
-    is_pass: bool = False  # opened for a reader, and closed when that has come to its end
+    largest: int = 0  # largest table id at that time
+    is_pass: bool = False  # opened for a reader, and closed when it reaches its end
 
 
 class State(Protocol):
-    """All that decide may look at: the state after every op that was applied so far."""
+    """The read interface of decide: the state after all ops applied so far."""
 
     @property
     def master(self) -> bytes: ...
@@ -167,7 +167,7 @@ class State(Protocol):
 
     @property
     def client(self) -> int:
-        """Who asks: a number that lives as long as its connection."""
+        """The number of the client; it lives as long as its connection."""
         ...
 
     @property
@@ -177,7 +177,7 @@ class State(Protocol):
 
     @property
     def locks(self) -> Mapping[bytes, int]:
-        """Who has locked what: index key -> client."""
+        """The locks: index key -> client."""
         ...
 
     @property
@@ -212,28 +212,28 @@ class State(Protocol):
 
     @property
     def as_of(self) -> int:
-        """The snapshot whose moment this is the state of, 0 = it is that of now."""
+        """The snapshot of this state, 0 = the current state."""
         ...
 
     @property
     def location(self) -> str:
-        """Where cold blocks are; empty if there is no place for them."""
+        """Where cold blocks are; empty if there is no location."""
         ...
 
     def job_counts(self, table: int) -> JobCounts: ...
 
     def linked_keys(self, table: int) -> Mapping[bytes, Sequence[bytes]]:
-        """Returns the further keys of values by the key that each leads to, of a kv table.
+        """Returns the further keys of values of a kv table by the key that each leads to.
 
-        Some may lead elsewhere by now, or nowhere.  Where nobody has asked since the start, all
-        keys of the table are looked at.
+        Some may lead elsewhere by now, or nowhere.  The first call after a start reads all keys of
+        the table.
         """
         ...
 
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
         """Returns the xids of taken jobs by the hashes of their keys, for tables that merge.
 
-        Of several jobs of a key it is the newest one.  A job may have left meanwhile.
+        Of several jobs of a key it is the newest one.  A job may be gone meanwhile.
         """
         ...
 
@@ -243,16 +243,16 @@ class State(Protocol):
         ...
 
     def size_of(self, tree: int) -> int:
-        """Returns how many items a tree has, but for what the batch under way has done."""
+        """Returns the number of items of a tree, without changes of the current batch."""
         ...
 
 
 class Decision(NamedTuple):
-    """What a command comes to: the ops to apply, in order, and the reply."""
+    """The result of deciding a command: the ops to apply, in order, and the reply."""
 
     reply: Reply
     ops: Sequence[Op] = ()
-    # Changes of values that never enter the journal; None removes one.
+    # Changes of values that never enter the journal; None removes a value.
     volatile: Mapping[bytes, VolatileValue | None] = MappingProxyType({})
     # Changes of locks: index key -> client; None unlocks.
     locks: Mapping[bytes, int | None] = MappingProxyType({})
@@ -262,7 +262,7 @@ Decide = TypeVar("Decide", bound=Callable[..., Decision])
 
 
 def decides(command: type[Command]) -> Callable[[Decide], Decide]:
-    """Says which command a function decides."""
+    """Registers a function as the one that decides a command."""
 
     def register(decide: Decide) -> Decide:
         command.row.decide = decide

@@ -1,4 +1,4 @@
-"""What the engine asks of tables by itself: to sweep, to pack, to begin a new generation."""
+"""Commands of the engine to tables: sweeping, packing, beginning a new generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fjord.tables.meaning import MEANING
 from fjord.tables.state import Decision, State, Table, decides
 from fjord.tables.streams import history, keep
 
-# What takes away the rows of a dropped table, one after the other.
+# The sweeps of a dropped table, one after the other.
 _SWEEPS: Final = (
     keep.sweep_dropped,
     staging.sweep_dropped,
@@ -29,7 +29,7 @@ _SWEEPS: Final = (
 
 @decides(catalog.Sweep)
 def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
-    """Takes what is in blocks, or kept for snapshots that are gone; then dropped tables."""
+    """Sweeps rows that are in blocks, or were kept for closed snapshots; then dropped tables."""
     made = history.sweep(state, command.limit) or snapshots.sweep(state, command.limit)
     if made:
         return catalog.decision(state, made)
@@ -46,23 +46,23 @@ def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
 
 # -------------------------------------------------------------------------------------------------
 #
-# Packing: what the oldest segment still has to say is said again, so that the segment can go.
+# Packing: the live rows of the oldest segment are rewritten, so that the segment can be removed.
 #
-# `Pack` is given ops as they stand in that segment, in order, a slice at a time.  The order of all
-# that depends on each other is kept; rows of one table that only move are said in one op.
+# `Pack` gets the ops of that segment in order, a slice at a time.  Ops that depend on each other
+# stay in order; rows of one table that are only moved are combined into one op.
 
 
 @internal()
 class Pack(Command):
-    """Says again what of these ops still holds."""
+    """Rewrites the live rows of these ops."""
 
     ops: Sequence[tuple[Op, Place]]
-    is_measured: bool = False  # it is known to fit into what is reserved for packing
+    is_measured: bool = False  # it is known to fit into the space reserved for packing
 
 
 @internal(frees=True)
 class Begin(Command):
-    """From now on the journal begins here: all that was before has been said again."""
+    """The journal begins here from now on: everything before has been rewritten."""
 
     segment: int
     seq: int
@@ -85,7 +85,7 @@ def decide_begin(command: Begin, state: State, now_us: int) -> Decision:
 
 
 def _gather(kept: Sequence[Op]) -> list[Op]:
-    """Returns the ops with rows of one opcode and table together, all others first, in order."""
+    """Combines rows of one opcode and table after all other ops, which stay in order."""
     found: dict[tuple[Opcode, int], list[Op]] = {}
     for op in kept:
         if MEANING[op.opcode].gathers:
@@ -113,7 +113,7 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 @decides(generations.Turn)
 def decide_turn(command: generations.Turn, state: State, now_us: int) -> Decision:
-    """Turns one table, if there is one to turn; each takes ids that the next one must know of."""
+    """Turns one table, if one is due; each takes an id that the next one must know of."""
     wanted = generations.periods(state.tables)
     for table in state.tables.values():
         made = _turned(state, table, now_us) if table.id in wanted else ()

@@ -13,8 +13,8 @@ The rules, after SQLite's crash tests:
 - `capacity` is how many bytes all files together may have.  What does not fit is refused with
   ENOSPC, after the part of a write that fits; space comes back when a file's last name goes.
 
-Every call that changes something has a number.  `crash_at` and `errors` name such calls, so a
-test can cut or fail a script at each of them in turn.
+Every call that changes something has a number.  `crash_at` and `errors` name such calls, so a test
+can crash or fail a script at each of them in turn.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _PAGE_CHANGES_MAX = 8
 
 
 class SimCrash(BaseException):
-    """The simulated machine stopped here; no handler may hold it up."""
+    """The simulated machine stopped here; no handler may catch this."""
 
 
 @dataclass
 class _Change:
-    """One change of a file that is not durable yet."""
+    """A change of a file that is not durable yet."""
 
     offset: int
     data: bytes
@@ -50,7 +50,7 @@ class _Change:
 
 @dataclass
 class _Inode:
-    """A file: what the page cache shows, what the disk holds, and what lies between."""
+    """A file: its content in the page cache, on the disk, and the changes in between."""
 
     number: int
     cached: bytearray = field(default_factory=bytearray)
@@ -60,11 +60,11 @@ class _Inode:
 
 
 class _Directory:
-    """Stands for a directory among the names."""
+    """Represents a directory among the names."""
 
 
 _Entry = _Inode | _Directory
-# One step in the name space: names with what they stand for, None for a name that is gone.
+# One step in the name space: names with their entries, None for a removed name.
 _Step = dict[str, _Entry | None]
 
 
@@ -115,7 +115,7 @@ class SimFile:
         return len(self._inode.cached)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
     def _resize(self, size: int, name: str) -> None:
         with self._disk.call(name):
@@ -128,7 +128,7 @@ class SimFile:
 
 
 class SimPage:
-    """A shared page of a SimDisk; its writes are unsynced for ever."""
+    """A shared page of a SimDisk; its writes are never synced."""
 
     def __init__(self, disk: SimDisk, inode: _Inode) -> None:
         self._disk = disk
@@ -142,11 +142,11 @@ class SimPage:
         self._disk.check_alive()
         change = _Change(0, bytes(data))
         _apply(self._inode.cached, change)
-        # Written back at any moment: the disk holds this state or any one before it.
+        # May be written back at any moment: the disk holds this state or any earlier one.
         self._inode.unsynced = [*self._inode.unsynced[-_PAGE_CHANGES_MAX:], change]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing."""
 
 
 class SimLock:
@@ -172,7 +172,7 @@ class SimDisk:
         capacity: int | None = None,
     ) -> None:
         self._random = random.Random(seed)  # noqa: S311
-        self.capacity = capacity  # may be changed at any time: space comes and goes
+        self.capacity = capacity  # may be changed at any time
         self._crash_at = crash_at
         self.errors = errors or {}  # number of a call -> errno
         self._names: dict[str, _Entry] = {"/": _Directory()}
@@ -182,13 +182,13 @@ class SimDisk:
         self._boots = 1
         self._dead = False
         self.locks: set[str] = set()
-        self.now_s = 1  # when files are written to; changed by a test alone
+        self.now_s = 1  # time of writes to files; only changed by a test
         self.calls: list[str] = []  # names of the numbered calls so far, number 1 first
 
-    # -- what a test does -------------------------------------------------------------------------
+    # -- for tests --------------------------------------------------------------------------------
 
     def power_cut(self) -> None:
-        """The machine loses power: the page cache is gone, and it boots again."""
+        """The machine loses power and boots again: the page cache is lost."""
         names = dict(self._durable_names)
         for step in self._steps:
             if self._random.random() < 0.5:
@@ -198,20 +198,20 @@ class SimDisk:
                 self._lose_unsynced(entry)
         self._names = {path: entry for path, entry in names.items() if _is_reachable(path, names)}
         self._durable_names = dict(self._names)
-        self._steps = []  # what was dropped is gone for good
+        self._steps = []  # dropped steps are gone for good
         self._boots += 1
-        self._restart()
+        self._disarm()
 
     def process_crash(self) -> None:
-        """The process dies, the machine does not."""
-        self._restart()
+        """The process dies, but not the machine."""
+        self._disarm()
 
     def crash_after(self, calls: int) -> None:
-        """Arms a crash at the call that many calls from now."""
+        """Arms a crash that many calls from now."""
         self._crash_at = len(self.calls) + calls
 
     def used_bytes(self) -> int:
-        """Returns how much of the capacity the files take; one with two names counts once."""
+        """Returns how much of the capacity the files use; one with two names counts once."""
         inodes = {id(one): one for one in self._names.values() if isinstance(one, _Inode)}
         return sum(len(inode.cached) for inode in inodes.values())
 
@@ -222,11 +222,11 @@ class SimDisk:
             if offset < len(copy):
                 copy[offset] ^= 1 << bit
 
-    # -- what SimFile asks for --------------------------------------------------------------------
+    # -- for SimFile ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Counts a call: an error stops it, a crash comes right after its effect was cached."""
+        """Counts a call: an error prevents it, a crash comes right after its effect was cached."""
         self.check_alive()
         self.calls.append(name)
         number = len(self.calls)
@@ -358,10 +358,9 @@ class SimDisk:
     def is_locked(self, path: str) -> bool:
         return path in self.locks
 
-    # -- inside -----------------------------------------------------------------------------------
+    # -- internals --------------------------------------------------------------------------------
 
-    def _restart(self) -> None:
-        """What was armed for the last life does not hold for the next one."""
+    def _disarm(self) -> None:
         self._dead = False
         self._crash_at = None
         self.errors = {}
@@ -430,35 +429,3 @@ def _is_reachable(path: str, names: dict[str, _Entry]) -> bool:
             return False
         path = _parent(path)
     return True
-
-
-# -- a clock that moves only when it is told to ---------------------------------------------------
-
-
-_START_US = 1_700_000_000_000_000
-
-
-class SimClock:
-    """Wall time and monotonic time that a test sets."""
-
-    def __init__(self, wall_us: int = _START_US) -> None:
-        self._wall_us = wall_us
-        self._monotonic_us = 0
-
-    def wall_us(self) -> int:
-        return self._wall_us
-
-    def monotonic_us(self) -> int:
-        return self._monotonic_us
-
-    def pause(self, seconds: float) -> None:
-        self.advance(seconds)
-
-    def advance(self, seconds: float) -> None:
-        """Lets time pass."""
-        self._wall_us += round(seconds * 1_000_000)
-        self._monotonic_us += round(seconds * 1_000_000)
-
-    def jump(self, seconds: float) -> None:
-        """Sets the wall clock, as an administrator or a time server does."""
-        self._wall_us += round(seconds * 1_000_000)

@@ -1,4 +1,4 @@
-"""Scenario files: a story of commands and what they answer, that a test replays.
+"""Scenario files: commands with their expected answers, replayed by a test.
 
     # A comment.
 
@@ -10,9 +10,9 @@
     ----
     "hello"
 
-A step is one or more lines of commands, a line of four dashes, and the expected answer, up to
-an empty line.  With `rewrite` the answers are written as they are now; commit such a change only
-if you understand every line of it.
+A step is one or more lines of commands, a line of four dashes, and the expected answer, up to an
+empty line.  `rewrite` writes the actual answers to the file; commit such a change only if you
+understand every line of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RULE = "----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Some commands and the answer that is expected."""
+    """Some commands and the expected answer."""
 
     line: int  # of the first command, for messages
     preamble: tuple[str, ...]  # comments and empty lines before it, kept by a rewrite
@@ -35,7 +35,7 @@ class Step:
 
 
 class ScenarioError(AssertionError):
-    """A scenario went another way than its file says."""
+    """An answer differs from the scenario."""
 
 
 def parse(text: str) -> Iterator[Step]:
@@ -64,13 +64,13 @@ def parse(text: str) -> Iterator[Step]:
 
 
 def run(path: Path, answer: Callable[[str], str], *, rewrite: bool = False) -> int:
-    """Runs a scenario: `answer` is given each command and returns what it comes to.
+    """Runs a scenario: `answer` is called with each command and returns its answer.
 
     Returns:
-        How many steps went as the file says.
+        How many steps matched.
 
     Raises:
-        ScenarioError: where the answers of a step are not those of the file.
+        ScenarioError: at the first step whose answers differ.
     """
     told = []
     for step in parse(path.read_text()):

@@ -99,7 +99,7 @@ def test_metadata_without_data_is_damage(store: Store, blocks: list[Block]) -> N
     metadata = store.read_metadata(blocks[0].name)
     store.remove(blocks[0].name)
     store.write_metadata(blocks[0].name, metadata)
-    with pytest.raises(CorruptionError, match="the file is not"):
+    with pytest.raises(CorruptionError, match="the file does not"):
         Catalog(store).verify(blocks[0].name)
 
 

@@ -48,7 +48,7 @@ def test_damaged_and_missing_blocks_are_named(catalog: Catalog, names: list[str]
     first, second = verified(catalog, names)
     assert first.path == catalog.store.path(names[0])
     assert "its checksum is" in first.problem
-    assert (second.name, second.problem) == (names[1], "it is not there")
+    assert (second.name, second.problem) == (names[1], "it does not exist")
 
 
 def test_metadata_that_is_damaged_is_a_problem_of_its_block(
@@ -91,11 +91,11 @@ def test_a_damaged_block_is_not_kept(catalog: Catalog, names: list[str], tmp_pat
     first, second = fetched(catalog, names, into)
     assert "checksum" in first.problem
     assert first.path == catalog.store.path(names[0])
-    assert second.problem == "it is not there"
+    assert second.problem == "it does not exist"
     assert into.store.names() == []
     assert not any(files for _, _, files in os.walk(tmp_path / "copy"))
 
 
 def test_a_place_that_nothing_can_reach_is_wrong_use() -> None:
-    with pytest.raises(UsageError, match="nosuch://x cannot be reached"):
+    with pytest.raises(UsageError, match="nosuch://x is not accessible"):
         location.catalog_at("nosuch://x")

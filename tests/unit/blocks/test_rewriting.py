@@ -128,7 +128,7 @@ def test_what_does_not_hold_what_the_metadata_says_is_not_kept(store: Store, cha
     metadata = Catalog(store).read(blocks[0].name)
     wrong = replace(metadata, **{change: getattr(metadata, change) + 1_000_000_000})
     store.write_metadata(blocks[0].name, wrong.encode())
-    with pytest.raises(CorruptionError, match="would hold"):
+    with pytest.raises(CorruptionError, match="would contain"):
         writer.rewrite(store, [block.name for block in blocks], tag=TAG)
 
 

@@ -137,7 +137,7 @@ def test_a_damaged_backup_is_not_restored(clock: SimClock, tmp_path: Path) -> No
 
 
 def test_what_is_no_backup_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(DirectoryError, match="no backup"):
+    with pytest.raises(DirectoryError, match="not a backup"):
         restore(str(tmp_path), str(tmp_path / "new"), settings())
     (tmp_path / backup.MANIFEST).write_text("{")
     with pytest.raises(CorruptionError, match="manifest"):
@@ -205,5 +205,5 @@ def test_a_manifest_leads_nowhere_else(tmp_path: Path, folder: object) -> None:
     found = json.loads(path.read_text())
     found["blocks"][0]["folder"] = folder
     path.write_text(json.dumps(found))
-    with pytest.raises(CorruptionError, match="no name"):
+    with pytest.raises(CorruptionError, match="not a valid file name"):
         restore(str(tmp_path / "copy"), str(tmp_path / "new"))

@@ -467,7 +467,7 @@ def test_a_repaired_journal_that_loses_its_first_segment_later_is_damaged() -> N
     world.open().close()
     assert verified(world) == []
     remove(world, 1)
-    assert verified(world) == ["the file is missing", "nothing of it can be read"]
+    assert verified(world) == ["the file is missing", "none of it can be read"]
     with pytest.raises(CorruptionError, match="segments before it are missing"):
         world.open()
     repair.repair(world.disk, "/data/journal", "/data/quarantine", durable_seq=known_seq(world))

@@ -222,7 +222,7 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_foreign_directory_is_refused_untouched(foreign: Path) -> None:
     before = look(foreign)
-    with pytest.raises(DirectoryError, match="not Fjord's; give an empty or a new directory"):
+    with pytest.raises(DirectoryError, match="not Fjord's; choose an empty or a new directory"):
         open_engine(str(foreign), settings(SimClock()))
     with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
         ReadOnlyEngine(str(foreign), settings(SimClock()))
@@ -275,7 +275,7 @@ def test_too_little_space_is_said_and_nothing_is_left() -> None:
             indexes=MemoryIndexes(TREE_COUNT),
         )
         needed = SEGMENT_BYTES + where.index_step_bytes + 2**20
-        with pytest.raises(DiskFullError, match=f"takes {needed} bytes"):
+        with pytest.raises(DiskFullError, match=f"{needed} bytes are needed"):
             open_engine("/srv/data", where)
         assert disk.names("/") == []
 

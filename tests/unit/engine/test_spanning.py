@@ -117,7 +117,7 @@ def test_rows_of_history_count_and_nothing_else(shell: Shell) -> None:
 
 def test_what_is_not_there_is_refused(shell: Shell) -> None:
     assert refused(shell, "unknown").code is Code.NOT_FOUND
-    assert refused(shell, "no name").code is Code.BAD_NAME
+    assert refused(shell, "not a valid file name").code is Code.BAD_NAME
     fill(shell, 1)
     durable_seq = shell.engine.durable_seq
     assert span(shell, after=durable_seq).rows == 0
@@ -144,10 +144,10 @@ def test_what_left_the_journal_is_refused_with_the_missing_range(shell: Shell) -
     for after in (0, 1, last - 1):
         problem = refused(shell, after=after)
         assert problem.code is Code.BAD_RANGE
-        assert f"from seq {after + 1} to {last} is in cold blocks" in problem.text
+        assert f"from seq {after + 1} to {last} are in cold blocks" in problem.text
     gone = refused(shell, "kv", after=1)
     assert gone.code is Code.BAD_RANGE
-    assert f"from seq 2 to {first_seq - 1} is gone" in gone.text
+    assert f"from seq 2 to {first_seq - 1} are gone" in gone.text
     assert span(shell, "kv").rows == 1  # from the beginning of what is left: it was said again
     assert span(shell, "idle", after=1).seq == 1  # it never had a row, so none is missing
 
@@ -239,6 +239,6 @@ def test_what_retention_took_away_is_missed_too(shell: Shell) -> None:
     assert len(shell.shore.retire(shell.engine)) == 1
     problem = refused(shell, after=last - 1)
     assert problem.code is Code.BAD_RANGE
-    assert f"from seq {last} to {last} is in cold blocks" in problem.text
-    assert "or gone" in problem.text
+    assert f"from seq {last} to {last} are in cold blocks" in problem.text
+    assert "removed by retention" in problem.text
     assert span(shell, after=0).rows == 0  # the beginning is that of what is left

@@ -259,7 +259,7 @@ def test_all_who_wait_for_messages_of_a_table_are_woken_in_order() -> None:
     assert (waits.take_woken(), waits.parked) == ([a, c], 2)
     waits.append(["t"])
     assert waits.take_woken() == []
-    waits.rouse()
+    waits.wake_all()
     assert (waits.take_woken(), waits.parked) == ([b, d], 0)
 
 

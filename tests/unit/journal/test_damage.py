@@ -166,8 +166,8 @@ def newer(path: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "other magic": (lambda path: replaced(path, 0, b"KESTREL!"), 0, "does not begin with FJORDSEG"),
     "a text file": (lambda path: path.write_bytes(b"hello\n" * 20), 0, "does not begin with"),
-    "a newer version": (newer, 8, "version 2, known is 1"),
-    "an old version": (lambda path: replaced(path, 8, bytes(4)), 8, "version 0, known is 1"),
+    "a newer version": (newer, 8, "version 2, not 1"),
+    "an old version": (lambda path: replaced(path, 8, bytes(4)), 8, "version 0, not 1"),
     "an empty file": (lambda path: path.write_bytes(b""), 0, "shorter than a segment header"),
     "half a header": (lambda path: os.truncate(path, 40), 0, "shorter than a segment header"),
     "zeros": (lambda path: path.write_bytes(bytes(4096)), 0, "does not begin with FJORDSEG"),

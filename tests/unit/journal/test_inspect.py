@@ -186,7 +186,7 @@ def test_a_missing_first_segment_is_told(tmp_path: Path) -> None:
     report = inspect.verify(LocalDisk(), str(tmp_path), durable_seq=6)
     assert [(one.reason, one.first_seq, one.rows) for one in report.damages] == [
         ("the file is missing", 0, 0),
-        ("nothing of it can be read", 1, 2),
+        ("none of it can be read", 1, 2),
     ]
     assert [one.segment for one in report.segments] == [1, 2, 3]
     steps = list(inspect.dump(LocalDisk(), str(tmp_path), durable_seq=6))

@@ -58,7 +58,7 @@ def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None
 
 def test_a_journal_that_begins_later_cannot_answer_from_the_start(three_segments: Path) -> None:
     segment_file(three_segments, 1).unlink()
-    with pytest.raises(CorruptionError, match="begins at seq 4, asked for is 3") as caught:
+    with pytest.raises(CorruptionError, match="begins at seq 4, seq 3 is requested") as caught:
         read_all(three_segments, 3)
     assert caught.value.path == str(segment_file(three_segments, 2))
     assert seqs(read_all(three_segments, 4)) == [(4, 6), (7, 7), (8, 8)]
@@ -103,14 +103,14 @@ def test_a_segment_of_another_journal_is_refused(three_segments: Path) -> None:
 
 def test_a_segment_under_another_number_is_refused(three_segments: Path) -> None:
     shutil.copy(segment_file(three_segments, 2), segment_file(three_segments, 4))
-    with pytest.raises(CorruptionError, match="says that it is segment 2") as caught:
+    with pytest.raises(CorruptionError, match="its header is that of segment 2") as caught:
         open_journal(three_segments)
     assert caught.value.path == str(segment_file(three_segments, 4))
 
 
 def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path) -> None:
     segment_file(three_segments, 2).unlink()
-    with pytest.raises(CorruptionError, match="segment 2 before it is missing") as caught:
+    with pytest.raises(CorruptionError, match="previous segment 2 is missing") as caught:
         read_all(three_segments)
     assert caught.value.path == str(segment_file(three_segments, 3))
 
@@ -285,13 +285,13 @@ def test_messages_that_are_nowhere_are_damage(tmp_path: Path) -> None:
     commit = commit_of(tmp_path)
     with pytest.raises(CorruptionError):
         messages(tmp_path, changed(commit, offset=64, stage=1))
-    with pytest.raises(CorruptionError, match="does not hold the 3 messages"):
+    with pytest.raises(CorruptionError, match="does not contain the 3 messages"):
         messages(tmp_path, commit._replace(rows=3))
-    with pytest.raises(CorruptionError, match="does not hold"):
+    with pytest.raises(CorruptionError, match="does not contain"):
         messages(tmp_path, commit._replace(table=9))
 
 
 def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
     segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
-    with pytest.raises(CorruptionError, match="begins before the segment before it"):
+    with pytest.raises(CorruptionError, match="begins before the previous segment"):
         open_journal(three_segments)

@@ -206,7 +206,7 @@ def test_swapped_files_cost_nothing(tmp_path: Path, places: Places) -> None:
     assert found_seqs(whole) == list(range(1, 10))
     assert lost(damages) == []
     assert {one.segment for one in damages} == {1, 3}
-    assert "it says that it is segment 3" in damages[0].reason
+    assert "its header is that of segment 3" in damages[0].reason
     assert [part.header.first_seq for part in parts_of(tmp_path)] == [1, 4, 7]
 
 

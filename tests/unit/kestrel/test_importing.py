@@ -172,7 +172,7 @@ def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
         (["cars"], ["trucks=t"], "no queue trucks is imported"),
         (["cars", "cars+seo"], [], "no table can be called cars+seo: a name is 1 to 128"),
         (["cars", "cars+seo"], [], "such as --table cars+seo=cars_seo"),
-        (["cars"], ["no name"], "no table can be called no name"),
+        (["cars"], ["not a valid file name"], "no table can be called no name"),
         (["q+1", "q+2"], [], "nor 1 others"),
         (["-+-", "é" * 200], [], "--table -+-=_- --table " + "é" * 200 + "=" + "_" * 128),
         (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),

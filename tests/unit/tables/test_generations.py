@@ -180,7 +180,7 @@ def test_other_columns_begin_a_generation_and_the_old_one_keeps_its_own() -> Non
     ("before", "after", "text"),
     [
         ({}, {"period": Period.DAY}, "has no period"),
-        ({"period": Period.DAY}, {"lease_us": 1_000_000}, "but not none"),
+        ({"period": Period.DAY}, {"lease_us": 1_000_000}, "but not removed"),
         ({"period": Period.DAY}, {"period": Period.DAY, "merge": False}, "merge of table"),
         (
             {"period": Period.DAY},

@@ -351,12 +351,12 @@ def test_a_writer_advances_from_number_to_number(spool: Spool) -> None:
 @pytest.mark.parametrize(
     ("expected", "batch", "text"),
     [
-        (-1, 600, "writer w is at 512, not new here"),
+        (-1, 600, "writer w is at 512, not new"),
         (100, 600, "writer w is at 512, not at 100"),
         (100, 512, "writer w is at 512, not at 100"),  # the same once more
         (600, 700, "writer w is at 512, not at 600"),
         (0, 600, "writer w is at 512, not at 0"),
-        (-1, 0, "writer w is at 512, not new here"),
+        (-1, 0, "writer w is at 512, not new"),
         (600, 0, "writer w is at 512, not at 600"),
     ],
 )
@@ -375,7 +375,7 @@ def test_a_writer_that_is_over_takes_no_batch_that_comes_late(spool: Spool) -> N
     spool.advance(512, 0)
     assert spool.at() == staging.OVER
     late = spool.refused(-1, 512)
-    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is over, not new here")
+    assert (late.code, late.text) == (Code.STALE_NUMBER, "writer w is finished, not new")
     assert spool.refused(512, 600).code is Code.STALE_NUMBER
     assert spool.refused(512, 0).code is Code.STALE_NUMBER
     spool.verify()

@@ -65,7 +65,7 @@ def test_blocks_are_listed_in_pages(world: StreamWorld) -> None:
             break
     assert found == seqs
     assert code_of(world.run(commands.ListBlocks(table="none"))) is Code.NOT_FOUND
-    assert code_of(world.run(commands.ListBlocks(table="no name"))) is Code.BAD_NAME
+    assert code_of(world.run(commands.ListBlocks(table="not a valid file name"))) is Code.BAD_NAME
 
 
 def test_blocks_go_by_age_and_by_size_the_oldest_first(world: StreamWorld) -> None:
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(sealed: StreamWorld) -
     two = blocks[:2]
     wrong: list[tuple[dict[str, Any], Code]] = [
         ({"table": "none"}, Code.NOT_FOUND),
-        ({"table": "no name"}, Code.BAD_NAME),
+        ({"table": "not a valid file name"}, Code.BAD_NAME),
         ({"table": "kv"}, Code.WRONG_KIND),
         ({"names": []}, Code.BAD_RANGE),
         ({"names": ["x"] * (limits.BLOCKS_REPLACED_MAX + 1)}, Code.BAD_RANGE),

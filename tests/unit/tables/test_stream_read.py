@@ -169,7 +169,7 @@ def _append(table: str, **changes: object) -> commands.Append:
         ),
         (_append("log", keys=Strings.of([b"k" * 481])), Code.KEY_TOO_LONG),
         (_append("latest", keys=Strings.of([b""])), Code.EMPTY_KEY),
-        (_append("no name"), Code.BAD_NAME),
+        (_append("not a valid file name"), Code.BAD_NAME),
         (_append("jobs"), Code.WRONG_KIND),
         (commands.Erase(table="log", keys=Strings.of([b"k"])), Code.WRONG_KIND),
         (commands.Erase(table="missing", keys=Strings.of([b"k"])), Code.NOT_FOUND),

@@ -33,7 +33,7 @@ from fjord.errors import UnavailableError
 
 
 class Database:
-    """The tables of a daemon; `fjord.aio.connect` returns it."""
+    """The tables of a daemon; `fjord.open` and `fjord.connect` return it."""
 
     def __init__(self, executor: Executor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor

@@ -2,13 +2,13 @@
 
     JOB_ADD ------------> waiting ---JOB_TAKE---> taken ---JOB_DONE---> gone
     JOB_REPLACE ----------^  ^  |                  |  ^
-                             |  +----JOB_BURY---+  |  +-- JOB_TOUCH: the lease lasts longer
+                             |  +----JOB_BURY---+  |  +-- JOB_TOUCH: the lease is extended
                              |                  v  v
                              +--JOB_WAIT------ dead         JOB_WAIT: from taken and waiting, too
                                                             JOB_REMOVE: from any of them
 
-Every op has all that is needed to apply it: nothing is read here.  What the index holds of a row
-is carried from op to op as its image.
+Every op carries all that is needed to apply it: nothing is read here.  The index entry of a row is
+carried from op to op as its image.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _put_new(
     dated: tuple[Sequence[Any], ...],
     *replaced: Sequence[int],
 ) -> None:
-    """Puts rows whose values are in this op: they wait.  Some may replace seqs and their bytes."""
+    """Adds waiting rows whose values are in this op; they may replace seqs and their bytes."""
     inserted, updated, expiries, probes, types = dated
     keys, domains, values = op.columns[-3:]
     prefix, contents, sizes = layouts.prefix_of(op.table), values.rows(), domains.lengths()
@@ -95,7 +95,7 @@ def _put_new(
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
-    """Jobs keep all that is known of them; only where their values rest is new."""
+    """Changes only where the values of jobs are stored."""
     at, previous, states, heads, images, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     seqs = range(place.seq, place.seq + op.rows)
@@ -128,7 +128,7 @@ def apply_take(writes: Writes, op: Op, place: Place) -> None:
     prefix, rows = layouts.prefix_of(op.table), images.rows()
     is_alone = int(op.rows == 1)
     held = _take_from_waiting(writes, op.table, rows)
-    lease = LEASE.pack(deadlines[0], lengths[0], started[0], is_alone)  # all have the same
+    lease = LEASE.pack(deadlines[0], lengths[0], started[0], is_alone)  # the same for all
     xids = map(XID.pack, range(place.seq, place.seq + op.rows))
     writes.put_many(
         Tree.JOBS_TAKEN, [(prefix + xid, lease + row) for xid, row in zip(xids, rows, strict=True)]
@@ -219,7 +219,7 @@ def apply_unlease(writes: Writes, op: Op, place: Place) -> None:
 
 
 def _by_state(states: Iterable[int], held: Iterable[int]) -> Iterable[tuple[int, list[int]]]:
-    """Returns by which seqs the rows are held that were in each state."""
+    """Groups the seqs that hold the rows by the state of the rows."""
     found: dict[int, list[int]] = {}
     for state, seq in zip(states, held, strict=True):
         found.setdefault(state, []).append(seq)
@@ -227,7 +227,7 @@ def _by_state(states: Iterable[int], held: Iterable[int]) -> Iterable[tuple[int,
 
 
 def _delete(writes: Writes, prefix: bytes, rows: Iterable[tuple[int, int, bytes]]) -> None:
-    """Takes rows from where they were: state, xid or row, place."""
+    """Deletes rows from their trees: state, xid or row, place."""
     gone: dict[int, list[bytes]] = {}
     for state, number, at in rows:
         key = prefix + (at if state == _WAITING else XID.pack(number))
@@ -251,7 +251,7 @@ def _put_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> None:
 
 
 def _take_from_waiting(writes: Writes, table: int, images: Sequence[bytes]) -> Sequence[int]:
-    """Takes jobs from where they wait; returns by which seqs they are held."""
+    """Removes waiting jobs; returns the seqs that hold them."""
     prefix = layouts.prefix_of(table)
     expiries, held, slots = layout.taken_parts(images)
     places = [image[:PLACE_BYTES] for image in images]

@@ -1,10 +1,10 @@
-"""What becomes of jobs that were taken, and changes by hand.
+"""What happens to taken jobs, and manual changes.
 
-Every answer of a worker carries the xid of its lease (decision 6): once that lease is over and the
+Every answer of a worker carries the xid of its lease (decision 6).  Once that lease is over and the
 job waits again, or is done, the xid is stale, and nothing is changed.
 
-A job that is given back waits again, unless its expiry has come, or it failed too often, or a newer
-job with its key waits, or was taken meanwhile: then the old one is dropped (FJ-32).
+A job that is given back waits again, unless it has expired, or failed too often, or a newer job
+with its key waits or was taken meanwhile: then the old one is dropped (FJ-32).
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decisi
 def _deadlines(
     state: State, table: Table, held: Sequence[Held], lengths: Sequence[int]
 ) -> list[int]:
-    """Returns when leases are over from now on.
+    """Returns the new deadlines.
 
-    A deadline whose note stands for several jobs already is left to those, and one later taken.
+    If the note of a deadline already covers several jobs, this lease gets a later deadline.
     """
     found = [state.lease_us + length for length in lengths]
     keys = [
@@ -100,7 +100,7 @@ def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
 def _taken(
     command: commands.Finish | commands.Extend | commands.Fail, state: State
 ) -> tuple[Table | None, Sequence[tuple[int, bytes]], list[int]]:
-    """Returns what the index holds of taken jobs, and the positions of those not there any more."""
+    """Returns the index entries of taken jobs, and the positions of those that are gone."""
     rules.check_rows(len(command.xids))
     wanted = list(command.xids)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
@@ -108,7 +108,7 @@ def _taken(
         return None, [], list(range(len(wanted)))
     prefix = table.prefix
     if len(wanted) > 1 and wanted == list(range(wanted[0], wanted[0] + len(wanted))):
-        # As they were taken, so they stand together.
+        # Jobs that were taken together are adjacent.
         start = prefix + XID.pack(wanted[0])
         items = state.scan(Tree.JOBS_TAKEN, start, layouts.end_of(prefix), len(wanted))
         if len(items) == len(wanted) and items[-1][0] == prefix + XID.pack(wanted[-1]):
@@ -122,17 +122,17 @@ def _taken(
 
 
 class GiveBack(NamedTuple):
-    """Why jobs are given back, and for when."""
+    """Why jobs are given back, and until when they wait."""
 
     how: How
-    date_us: int | None = None  # from when on they are due; None: as before
+    date_us: int | None = None  # the new process date; None: unchanged
     reason: bytes = b""
 
 
 def give_back(
     state: State, table: Table, held: Sequence[Held], why: GiveBack, now_us: int
 ) -> list[Op]:
-    """Returns the ops for jobs that nobody works on any more, or for dead ones that live again."""
+    """Returns the ops for jobs that nobody works on any more, or for revived ones."""
     how, date_us, reason = why
     settings = jobs.decode_settings(table.settings)
     wanted = [one for one in held if not one.row.is_expired(now_us)]
@@ -152,7 +152,7 @@ def give_back(
         rows = _with_slots(state, table.prefix, rows, {one.row.slot for one in left})
     word = "timed out" if how is How.TIMEOUT else "failed"
     tail = b": " + reason if reason else b""
-    reasons = [_cut(f"{word} {one.row.timeouts} times".encode() + tail) for one in dead]
+    reasons = [_cut_reason(f"{word} {one.row.timeouts} times".encode() + tail) for one in dead]
     return [
         *job_rows.remove(table.id, expired, How.EXPIRE),
         *job_rows.remove(table.id, superseded, How.SUPERSEDED),
@@ -169,9 +169,9 @@ def _still_wanted(
     expired: list[Held],
     superseded: list[Held],
 ) -> list[Held]:
-    """Returns the jobs whose keys no newer jobs have; what goes instead is added to the lists.
+    """Returns the jobs that no newer job of their key replaces; adds the others to the lists.
 
-    Where one key comes twice here, or an older job waits under it, the newer one is wanted.
+    If a key occurs twice here, or an older job waits under it, the newer job stays.
     """
     newest = {one.row.key: one for one in sorted(held, key=lambda one: one.row.row)}
     for row in push.find(state, table, list(newest)):
@@ -190,7 +190,7 @@ def _still_wanted(
 def _with_slots(
     state: State, prefix: bytes, rows: Sequence[JobRow], free: set[bytes]
 ) -> list[JobRow]:
-    """Returns jobs as they wait again; one without a free slot is not lost, but has no key."""
+    """Returns jobs with slots; one that finds no free slot is kept, but has no key."""
     hashes = [row.hash for row in rows]
     firsts = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
     probes = push.free_probes(state, prefix, hashes, firsts, without=free)
@@ -200,17 +200,16 @@ def _with_slots(
     ]
 
 
-def _cut(reason: bytes) -> bytes:
-    """Returns as much of a reason as is kept, in whole characters."""
+def _cut_reason(reason: bytes) -> bytes:
+    """Cuts a reason to the stored length, in whole characters."""
     return reason[: limits.REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
 def _timeouts(one: Held, how: How) -> int:
-    """Returns how often a job has failed by now."""
     return 0 if how is How.REVIVE else one.row.timeouts + (how is not How.GIVEN_BACK)
 
 
-# -- changes by hand: waiting jobs by key, dead ones by row ---------------------------------------
+# -- manual changes: waiting jobs by key, dead ones by row ----------------------------------------
 
 
 @decides(commands.Cancel)
@@ -222,7 +221,7 @@ def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decisi
 @decides(commands.Reschedule)
 def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
     if command.priority is not None and not 0 <= command.priority <= jobs.PRIORITY_MAX:
-        raise RefusedError(Code.BAD_VALUE, f"a priority is 0 to {jobs.PRIORITY_MAX}")
+        raise RefusedError(Code.BAD_VALUE, f"a priority is from 0 to {jobs.PRIORITY_MAX}")
     date_us = command.process_at_us or 0
     _check_delay(date_us if command.relative else max(0, date_us - now_us))
     table_id, rows, missing = _waiting(command, state, now_us)
@@ -242,9 +241,9 @@ def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
 def _waiting(
     command: commands.Cancel | commands.Reschedule | commands.Bury, state: State, now_us: int
 ) -> tuple[int, list[JobRow], list[int]]:
-    """Returns the jobs that wait under keys, with the id of their table, and what is missing.
+    """Returns the jobs that wait under keys, the id of their table, and what is missing.
 
-    A key that comes twice counts once.
+    A repeated key counts once.
     """
     rules.check_keys(command.keys, limits.JOB_KEY_BYTES_MAX)
     keys = command.keys.rows()
@@ -290,7 +289,7 @@ def decide_discard(command: commands.Discard, state: State, now_us: int) -> Deci
 def _dead(
     command: commands.Revive | commands.Discard, state: State
 ) -> tuple[Table | None, list[Held], list[int]]:
-    """Returns dead jobs, and what is missing; a row that comes twice counts once."""
+    """Returns dead jobs, and what is missing; a repeated row counts once."""
     rows = command.rows
     rules.check_rows(len(rows))
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
@@ -313,4 +312,4 @@ def _check_reason(reason: bytes) -> None:
     try:
         reason.decode()
     except UnicodeDecodeError:
-        raise RefusedError(Code.BAD_VALUE, "a reason is UTF-8") from None
+        raise RefusedError(Code.BAD_VALUE, "a reason must be UTF-8") from None

@@ -1,8 +1,8 @@
-"""Upkeep of jobs tables: what has expired, what a dropped table left, and what packing moves.
+"""Upkeep of jobs tables: expired jobs, the rest of a dropped table, and jobs that packing moves.
 
-Where a job is (waiting, taken or dead, and under what) the row that holds its value does not say.
-So packing does not look for the jobs of a segment: it goes through all jobs, and moves those that
-are held by a segment that is to go.  One pass serves all segments up to one.
+The row that holds a job's value does not say where the job is (waiting, taken or dead, and under
+which key).  So packing does not look for the jobs of a segment: it goes through all jobs, and moves
+those that are held by a segment to be removed.  One pass serves all segments up to one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _TABLE_AT: Final = layout.EXPIRY_KEY.span("table")
 
 @internal(frees=True)
 class ExpireJobs(Command):
-    """Removes waiting jobs whose time is over."""
+    """Removes waiting jobs that have expired."""
 
     limit: int  # jobs at most
 
 
 @internal()
 class MoveJobs(Command):
-    """Says jobs again that are held by rows before a seq, so that the segments of these can go."""
+    """Rewrites jobs that are held by rows before a seq, so that the segments of these can go."""
 
     tree: Tree
-    keys: Sequence[bytes]  # of the index; what is not there any more is passed over
+    keys: Sequence[bytes]  # of the index; missing ones are skipped
     before_seq: int
-    is_measured: bool = False  # it is known to fit into what is reserved for packing
+    is_measured: bool = False  # it is known to fit into the space reserved for packing
 
 
 @decides(ExpireJobs)
@@ -53,7 +53,7 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
     places = [key[_TABLE_AT] + place for key, place in items]
     over: dict[int, list[Held]] = {}
     for key, rest in zip(places, state.get_many(Tree.JOBS_READY, places), strict=True):
-        assert rest is not None  # both go together
+        assert rest is not None  # one implies the other
         table_id = table_of(key)
         over.setdefault(table_id, []).append(job_ops.waiting(layout.decode_ready(key, rest)))
     made = [op for table, gone in over.items() for op in job_ops.remove(table, gone, How.EXPIRE)]
@@ -61,7 +61,7 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
 
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
-    """Returns the ops that remove jobs of a dropped table, none if there are none left."""
+    """Returns the ops that remove jobs of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     for tree in layout.STATES:
         items = state.scan(tree, prefix, end_of(prefix), limit)
@@ -87,7 +87,7 @@ def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
 
 
 def parts(tree: int, key: bytes, data: bytes) -> tuple[bytes, bytes]:
-    """Takes an item of a tree of jobs apart: what is before the image, and the image."""
+    """Splits an item of a jobs tree into what precedes the image, and the image."""
     if tree == Tree.JOBS_READY:
         return b"", key[PREFIX_BYTES:] + data
     if tree == Tree.JOBS_TAKEN:
@@ -98,7 +98,7 @@ def parts(tree: int, key: bytes, data: bytes) -> tuple[bytes, bytes]:
 
 
 def keep_lease(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says the note of a lease again that is still there."""
+    """Rewrites the note of a lease if it still exists."""
     deadlines = op.column("deadline_us")
     if op.opcode is Opcode.JOB_TAKE:
         found = [(deadlines[0], place.seq)]
@@ -132,17 +132,17 @@ def _move(
     return Op(Opcode.JOB_MOVE, table_id, len(rows), columns)
 
 
-# -- leases: when they are over, and what becomes of the jobs then --------------------------------
+# -- the end of leases ----------------------------------------------------------------------------
 #
-# A note in JOBS_LEASES says that leases of some xids are over at a deadline.  It is not touched
-# when the jobs are done, or their leases last longer: that is found out when it is due.
+# A note in JOBS_LEASES says that the leases of some xids end at a deadline.  It is not touched when
+# jobs are done or their leases extended: that is found out when it is due.
 
 
-# So many notes are looked at for the next lease of a table that ends; many may be of other tables,
-# or of jobs that are done.
+# How many notes are examined for the next lease of a table that ends; many may belong to other
+# tables, or to jobs that are done.
 _NOTES_MAX: Final = 100
-_ROWS_MAX: Final = 1000  # and so many jobs
-# A lease that is over is given back soon: who waits for it looks again after this.
+_ROWS_MAX: Final = 1000  # and how many jobs
+# An expired lease is given back soon: check again after this time.
 _SOON_US: Final = 100_000
 
 
@@ -155,7 +155,7 @@ class EndLeases(Command):
 
 @decides(EndLeases)
 def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
-    """Takes leases in the order in which they ended; jobs that were done are not there."""
+    """Handles leases in the order of their ends; finished jobs are not found."""
     stop = layout.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
     notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
     tables = {table.id: table for table in state.tables.values()}
@@ -168,7 +168,7 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
         over.setdefault(table_id, {}).update({one.at: one for one in found[:left]})
         if len(found) > left:
             break
-        # A note that stands for one job alone goes with that job.
+        # A note for a single job is deleted with that job.
         if not (found and found[0].lease.is_alone):
             ended.setdefault(table_id, []).append((deadline_us, xid))
         left -= len(found)
@@ -181,13 +181,13 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
         if table_id in tables:
             why = GiveBack(How.TIMEOUT)
             made += give_back(state, tables[table_id], list(held.values()), why, now_us)
-        else:  # it was dropped, or lost
+        else:  # the table was dropped, or is lost
             made += job_ops.remove(table_id, list(held.values()), How.PURGE)
     return catalog.decision(state, made)
 
 
 def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:
-    """Returns the jobs whose leases ended at a deadline; touched ones have got another."""
+    """Returns the jobs whose leases ended at a deadline, without extended ones."""
     prefix = prefix_of(table_id)
     start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + rows)
     items = state.scan(Tree.JOBS_TAKEN, start, stop, rows)
@@ -199,7 +199,7 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) ->
 
 
 def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
-    """Yields the hashes of the keys of taken jobs, but for overtaken ones, and their xids."""
+    """Yields the key hashes of taken jobs that are not overtaken, and their xids."""
     prefix = prefix_of(table_id)
     for items in pages(state.scan, Tree.JOBS_TAKEN, prefix, end_of(prefix), _ROWS_MAX):
         for key, data in items:
@@ -209,7 +209,7 @@ def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
 
 
 def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:
-    """Returns the same of the jobs of JOB_TAKE and JOB_TOUCH."""
+    """Like `taken_keys`, for the jobs of a JOB_TAKE or JOB_TOUCH."""
     found = op.column("image")
     images = found.rows()
     if op.opcode is Opcode.JOB_TAKE:
@@ -223,10 +223,10 @@ def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:
 
 
 def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
-    """Returns the wall time at which the next lease of a table, or of a domain of it, is over.
+    """Returns the wall time at which the next lease of a table, or of one domain, ends.
 
-    It may be too early, where there are many notes of others, and is never too late.  None if no
-    job is taken.
+    May be too early if there are many notes of other tables, but never too late.  None if no job is
+    taken.
     """
     if not state.job_counts(table.id).taken:
         return None
@@ -243,5 +243,5 @@ def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int |
                 break
     else:
         if len(notes) < _NOTES_MAX:
-            return None  # what is taken is of other domains
+            return None  # only jobs of other domains are taken
     return max(now_us + deadline_us - state.lease_us, now_us + _SOON_US)

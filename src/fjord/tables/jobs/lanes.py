@@ -1,8 +1,8 @@
-"""Lanes in memory: which domains of tables with fairness have jobs, and whose turn it is.
+"""Lanes in memory: the domains that have jobs in tables with fairness, and whose turn it is.
 
-Kept from the ops as they are applied, and learned from the index when a table is first asked for.
-A date may be too early: what was taken away meanwhile is found out when the lane has its turn.  It
-is never too late, also when a group of commands is taken back: then corrections are undone.
+Maintained from the ops as they are applied, and read from the index when a table is first asked
+for.  A date may be too early: jobs that are gone by then are noticed when the lane has its turn.
+It is never too late, even when a group of commands is rolled back: corrections are then undone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 Lane = tuple[int, bool]  # hash of a domain; whether this is about its slow jobs
 
-# Dates that no longer hold are left in a heap up to so many, and as many again as hold.
+# A heap keeps up to this many outdated dates beyond the number of valid ones.
 _STALE_MAX = 1000
 
 
@@ -24,10 +24,10 @@ class _Side:
         self.dates: dict[int, int] = {}  # lane -> first date
         self.ready: OrderedDict[int, None] = OrderedDict()  # in the order of their turns
         self._later: list[tuple[int, int]] = []  # dates and lanes, a heap
-        self._now_us = 0  # up to where dates have come
+        self._now_us = 0  # dates up to here have been handled
 
     def lower(self, lane: int, date_us: int) -> None:
-        """Takes note of a job."""
+        """Records a job."""
         known_us = self.dates.get(lane)
         if known_us is None or date_us < known_us:
             self.dates[lane] = date_us
@@ -35,7 +35,7 @@ class _Side:
                 self._push(date_us, lane)
 
     def correct(self, lane: int, date_us: int | None) -> None:
-        """Takes note of what a lane really has; one that is still due keeps its turn."""
+        """Records the real first date of a lane; one that is still due keeps its turn."""
         if date_us is None:
             self.ready.pop(lane, None)
             self.dates.pop(lane, None)
@@ -47,7 +47,7 @@ class _Side:
             self._push(date_us, lane)
 
     def settle(self, now_us: int) -> None:
-        """Makes lanes ready whose date has come, and no others, where the clock was set back."""
+        """Makes exactly those lanes ready whose date has come, even if the clock was set back."""
         if now_us < self._now_us:
             for lane in [lane for lane in self.ready if self.dates[lane] > now_us]:
                 del self.ready[lane]
@@ -86,12 +86,12 @@ class _Side:
 
 
 class Lanes:
-    """The lanes of all tables with fairness that somebody has asked for."""
+    """The lanes of all tables with fairness that were asked for."""
 
     def __init__(self) -> None:
         self._tables: dict[int, tuple[_Side, _Side]] = {}  # fast, slow
-        # By the group under way: lanes that were corrected, with their dates before, and tables
-        # that were learned.
+        # Of the current group: corrected lanes with their previous dates, and the ids of tables
+        # that were read from the index.
         self.changes: list[tuple[_Side, int, int] | int] = []
 
     # -- for decide -------------------------------------------------------------------------------
@@ -100,14 +100,14 @@ class Lanes:
         return table in self._tables
 
     def learn(self, table: int, dates: Iterable[tuple[Lane, int]]) -> None:
-        """Takes the first date of each lane."""
+        """Sets the first date of each lane."""
         sides = self._tables[table] = (_Side(), _Side())
         for (lane, slow), date_us in dates:
             sides[slow].lower(lane, date_us)
         self.changes.append(table)
 
     def take(self, table: int, now_us: int, *, slow: bool) -> Lane | None:
-        """Returns the next lane that may have something due, and puts it last."""
+        """Returns the next lane that may have due jobs, and moves it to the end."""
         side = self._tables[table][slow]
         side.settle(now_us)
         if not side.ready:
@@ -117,17 +117,17 @@ class Lanes:
         return lane, slow
 
     def put_back(self, table: int, lane: Lane) -> None:
-        """Makes a lane first that was taken, and had no turn."""
+        """Moves a lane to the front that was taken but not used."""
         self._tables[table][lane[1]].ready.move_to_end(lane[0], last=False)
 
     def count(self, table: int, now_us: int, *, slow: bool) -> int:
-        """Returns how many lanes may have something due."""
+        """Returns how many lanes may have due jobs."""
         side = self._tables[table][slow]
         side.settle(now_us)
         return len(side.ready)
 
     def correct(self, table: int, lane: Lane, date_us: int | None) -> None:
-        """Takes note that a lane has nothing due before this date, or nothing at all."""
+        """Records that a lane has nothing due before this date, or nothing at all."""
         side = self._tables[table][lane[1]]
         self.changes.append((side, lane[0], side.dates[lane[0]]))
         side.correct(lane[0], date_us)
@@ -142,28 +142,28 @@ class Lanes:
         return (lane, slow), date_us
 
     def later_us(self, table: int, now_us: int) -> int | None:
-        """Returns when the next lane has something due that has nothing due now."""
+        """Returns when the next lane that has nothing due now will have something."""
         found = [side.later(now_us) for side in self._tables[table]]
         return min((first[0] for first in found if first is not None), default=None)
 
     def lanes(self, table: int) -> int:
-        """Returns how many lanes have anything."""
+        """Returns how many lanes have jobs."""
         return max((len(side.dates) for side in self._tables.get(table, ())), default=0)
 
     # -- for the engine ---------------------------------------------------------------------------
 
     def lower(self, table: int, lane: Lane, date_us: int) -> None:
-        """Takes note of a job that waits, if the table is known; else it will be learned."""
+        """Records a waiting job, if the table is known; else it is read from the index later."""
         sides = self._tables.get(table)
         if sides is not None:
             sides[lane[1]].lower(lane[0], date_us)
 
     def retain(self, tables: Collection[int]) -> None:
-        """Forgets all other tables: they were dropped."""
+        """Forgets all other tables; they were dropped."""
         self._tables = {table: sides for table, sides in self._tables.items() if table in tables}
 
     def undo(self, mark: int = 0) -> None:
-        """Goes back to what held before: nothing is later than it is."""
+        """Restores the state at a mark, so that no date is too late."""
         for change in self.changes[mark:]:
             if isinstance(change, int):
                 self._tables.pop(change, None)

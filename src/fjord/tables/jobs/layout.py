@@ -16,19 +16,18 @@
     lease  = deadline u64, length u64, started u64, is alone u8
     death  = date u64, how u8, length of the reason u16, reason
 
-The index covers a row: all that NEXT tells of a job but its value is here (SJ-03).  A *row* is
-known for ever by the seq of its JOB_ADD; `held` is the seq of the row that holds its value now.
-Keys are found by a hash of all of their bytes, since URIs have long prefixes in common (FJ-15);
-the key itself is compared, and `probe` tells keys with the same hash apart.  All but the first of
-those stand together at the end of their table, so that one look tells whether there are any.
-Probe 255: nobody looks the key up.
+The index covers a row: NEXT finds everything about a job here except its value (SJ-03).  A *row* is
+identified for ever by the seq of its JOB_ADD; `held` is the seq of the row that holds its value
+now.  Keys are found by a hash of all their bytes, since URIs share long prefixes (FJ-15); the key
+itself is compared, and `probe` tells keys with the same hash apart.  All but the first of those are
+kept together at the end of their table, so that one lookup tells whether there are any.
+Probe 255: the key is never looked up.
 
-A taken job is *overtaken* once a newer job of its key was taken: then it never waits again (FJ-32).
-Its expiry is 1 from then on, so that it ends with its lease; no client can give that date.
+A taken job is *overtaken* once a newer job of its key was taken: it then never waits again (FJ-32).
+From then on its expiry is 1, so that it ends with its lease; no client can set that date.
 
-The note of a lease stands for as many xids, from the first one on, as it counts.  It is looked up
-in JOBS_TAKEN when it is due, so that nothing has to be done for it before; where it stands for one
-job alone it goes with that job.
+The note of a lease covers `count` xids, from the first one on.  It is looked up in JOBS_TAKEN when
+it is due, so that nothing has to be done before; a note for a single job is deleted with the job.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ COUNT: Final = struct.Struct(">I")
 EXPIRY_KEY: Final = layouts.Fields(expires_at_us="Q", table="I", row="Q")
 
 PLACE_BYTES: Final = PLACE.size
-# Where an image has its parts.
+# Where the parts of an image are.
 ROW_AT: Final = JOB_IMAGE.span("row")
 HASH_AT: Final = JOB_IMAGE.span("hash")
 _SLOT_AT: Final = JOB_IMAGE.span("hash", "probe")
@@ -63,7 +62,7 @@ _BEFORE_HELD: Final = slice(JOB_IMAGE.span("held").start)
 _HELD_TO_POINTER: Final = JOB_IMAGE.span("hash", "domain_bytes")
 _SIZE_AT: Final = JOB_IMAGE.span("size")
 _TAIL_AT: Final = JOB_IMAGE.size
-# Where a row has them.
+# Where the parts of a row are.
 _PLACE_END, _REST_END = len(layouts.JOB_PLACE.codes), len(JOB_IMAGE.codes)
 _DOMAIN_BYTES: Final = list(JOB_IMAGE.codes).index("domain_bytes")
 _TAKEN_PARTS: Final = JOB_IMAGE.picked("expires_at_us", "held", ("hash", "probe"))
@@ -76,13 +75,13 @@ _EXPIRY_HEAD: Final = EXPIRY_KEY.picked("expires_at_us", "table", order=">")
 
 NO_PROBE: Final = 255
 OVERTAKEN_US: Final = 1  # the expiry of an overtaken job
-# Before the hashes of keys whose hash another key has already.
+# Prefix of the hashes of keys whose hash another key already has.
 COLLIDED: Final = b"\xff" * 8
 _new: Final = tuple.__new__
 digest: Final[Callable[[bytes], bytes]] = mmh3.mmh3_x64_128_digest
 
 
-# In which tree jobs of a state are.
+# The tree that holds the jobs of a state.
 TREES: Final[dict[int, Tree]] = {
     State.WAITING: Tree.JOBS_READY,
     State.TAKEN: Tree.JOBS_TAKEN,
@@ -92,7 +91,7 @@ STATES: Final = {tree: State(state) for state, tree in TREES.items()}
 
 
 class JobRow(NamedTuple):
-    """A job, as the index knows it."""
+    """A job as stored in the index."""
 
     lane: int  # hash of the domain, 0 without fairness
     priority: int
@@ -111,7 +110,7 @@ class JobRow(NamedTuple):
     offset: int
     size: int
     crc: int
-    domain: bytes  # as it was given
+    domain: bytes  # as given
     key: bytes
 
     @property
@@ -125,7 +124,7 @@ class JobRow(NamedTuple):
 
     @property
     def slot(self) -> bytes:
-        """Under what the key is found; nothing if it is not looked up."""
+        """The key under which the job is found; empty if it is not looked up."""
         return slot(self.hash, self.probe)
 
     @property
@@ -134,12 +133,12 @@ class JobRow(NamedTuple):
 
     @property
     def live_bytes(self) -> int:
-        """What the row counts among the live bytes of the journal."""
+        """What the row counts toward the live bytes of the journal."""
         return ops.ROW_BYTES + len(self.domain) + len(self.key) + self.size
 
     @property
     def age(self) -> tuple[int, int]:
-        """Which of two jobs of a key is the newer one: by the client's date, then by the row."""
+        """Sorts jobs of one key by age: by the client's date, then by the row."""
         return self.updated_us, self.row
 
     @property
@@ -151,7 +150,7 @@ class JobRow(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Who works on a job knows its xid; this is for how long."""
+    """The lease of a taken job; its holder knows the xid."""
 
     deadline_us: int  # lease time
     lease_us: int  # how long it was taken for
@@ -174,7 +173,7 @@ def decode(image: bytes) -> JobRow:
 
 
 def decode_ready(index_key: bytes, rest: bytes) -> JobRow:
-    """Reads an item of JOBS_READY."""
+    """Decodes an item of JOBS_READY."""
     numbers = PLACE.unpack_from(index_key, PREFIX_BYTES) + REST.unpack_from(rest)
     key_at = REST.size + numbers[_DOMAIN_BYTES]
     return _new(JobRow, (*numbers, rest[REST.size : key_at], rest[key_at:]))
@@ -185,12 +184,12 @@ def encode_death(death: Death) -> bytes:
 
 
 def bytes_of(image: bytes) -> int:
-    """Returns what a row counts among the live bytes of the journal."""
+    """Returns what a row counts toward the live bytes of the journal."""
     return ops.ROW_BYTES + len(image) - _TAIL_AT + int.from_bytes(image[_SIZE_AT], "little")
 
 
 def slot(hash_: bytes, probe: int) -> bytes:
-    """Returns under what a key is found; nothing if it is not looked up."""
+    """Returns the key under which a job is found; empty if it is not looked up."""
     if probe == 0:
         return hash_ + b"\0"
     return b"" if probe == NO_PROBE else COLLIDED + hash_ + bytes((probe,))
@@ -202,7 +201,7 @@ def slot_of(image: bytes) -> bytes:
 
 
 def taken_parts(images: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], list[bytes]]:
-    """Returns expiries, what holds them, and slots of many images."""
+    """Returns expiries, the seqs that hold the values, and slots of many images."""
     if not images:
         return (), (), []
     found = [_TAKEN_PARTS.unpack_from(image) for image in images]
@@ -211,7 +210,7 @@ def taken_parts(images: Sequence[bytes]) -> tuple[Sequence[int], Sequence[int], 
 
 
 def done_parts(taken: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Returns of many items of JOBS_TAKEN: notes that go with them, rows, held, live bytes."""
+    """Returns of many items of JOBS_TAKEN: notes to delete with them, rows, held, live bytes."""
     found = [_DONE_PARTS.unpack_from(data) for data in taken]
     row_bytes = ops.ROW_BYTES - LEASE.size - _TAIL_AT
     return (
@@ -242,7 +241,7 @@ def expiry_key(expires_at_us: int, table: int, place: bytes) -> bytes:
 
 
 def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
-    """Returns the image of a job whose value has a new place."""
+    """Returns the image of a job whose value was moved."""
     return b"".join(
         (
             image[_BEFORE_HELD],
@@ -255,8 +254,8 @@ def moved(image: bytes, held: int, pointer: Pointer) -> bytes:
 
 
 def lane_of(domain: bytes) -> int:
-    """Returns the lane of a domain; never 0, which is the one lane of tables without fairness.
+    """Returns the lane of a domain; never 0, which is the only lane of tables without fairness.
 
-    Nobody can find a domain with the lane of another one, and so take that one's turns.
+    The hash is long enough that nobody can find a domain that shares the lane of another one.
     """
     return int.from_bytes(hashlib.blake2b(domain, digest_size=8).digest(), "big") or 1

@@ -1,4 +1,4 @@
-"""PUSH: jobs that wait from now on; one whose key is already queued is merged with it (SJ-16).
+"""PUSH: new waiting jobs; one whose key is already queued is merged with it (SJ-16).
 
     insertion date   stays
     updated          the newest client date; an older push succeeds and changes nothing
@@ -8,7 +8,7 @@
     timeouts         0
     value, domain    the new ones
 
-A job that is taken is not touched: its key gets a new row beside it.
+A taken job is not touched: its key gets a new row beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _new: Final = tuple.__new__
 
 
 def decide_staged(command: commands.Push, state: State, now_us: int) -> Decision:
-    """Pushes jobs that were staged, even if the table has got other columns since."""
+    """Pushes staged jobs, even if the columns of the table have changed since."""
     return decide_push(command, state, now_us, is_staged=True)
 
 
@@ -54,13 +54,13 @@ def decide_push(
     made = push.merged(state, now_us) if settings.merge else push.plain(NO_PROBE)
     is_fair = settings.fairness is not jobs.Fairness.NONE
     if is_fair and state.lanes.lanes(table.id) >= limits.LANES_MAX:
-        text = f"jobs of {limits.LANES_MAX} domains wait already; work on some of them first"
+        text = f"jobs of {limits.LANES_MAX} domains are waiting already; work on some of them first"
         raise RefusedError(Code.QUOTA, text)
     return catalog.decision(state, [*creation, *made])
 
 
 def _check_push(command: commands.Push, now_us: int) -> None:
-    """Refuses a push, but for its dates to come and what its table forbids."""
+    """Refuses an invalid push, except for its future dates and table-specific rules."""
     rows, stamps = len(command.types), command.timestamps_us
     keys, domains, values = command.keys, command.domains, command.values
     are_even = (
@@ -69,7 +69,7 @@ def _check_push(command: commands.Push, now_us: int) -> None:
         and rows + 1 == len(keys.offsets) == len(domains.offsets) == len(values.offsets)
     )
     if not are_even:
-        raise RefusedError(Code.BAD_BATCH, "the columns of a push differ in number")
+        raise RefusedError(Code.BAD_BATCH, "the columns of a push differ in length")
     rules.check_sizes(keys, values, len(domains.data))
     if len(keys.data) > limits.JOB_KEY_BYTES_MAX < max(keys.lengths()):
         raise RefusedError(Code.KEY_TOO_LONG, _KEY_TOO_LONG)
@@ -79,7 +79,7 @@ def _check_push(command: commands.Push, now_us: int) -> None:
 
 
 def _dates(command: commands.Push, inserted: Sequence[int], now_us: int) -> Sequence[int]:
-    """Returns process dates: no earlier than the insertion, and now where none is given."""
+    """Returns process dates: not before the insertion, and now if none is given."""
     dates, expiries = command.process_at_us, command.expires_at_us
     if not any(dates):
         dates = repeat(now_us, len(dates))
@@ -93,13 +93,13 @@ def _dates(command: commands.Push, inserted: Sequence[int], now_us: int) -> Sequ
     if any(expiries):
         for date_us, expires_at_us in zip(dates, expiries, strict=True):
             if expires_at_us and expires_at_us <= max(date_us, now_us):
-                text = "a job expires after its process date, and not in the past"
+                text = "a job must expire after its process date, and in the future"
                 raise RefusedError(Code.BAD_TIMEOUT, text)
     return dates
 
 
 class _Merged(NamedTuple):
-    """What a waiting job comes to after all pushes of its key in a batch."""
+    """The result for one key: a waiting job after all pushes of its key in a batch."""
 
     row: JobRow | None  # None: it is new
     pushed: int  # position of the push whose value it has; -1: none was accepted
@@ -112,7 +112,7 @@ class _Merged(NamedTuple):
 
 @dataclass(slots=True)
 class _Push:
-    """A push whose dates are known."""
+    """A push with its dates resolved."""
 
     command: commands.Push
     table: Table
@@ -122,7 +122,7 @@ class _Push:
     keys: list[bytes]
 
     def plain(self, probe: int) -> list[Op]:
-        """Returns the op for jobs that are merged with nothing."""
+        """Returns the op for jobs that merge with nothing."""
         command, count = self.command, len(self.keys)
         is_fair = self.settings.fairness is not jobs.Fairness.NONE
         columns = (
@@ -142,7 +142,7 @@ class _Push:
 
     def merged(self, state: State, now_us: int) -> list[Op]:
         if not all(self.keys):
-            text = "a key has at least one byte, unless the table was made with merge off"
+            text = "a key has at least one byte, except in a table created with merge off"
             raise RefusedError(Code.EMPTY_KEY, text)
         prefix = self.table.prefix
         hashes = list(map(layout.digest, self.keys))
@@ -176,7 +176,7 @@ class _Push:
         ]
 
     def _fold(self, rows: Sequence[JobRow | None]) -> list[_Merged]:
-        """Applies the rule of merging push by push; one result a key, in order of acceptance."""
+        """Applies the merge rules push by push; one result per key, in order of acceptance."""
         found: dict[bytes, _Merged] = {}
         command, debounce_us = self.command, self.settings.debounce_us
         pushes = zip(
@@ -202,9 +202,9 @@ class _Push:
                 row, pushed, first, updated, was, over, best = one
             if stamp >= updated:
                 if pushed < 0 and one is not None:
-                    del found[key]  # those before were too old: this is the first that counts
-                # Never earlier than it was, and moved back up to the cap at most.  Comparisons are
-                # faster than min and max, and this is done for every row.
+                    del found[key]  # the previous ones were too old: this is the first that counts
+                # Never earlier than before, and moved back at most to the cap.  Comparisons
+                # are faster than min and max, and this runs for every row.
                 if date > was:
                     cap = first + debounce_us
                     was = date if date < cap else max(was, cap)
@@ -221,7 +221,7 @@ class _Push:
             return []
         found = [probe for probe in probes if probe is not None]
         if len(found) < len(merged):
-            text = "254 keys with one and the same hash wait already; choose another key"
+            text = "254 keys with the same hash are waiting already; choose another key"
             raise RefusedError(Code.QUOTA, text)
         dates, priorities, contents = self._columns(merged)
         columns = (*dates, priorities, bytes(found), *contents)
@@ -253,7 +253,7 @@ class _Push:
         command = self.command
         _, at, *dates, priorities = zip(*merged, strict=True)
         contents = (command.types, command.keys, command.domains, command.values)
-        if len(at) < len(self.keys):  # else it is all of them, in their order
+        if len(at) < len(self.keys):  # else all of them, in their order
             domains, values = command.domains.rows(), command.values.rows()
             contents = (
                 bytes([command.types[position] for position in at]),
@@ -273,13 +273,13 @@ class _Push:
         ]
 
 
-# -- finding waiting jobs by key, and a free slot for a key that does not wait --------------------
+# -- finding waiting jobs by key, and a free slot for a new key -----------------------------------
 
 
 def find(state: State, table: Table, keys: Sequence[bytes]) -> list[JobRow | None]:
-    """Returns the job that waits under each key, expired ones too; None where there is none."""
+    """Returns the job that waits under each key, expired ones included, else None."""
     if not jobs.decode_settings(table.settings).merge:
-        text = f"table {table.name} was made with merge off: its jobs are not found by key"
+        text = f"table {table.name} was created with merge off: its jobs are not found by key"
         raise RefusedError(Code.WRONG_KIND, text)
     prefix, hashes = table.prefix, list(map(layout.digest, keys))
     places = state.get_many(Tree.JOBS_KEYS, [prefix + hash_ + b"\0" for hash_ in hashes])
@@ -293,7 +293,7 @@ def _resolve(
     hashes: Sequence[bytes],
     places: Sequence[bytes | None],
 ) -> list[JobRow | None]:
-    """Does the same where it is known what the first slot of each key holds."""
+    """Like `find`, where the content of the first slot of each key is known."""
     found = iter(_waiting(state, [prefix + place for place in places if place]))
     rows = [next(found) if place else None for place in places]
     has_collisions = _has_collisions(state, prefix)
@@ -304,7 +304,7 @@ def _resolve(
 
 
 def _waiting(state: State, places: Sequence[bytes]) -> list[JobRow]:
-    """Returns the jobs at index keys that slots lead to: both go together."""
+    """Returns the jobs at the index keys found in slots; these always exist."""
     rests = state.get_many(Tree.JOBS_READY, places)
     return [
         layout.decode_ready(place, rest) for place, rest in zip(places, rests, strict=True) if rest
@@ -312,7 +312,7 @@ def _waiting(state: State, places: Sequence[bytes]) -> list[JobRow]:
 
 
 def _has_collisions(state: State, prefix: bytes) -> bool:
-    """Says whether two keys of the table may have the same hash."""
+    """Returns whether two keys of the table may have the same hash."""
     return bool(state.scan(Tree.JOBS_KEYS, prefix + COLLIDED, end_of(prefix), 1))
 
 
@@ -331,16 +331,16 @@ def free_probes(
     *,
     without: Collection[bytes],
 ) -> list[int | None]:
-    """Finds a probe for each key that begins to wait, None if there is none; no two get the same.
+    """Finds an unused probe for each new key, or None if there is none; all are different.
 
     Args:
         state: of the table.
         prefix: of the table.
         hashes: of the keys.
-        firsts: what the first slot of each key holds.
+        firsts: the content of the first slot of each key.
         without: slots that count as free.
     """
-    is_simple = len(set(hashes)) == len(hashes)  # no two of them want the same slot
+    is_simple = len(set(hashes)) == len(hashes)  # no two of them need the same slot
     given: set[bytes] = set()
 
     def probe(hash_: bytes, first: bytes | None) -> int | None:

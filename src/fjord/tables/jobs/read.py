@@ -1,4 +1,4 @@
-"""Looking at jobs without taking them: pages of a state, waiting ones by key, counts."""
+"""Reading jobs without taking them: pages of a state, waiting jobs by key, counts."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
 
 def _check_peek(command: commands.Peek) -> None:
     if command.state not in set(JobState):
-        raise RefusedError(Code.BAD_VALUE, f"there is no state {command.state} of jobs")
+        raise RefusedError(Code.BAD_VALUE, f"unknown job state {command.state}")
     if not 0 <= command.count <= limits.PAGE_ENTRIES_MAX:
-        text = f"a count is at most {limits.PAGE_ENTRIES_MAX}, and 0 stands for that"
+        text = f"a count is at most {limits.PAGE_ENTRIES_MAX}; 0 means the maximum"
         raise RefusedError(Code.BAD_COUNT, text)
     if len(command.start) > limits.KV_KEY_BYTES_MAX:
-        raise RefusedError(Code.BAD_CURSOR, "not where a page of jobs begins")
+        raise RefusedError(Code.BAD_CURSOR, "not a cursor for a page of jobs")
     job_rows.check_domain(command.domain)
     check_name(command.table)
 
@@ -66,7 +66,7 @@ def _check_peek(command: commands.Peek) -> None:
 def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
     check_keys(command.keys, limits.JOB_KEY_BYTES_MAX)
     if len(command.keys) > limits.PAGE_ENTRIES_MAX:
-        text = f"at most {limits.PAGE_ENTRIES_MAX} jobs are looked at together"
+        text = f"at most {limits.PAGE_ENTRIES_MAX} jobs can be read at a time"
         raise RefusedError(Code.BAD_COUNT, text)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
@@ -111,16 +111,16 @@ def _numbers(
 
 
 def _moment_us(one: Held, state: State, now_us: int) -> int:
-    """Returns when a job died, or when its lease is over if the clock is not set meanwhile."""
+    """Returns when a job died, or when its lease ends if the clock is not set meanwhile."""
     if one.state is JobState.TAKEN:
         return now_us + one.lease.deadline_us - state.lease_us
     return one.death.died_us
 
 
 def _values(state: State, seen: Sequence[Held]) -> list[bytes | None]:
-    """Returns the values of jobs; None for a dead one whose value is damaged.
+    """Returns the values of jobs, None for a dead job whose value is damaged.
 
-    Such a job must not hide the others, and why it is dead says what has become of its value.
+    Such a job must not hide the others; the reason of its death tells of the damage.
     """
     pointers = [one.row.pointer for one in seen]
     try:

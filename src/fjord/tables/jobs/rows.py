@@ -1,4 +1,4 @@
-"""Ops on jobs, made of the rows that they are about."""
+"""Ops on jobs, built from the rows that they change."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _ALIVE: Final = Death(0, 0, b"")
 
 
 class Held(NamedTuple):
-    """A job, and where it is."""
+    """A job and its state."""
 
     state: JobState
-    at: int  # xid of a taken one, row of a dead one, else 0
+    at: int  # xid of a taken job, row of a dead one, else 0
     row: JobRow
     lease: Lease = _NO_LEASE
     death: Death = _ALIVE
 
     @property
     def note(self) -> int:
-        """The deadline whose note goes with this job, 0 if there is none."""
+        """The deadline whose note is deleted with this job, 0 if there is none."""
         return self.lease.deadline_us if self.lease.is_alone else 0
 
 
 def held_in(tree: Tree, key: bytes, data: bytes) -> Held:
-    """Reads an item of one of the trees of jobs."""
+    """Decodes an item of one of the jobs trees."""
     if tree is Tree.JOBS_READY:
         return waiting(layout.decode_ready(key, data))
     number = XID.unpack_from(key, PREFIX_BYTES)[0]
@@ -66,7 +66,7 @@ def remove_waiting(table: int, rows: Iterable[JobRow], how: How) -> list[Op]:
 
 
 def remove(table: int, gone: Sequence[Held], how: How) -> list[Op]:
-    """Returns the op that takes jobs away, whatever their state."""
+    """Returns the op that removes jobs, whatever their state."""
     rows = []
     for one in gone:
         waits, row = one.state is JobState.WAITING, one.row
@@ -77,7 +77,7 @@ def remove(table: int, gone: Sequence[Held], how: How) -> list[Op]:
 
 
 def wait(table: int, back: Sequence[tuple[Held, JobRow]], how: How) -> list[Op]:
-    """Returns the op after which jobs wait, as their second row says."""
+    """Returns the op that makes jobs wait, with the second row of each pair."""
     rows = []
     for one, row in back:
         numbers = (one.at, one.note, row.row, row.process_at_us, one.state, how)
@@ -89,9 +89,9 @@ def wait(table: int, back: Sequence[tuple[Held, JobRow]], how: How) -> list[Op]:
 def overtake(table: int, older: Sequence[Held], newer: Sequence[Held]) -> list[Op]:
     """Returns the op after which older jobs that are taken end with their leases (FJ-32).
 
-    The newer ones of their keys are said again behind them where they were taken before them.
-    Leases stay as long as they are, but for a microsecond where the note of one stands for several
-    jobs: from now on each has its own.
+    The newer jobs of the same keys follow them in the op if they were taken first.  Leases are
+    unchanged, except for a microsecond where one note covers several jobs: from then on each has
+    its own note.
     """
     marked = [one._replace(row=one.row._replace(expires_at_us=OVERTAKEN_US)) for one in older]
     rows = []
@@ -114,12 +114,12 @@ def bury(
     return ops.of_rows(Opcode.JOB_BURY, table, rows)
 
 
-# -- what several commands ask of leases and domains ----------------------------------------------
+# -- checks of leases and domains that several commands share -------------------------------------
 
 
 def check_lease(lease_us: int) -> None:
     if lease_us and not limits.LEASE_US_MIN <= lease_us <= limits.LEASE_US_MAX:
-        raise RefusedError(Code.BAD_TIMEOUT, "a lease takes from 1 ms to 30 days")
+        raise RefusedError(Code.BAD_TIMEOUT, "a lease is from 1 ms to 30 days long")
 
 
 def check_domain(domain: bytes) -> None:
@@ -128,9 +128,7 @@ def check_domain(domain: bytes) -> None:
 
 
 def check_fairness(domain: bytes, table: Table) -> None:
-    """A domain can be asked for only where jobs are kept by domain."""
+    """Refuses a domain where jobs are not kept by domain."""
     if domain and jobs.decode_settings(table.settings).fairness is not jobs.Fairness.DOMAIN:
-        text = (
-            f"table {table.name} has fairness=none; make it with fairness=domain to ask by domain"
-        )
+        text = f"table {table.name} has fairness=none; taking by domain needs fairness=domain"
         raise RefusedError(Code.BAD_DOMAIN, text)

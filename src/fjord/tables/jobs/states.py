@@ -1,8 +1,8 @@
-"""The life of a job as data: every change of its state, and the picture that is drawn from them.
+"""The life of a job as data: every change of state, and the picture drawn from them.
 
-Nothing is decided here.  The rules are where decide is; this says what comes of them, and a test
-holds both together: a long life of jobs makes each of these changes, and no others.  The picture
-stands in docs/tables.md, written there by `scripts/lifecycle`.
+Nothing is decided here.  The rules are in the decide functions; this table lists their effects, and
+a test compares both: a long life of jobs makes each of these changes, and no others.  The picture
+is in docs/tables.md, written there by `scripts/lifecycle`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BURY, _REMOVE = Opcode.JOB_BURY, Opcode.JOB_REMOVE
 
 
 class StateChange(NamedTuple):
-    """One way from a state to another one, or back to itself."""
+    """One transition from a state to another one, or back to itself."""
 
-    before: State | None  # None: it was not there
+    before: State | None  # None: it did not exist
     after: State | None  # None: it is gone
     opcode: Opcode
-    how: How | None  # where the op says it
-    words: str  # what causes it
+    how: How | None  # if the op says it
+    words: str  # the cause
     numbers: tuple[str, ...] = ()  # of the promises that ask for it
 
 
@@ -64,7 +64,7 @@ CHANGES: Final = (
 # -- the picture ----------------------------------------------------------------------------------
 
 _NEW, _GONE = "new", "gone"
-# Where the line of each state stands.
+# The column of each state's line.
 _LINES: Final = {_NEW: 1, "waiting": 10, "taken": 19, "dead": 28, _GONE: 37}
 _WIDTH: Final = 41
 

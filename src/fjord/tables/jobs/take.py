@@ -1,8 +1,8 @@
-"""NEXT: the most important jobs that are due are handed out (FJ-28, SJ-28).
+"""NEXT: hands out the most important jobs that are due (FJ-28, SJ-28).
 
-One answer never has jobs with priorities below and from 200 up, and the latter come only when none
-of the former is due (SJ-09).  With fairness by domain each domain that has something ready gets its
-turn, so that a flood of one does not hold up another (decision 18).
+One answer never mixes priorities below 200 with slower ones, and slow jobs are handed out only if
+no fast one is due (SJ-09).  With fairness by domain, each domain with due jobs gets its turn, so
+that a flood of one does not hold up the others (decision 18).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     job_rows.check_fairness(command.domain, table)
     settings, taken = jobs.decode_settings(table.settings), state.job_counts(table.id).taken
     if taken >= limits.TAKEN_MAX and not command.done and settings.merge:
-        # Where jobs merge, the keys of those that are taken are in memory, which is bounded.
+        # In tables that merge, the keys of taken jobs are kept in memory, which is bounded.
         text = f"{taken} jobs of table {table.name} are taken already; finish some of them first"
         raise RefusedError(Code.QUOTA, text)
     count = command.count or limits.NEXT_COUNT_MAX
@@ -49,7 +49,7 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
     gone = [layout.decode_ready(*item) for item in found.expired]
     removal = job_rows.remove_waiting(table.id, gone, How.EXPIRE)
     if not found.items:
-        # Where much has expired there may be more behind it: ask again at once.
+        # If many jobs have expired there may be more behind them: ask again at once.
         ends_us = keep.next_end_us(state, table, command.domain, now_us)
         moment_us = now_us if found.is_cut else _earlier(found.next_at_us, ends_us)
         return Decision(_taken(state, [], next_at_us=moment_us or 0), removal)
@@ -61,17 +61,17 @@ def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
 
 def _check_next(command: commands.Next) -> None:
     if not 0 <= command.count <= limits.NEXT_COUNT_MAX:
-        text = f"a count is at most {limits.NEXT_COUNT_MAX}, and 0 stands for that"
+        text = f"a count is at most {limits.NEXT_COUNT_MAX}; 0 means the maximum"
         raise RefusedError(Code.BAD_COUNT, text)
     if not 0 <= command.wait_us <= limits.WAIT_US_MAX:
-        raise RefusedError(Code.BAD_TIMEOUT, "a wait takes at most an hour")
+        raise RefusedError(Code.BAD_TIMEOUT, "a wait is at most an hour")
     job_rows.check_lease(command.lease_us)
     job_rows.check_domain(command.domain)
     check_name(command.table)
 
 
 def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
-    """Returns when the next job of a table, or of a domain of it, may be handed out, or could be.
+    """Returns when the next job of a table, or of one domain, may be handed out at the earliest.
 
     That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
     """
@@ -84,7 +84,7 @@ def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | 
 
 
 def _lane(table: Table, domain: bytes) -> int | None:
-    """Returns the lane that is asked for: the only one, that of a domain, or None for all."""
+    """Returns the requested lane: the only one, that of a domain, or None for all."""
     if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
         return 0
     return layout.lane_of(domain) if domain else None
@@ -95,7 +95,7 @@ def _earlier(first_us: int | None, second_us: int | None) -> int | None:
 
 
 def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
-    """Returns the first date of all lanes; what is known of them is corrected on the way."""
+    """Returns the first date of all lanes, and corrects what is known of them."""
     learn(state, table)
     while True:
         first = state.lanes.first(table.id, now_us)
@@ -110,9 +110,9 @@ def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
 
 
 def later_us(state: State, table: Table, after_us: int) -> int | None:
-    """Returns the first process date later than another one.
+    """Returns the first process date after another one.
 
-    Where the table has fairness: of the domains that have nothing ready.
+    In a table with fairness: among the domains that have nothing ready.
     """
     if jobs.decode_settings(table.settings).fairness is Fairness.NONE:
         return first_after_us(state, table.prefix, 0, after_us)
@@ -121,7 +121,7 @@ def later_us(state: State, table: Table, after_us: int) -> int | None:
 
 
 def learn(state: State, table: Table) -> None:
-    """Ensures that it is known which lanes of a table have jobs."""
+    """Ensures that the lanes of a table are known."""
     if not state.lanes.is_known(table.id):
         state.lanes.learn(table.id, first_dates(state, table.prefix))
 
@@ -156,7 +156,7 @@ def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: in
 
 
 class _Round:
-    """One job of each lane in turn, and round again, until there are enough."""
+    """Takes one job of each lane in turn, in rounds, until there are enough."""
 
     def __init__(self, state: State, table: Table, now_us: int, *, slow: bool) -> None:
         self._state = state
@@ -164,7 +164,7 @@ class _Round:
         self._now_us = now_us
         self._slow = slow
         self.expired: list[Item] = []
-        self.is_cut = False  # so much had expired that not all lanes were looked at
+        self.is_cut = False  # too many had expired to examine all lanes
 
     def take(self, limit: int) -> list[Item]:
         lanes, table_id = self._state.lanes, self._table.id
@@ -174,7 +174,7 @@ class _Round:
         share = -(-limit // turns)
         found: list[tuple[int, list[Item]]] = []
         for _ in range(turns):
-            if len(found) >= limit or self.is_cut:  # the next lane is first next time
+            if len(found) >= limit or self.is_cut:  # the next lane comes first next time
                 return self._one_of_each(found)
             lane = lanes.take(table_id, self._now_us, slow=self._slow)
             assert lane is not None
@@ -189,7 +189,7 @@ class _Round:
         return self._in_turn([items for _, items in found], limit)
 
     def _one_of_each(self, found: list[tuple[int, list[Item]]]) -> list[Item]:
-        """Returns as many as fit one answer; the lanes of the others keep their turns."""
+        """Returns as many as fit an answer; the lanes of the others keep their turns."""
         items = _bounded([items[0] for _, items in found])
         for lane, _ in reversed(found[len(items) :]):
             self._state.lanes.put_back(self._table.id, (lane, self._slow))
@@ -200,7 +200,7 @@ class _Round:
         return due(self._state, self._table.prefix, lane, bands, self._now_us, limit)
 
     def _fill_up(self, found: list[tuple[int, list[Item]]], share: int, limit: int) -> None:
-        """Takes more of the lanes that have more, where others had less than their share."""
+        """Takes more from lanes that have more if others had less than their share."""
         while (missing := limit - sum(len(items) for _, items in found)) > 0:
             rich = [at for at, (_, items) in enumerate(found) if len(items) >= share]
             if not rich:
@@ -210,7 +210,7 @@ class _Round:
                 found[at] = (found[at][0], self._due(found[at][0], share).items)
 
     def _in_turn(self, found: list[list[Item]], limit: int) -> list[Item]:
-        """Returns the jobs one of each lane in turn; the turn after the last one is next."""
+        """Returns the jobs of the lanes in rotation, and sets whose turn is next."""
         numbered = [[(number, item) for item in items] for number, items in enumerate(found)]
         turns = chain.from_iterable(zip_longest(*numbered))
         taken = list(islice((turn for turn in turns if turn is not None), limit))
@@ -221,7 +221,7 @@ class _Round:
 
 
 def _bounded(items: list[Item]) -> list[Item]:
-    """Returns as many jobs as fit one answer, at least one."""
+    """Returns as many jobs as fit an answer, at least one."""
     sizes = [_SIZE.unpack_from(rest)[0] for _, rest in items]
     if sum(sizes) + len(items) * limits.JOB_KEY_BYTES_MAX <= limits.NEXT_BYTES_MAX:
         return items
@@ -266,10 +266,10 @@ def _hand_out(
 def _overtake(
     state: State, table: Table, items: list[Item], first_xid: int, lease: Lease
 ) -> list[Op]:
-    """Returns the op by which the older jobs are overtaken where keys are taken once more (FJ-32).
+    """Returns the op that marks the older of two taken jobs of a key as overtaken (FJ-32).
 
-    The older one of two is that with the older client's date, which may be the one that is handed
-    out just now: it was pushed late.  Without a first xid these are done at once.
+    The older one has the older client date; if it was pushed late, that is the one just handed out.
+    Without a first xid, the jobs handed out are done at once.
     """
     known = state.taken_keys(table.id)
     if not known:
@@ -279,7 +279,7 @@ def _overtake(
     keys = [table.prefix + XID.pack(xid) for _, xid in again]
     older, newer = [], []
     for (at, xid), data in zip(again, state.get_many(Tree.JOBS_TAKEN, keys), strict=True):
-        if data is None:  # it is done by now
+        if data is None:  # done meanwhile
             continue
         before, row = job_rows.taken(xid, data), layout.decode_ready(*items[at])
         if before.row.key != row.key or before.row.is_overtaken:
@@ -295,9 +295,9 @@ def _overtake(
 def _bury_damaged(
     state: State, table: Table, items: list[Item], removal: Sequence[Op], now_us: int
 ) -> Decision:
-    """Sends jobs to the dead letters whose values are damaged, so that they hold up nobody.
+    """Buries jobs whose values are damaged, so that they block nobody.
 
-    The others are handed out to whoever asks next, which may be at once.
+    The others are handed out to the next request.
     """
     dead, reasons = [], []
     for item in items:
@@ -311,7 +311,7 @@ def _bury_damaged(
     return Decision(_taken(state, [], next_at_us=now_us), [*removal, *burial])
 
 
-# The columns of no jobs.
+# The columns of an empty list of jobs.
 _NO_PLACES: Final[tuple[tuple[()], ...]] = ((),) * len(JOB_PLACE.codes)
 _NO_RESTS: Final[tuple[tuple[()], ...]] = ((),) * len(JOB_REST.codes)
 
@@ -354,9 +354,9 @@ def _taken(
 #
 # Which jobs are due: by priority, then process date, then row; and when the next one will be.
 #
-# A *band* is the jobs of one lane and one priority.  They stand in the order of their dates, so its
-# due jobs come first, and one look at the first of them tells whether there are any: nothing has to
-# be promoted when a date is reached, and a million jobs for tomorrow cost nothing (FJ-10, FJ-11).
+# A *band* is the jobs of one lane and one priority.  They are sorted by date, so its due jobs come
+# first, and looking at the first one tells whether there are any: nothing has to be promoted when a
+# date is reached, and a million jobs for tomorrow cost nothing (FJ-10, FJ-11).
 
 
 Item = tuple[bytes, bytes]  # of JOBS_READY
@@ -366,28 +366,28 @@ _DATE: Final = struct.Struct(">Q")
 _EXPIRY_AT: Final = JOB_REST.span("expires_at_us")
 _PRIORITY_AT: Final = PREFIX_BYTES + JOB_PLACE.span("priority").start
 _DATE_AT: Final = PREFIX_BYTES + JOB_PLACE.span("process_at_us").start
-# Expired jobs are passed over, and removed, up to so many of them at once.
+# Up to this many expired jobs at a time are skipped and removed.
 EXPIRED_MAX: Final = 20_000
-# The priorities that may be in one answer together: from, to before.
+# The priorities that one answer may mix: from, to before.
 FAST: Final = (0, SLOW_FROM)
 SLOW: Final = (SLOW_FROM, PRIORITY_MAX + 1)
 ALL: Final = (0, PRIORITY_MAX + 1)
-_NEVER: Final = bytes(8)  # an expiry that is none
+_NEVER: Final = bytes(8)  # an expiry meaning never
 
 
 class Due(NamedTuple):
-    """What is due of a lane, or of a table."""
+    """The due jobs of a lane or of a table."""
 
     items: list[Item]
-    expired: list[Item]  # that were passed over
+    expired: list[Item]  # that were skipped
     next_at_us: int | None  # the first date of the bands in which nothing is due
-    is_cut: bool = False  # so much had expired that not all was looked at
+    is_cut: bool = False  # too many had expired to examine everything
 
 
 def due(
     state: State, prefix: bytes, lane: int, priorities: tuple[int, int], now_us: int, limit: int
 ) -> Due:
-    """Returns the first jobs that are due, at most `limit`, in order."""
+    """Returns the first due jobs in order, at most `limit`."""
     items: list[Item] = []
     expired: list[Item] = []
     later: list[int] = []
@@ -396,7 +396,7 @@ def due(
             later.append(date_us)
             continue
         if len(items) + 1 == limit and rest[_EXPIRY_AT] == _NEVER:
-            items.append((key, rest))  # the one that is asked for is known already
+            items.append((key, rest))  # the first one is known already
             break
         before = len(items)
         _take_due(state, key, now_us, items, expired, limit)
@@ -404,7 +404,7 @@ def due(
             return Due(items, expired, None, is_cut=True)
         if len(items) >= limit:
             break
-        if len(items) == before:  # all that is due has expired
+        if len(items) == before:  # everything due has expired
             later += _date_after(state, key, now_us)
     return Due(items, expired, min(later, default=None))
 
@@ -412,7 +412,7 @@ def due(
 def _take_due(
     state: State, key: bytes, now_us: int, items: list[Item], expired: list[Item], limit: int
 ) -> None:
-    """Adds what is due of a band, which begins with `key`, up to `limit`."""
+    """Adds up to `limit` due jobs of the band that begins with `key`."""
     start, stop = key, key[:_DATE_AT] + _DATE.pack(now_us + 1)
     while len(items) < limit and len(expired) < EXPIRED_MAX:
         wanted = limit - len(items)
@@ -440,7 +440,7 @@ def first_date_us(
 
 
 def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
-    """Returns the first process date of a lane that is later than another one."""
+    """Returns the first process date of a lane after another date."""
     found: list[int] = []
     for (key, _), date_us in _bands(state, prefix, lane, ALL):
         found += [date_us] if date_us > after_us else _date_after(state, key, after_us)
@@ -448,14 +448,14 @@ def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int
 
 
 def _date_after(state: State, key: bytes, after_us: int) -> list[int]:
-    """Returns the first date of a band, of which this is a key, that is later; none if none is."""
+    """Returns the first later date of the band of this key; an empty list if there is none."""
     start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
     items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
     return [_date_us(item[0]) for item in items]
 
 
 def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
-    """Yields the first process date of all lanes, of their fast and of their slow jobs."""
+    """Yields the first process date of each lane, for its fast and its slow jobs."""
     start, stop = prefix, end_of(prefix)
     found: dict[Lane, int] = {}
     last = None
@@ -477,7 +477,7 @@ def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
 def _bands(
     state: State, prefix: bytes, lane: int, priorities: tuple[int, int]
 ) -> Iterator[tuple[Item, int]]:
-    """Yields the first item and the first date of each band that has any, in order."""
+    """Yields the first item and the first date of each non-empty band, in order."""
     priority, end = priorities
     stop = end_of(prefix + _BAND.pack(lane, end - 1))
     while priority < end:

@@ -1,15 +1,15 @@
 """Key/value tables: what their ops do to the index.
 
-The index has one entry a key.  A value rests in the journal, and the entry points to it.  A
-deleted key keeps an entry without a value, the tombstone, so that an older SET that comes late
+The index has one entry per key.  A value is stored in the journal, and the entry points to it.  A
+deleted key keeps an entry without a value, the tombstone, so that an older SET that arrives late
 does not bring it back.  A value may have further keys: their entries, the aliases, lead to its
-own key, and count as long as they were linked after what the value's entry calls `links`.
+own key, and count if they were linked after the row that the value's entry calls `links`.
 
-What is noted of a row without writing it again (it was touched, or is worked on) is its mark.  A
-mark names its row, so whatever is written to the key next voids it.
+What is recorded about a row without rewriting it (touched, or worked on) is its mark.  A mark names
+its row, so the next write to the key voids it.
 
-Every row with an expiry stands in the schedule, at the expiry that holds.  Whoever changes that
-expiry first takes the old one out (KV_UNSCHEDULE); putting the new one in is part of the row.
+Every row with an expiry is in the schedule, at its current expiry.  An op that changes the expiry
+is preceded by one that removes the old item (KV_UNSCHEDULE); the row itself adds the new one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def apply_insert(writes: Writes, op: Op, place: Place) -> None:
         keys.rows(),
         values.offsets,
         values.rows(),
-        strict=False,  # one offset more than rows
+        strict=False,  # one more offset than rows
     )
     items = [
         (prefix + key, pack(seq, ts, segment, payload + at, len(value), crc(value), type_))
@@ -64,7 +64,7 @@ def apply_set(writes: Writes, op: Op, place: Place) -> None:
         base(seq, ts, segment, payload + at, len(value), crc(value), type_)
         for seq, ts, at, value, type_, born, expiry, ttl, link in zip(
             seqs, stamps, values.offsets, values.rows(), types,
-            created, expiries, ttls, links, strict=False,  # one offset more than rows
+            created, expiries, ttls, links, strict=False,  # one more offset than rows
         )
     ]
     # fmt: on
@@ -74,7 +74,7 @@ def apply_set(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
-    """Rows keep their identity and all that is known of them; only where they rest is new."""
+    """Changes only where rows are stored; they keep their identity and their marks."""
     (rows, stamps, expiries, ttls, created, links, accessed, worked, previous, types, keys,
      values) = op.columns  # fmt: skip
     prefix = prefix_of(op.table)
@@ -100,7 +100,6 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_delete(writes: Writes, op: Op, place: Place) -> None:
-    """Leaves tombstones."""
     stamps, buried, *_, previous, freed, keys = op.columns
     seqs = range(place.seq, place.seq + op.rows)
     entries = map(layout.encode_tombstone, seqs, stamps, seqs, buried)
@@ -109,7 +108,7 @@ def apply_delete(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_expire(writes: Writes, op: Op, place: Place) -> None:
-    """Deletes values, and takes them out of the schedule."""
+    """Deletes values, and removes them from the schedule."""
     apply_delete(writes, op, place)
     _, _, expiries, _, _, keys = op.columns
     writes.delete_many(Tree.KV_EXPIRY, map(schedule_key, expiries, _index_keys(op, keys)))
@@ -149,7 +148,7 @@ def apply_link(writes: Writes, op: Op, place: Place) -> None:
 def _note(
     writes: Writes, index_keys: Sequence[bytes], marks: Iterable[tuple[int, int, int, int]]
 ) -> None:
-    """Puts the marks that have a date."""
+    """Stores those marks that have a date."""
     noted = [
         (key, layout.encode_mark(*mark))
         for key, mark in zip(index_keys, marks, strict=True)

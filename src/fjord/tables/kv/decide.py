@@ -1,8 +1,8 @@
-"""What writes values: SET, DELETE, ADD, NOT, TRUNCATE and RENAME.
+"""Commands that write values: SET, DELETE, ADD, NOT, TRUNCATE and RENAME.
 
-The largest client timestamp wins (FJ-42), all of a batch or none.  A write that is older than what
-is there succeeds and changes nothing; ties go to the later write.  Most writes are plain, and
-decided column by column.  All others are decided row by row, by what `lookup` says of each.
+The largest client timestamp wins (FJ-42), for all of a batch or none.  A write that is older than
+the stored value succeeds and changes nothing; ties go to the later write.  Most writes are plain,
+and decided column by column.  All others are decided row by row, with a `Lookup`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
     write = _Write(table, creation, lookup, command.timestamps_us, state)
     check_lock(state, lookup)
     if not command.overwrite and any(map(lookup.is_live, range(len(keys)))):
-        raise RefusedError(Code.EXISTS, "a key is there and overwrite is off")
+        raise RefusedError(Code.EXISTS, "a key exists and overwrite is off")
     if not command.persist:
         return _decide_volatile(command, write, now_us)
     return _decide_stored(command, write, now_us)
@@ -79,7 +79,7 @@ def _check_set(command: commands.Set, now_us: int) -> None:
     stamps, rows = command.timestamps_us, len(command.types)
     offsets = command.values.offsets
     if not (len(command.keys.offsets) == len(offsets) == rows + 1 == len(stamps) + 1):
-        raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in number")
+        raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in length")
     rules.check_sizes(command.keys, command.values)
     if command.expires_at_us or command.ttl_us:
         read.check_moment(command.expires_at_us, now_us)
@@ -93,7 +93,7 @@ def _check_set(command: commands.Set, now_us: int) -> None:
 
 def _check_also(command: commands.Set, also: Strings) -> None:
     if len(command.types) != 1:
-        raise RefusedError(Code.BAD_BATCH, "further keys are given to one key at a time")
+        raise RefusedError(Code.BAD_BATCH, "only a SET of one key can have further keys")
     if not command.persist and also:
         raise RefusedError(Code.BAD_BATCH, "with persist=0 a value has one key")
     if len(also) > limits.ALSO_MAX:
@@ -106,7 +106,7 @@ def _check_delete(command: commands.Delete, now_us: int) -> None:
     rules.check_keys(command.keys)
     stamps = command.timestamps_us
     if stamps is not None and len(stamps) != len(command.keys):
-        raise RefusedError(Code.BAD_BATCH, "keys and dates differ in number")
+        raise RefusedError(Code.BAD_BATCH, "keys and dates differ in length")
     rules.check_timestamps((command.timestamp_us,) if stamps is None else stamps, now_us)
 
 
@@ -125,7 +125,7 @@ class _Write:
 
     @functools.cached_property
     def winners(self) -> Sequence[int]:
-        """The rows to write: newer than what is there, the last one of each key."""
+        """The rows to write: newer than what is stored, and the last one of each key."""
         keys, timestamps_us = self.keys, self.timestamps_us
         rows = [
             row
@@ -139,12 +139,12 @@ class _Write:
         return rows
 
     def unschedule(self, rows: Iterable[int], expires_at_us: int = 0) -> list[Op]:
-        """Returns the op that takes expiries back, but for those that stay as they are."""
+        """Returns the op that removes expiries from the schedule, except unchanged ones."""
         found = [(self.lookup.stored_expiry(row), self.keys[row]) for row in rows]
         return unschedule(self.table.id, [item for item in found if item[0] != expires_at_us])
 
     def delete(self, rows: Sequence[int]) -> list[Op]:
-        """Returns the op that leaves a tombstone in each of these rows."""
+        """Returns the op that writes a tombstone for each of these rows."""
         stamps, lease_us = self.timestamps_us, self.state.lease_us
         found = [
             (stamps[row], lease_us, *self.lookup.previous(row), self.keys[row][PREFIX_BYTES:])
@@ -153,7 +153,7 @@ class _Write:
         return ops.of_rows(Opcode.KV_DELETE, self.table.id, found)
 
     def purge(self, rows: Sequence[int]) -> list[Op]:
-        """Returns the op that leaves nothing, also of the aliases that these rows came through."""
+        """Returns the op that purges these rows and the aliases through which they were found."""
         lookup = self.lookup
         gone = [(self.keys[row], entry) for row in rows if (entry := lookup.entries[row])]
         purged = {key for key, _ in gone}
@@ -183,7 +183,7 @@ def _decide_stored(command: commands.Set, write: _Write, now_us: int) -> Decisio
 
 
 def _set_op(command: commands.Set, write: _Write) -> Op:
-    """Returns the op that writes the rows that win."""
+    """Returns the op that writes the winning rows."""
     rows, lookup = write.winners, write.lookup
     stamps = [command.timestamps_us[row] for row in rows]
     created = list(map(lookup.created_us, rows, stamps))
@@ -213,7 +213,7 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
     """persist=0: memory only; a stored value under the key is first deleted durably."""
     rows, lookup = write.winners, write.lookup
     if lookup.aliases:
-        text = "the key is a further key of another value; with persist=0 a value has one key"
+        text = "this is a further key of another value; with persist=0 a value has only one key"
         raise RefusedError(Code.EXISTS, text)
     kept: _Volatile = {
         write.keys[row]: VolatileValue(
@@ -234,11 +234,11 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
     return write.decision([*write.unschedule(stored), *write.delete(stored)], changes)
 
 
-# -- values with persist=0: how much of them may be in memory -------------------------------------
+# -- the memory quota of values with persist=0 ----------------------------------------------------
 
 
 def within_quota(kept: _Volatile, state: State, now_us: int) -> _Volatile | None:
-    """Returns the changes that keep the quota, without expired values if need be; else None."""
+    """Returns the changes within the quota, dropping expired values if need be, else None."""
     added = sum(volatile_bytes(key, value) for key, value in kept.items() if value)
     if state.volatile_bytes + added <= limits.VOLATILE_BYTES_MAX:
         return kept
@@ -254,14 +254,14 @@ def within_quota(kept: _Volatile, state: State, now_us: int) -> _Volatile | None
 
 # -------------------------------------------------------------------------------------------------
 #
-# Plain writes, column by column: values that never expire, of which nothing special is known.
+# Plain writes, column by column: values that never expire, and have no marks or aliases.
 #
-# Most writes are plain, and no object is made for a row of them.  What is not plain, or not only,
-# is left to `_Write`, which comes to the same row by row.
+# Most writes are plain, and no object is created for their rows.  Writes that are not plain, or not
+# entirely, are left to `_Write`, which gives the same result row by row.
 
 
 def is_plain(command: commands.Set, keys: list[bytes], state: State) -> bool:
-    """Says whether nothing but what is stored can matter to this command."""
+    """Returns whether only stored entries matter to this command."""
     return (
         command.persist
         and command.also is None
@@ -314,12 +314,12 @@ def plain_replace(
     return Op(Opcode.KV_SET, table.id, len(keys), columns)
 
 
-# Of what never expires, column by column: timestamp, size, held, created, links.
+# Of entries that never expire, column by column: timestamp, size, held, created, links.
 _Replaced = tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]]
 
 
 def _replaced_one(data: bytes | None) -> _Replaced | None:
-    """Takes the entry of a value apart; None for anything else."""
+    """Unpacks the entry of a value; None for anything else."""
     entry = layout.decode(data) if data else _NO_ENTRY
     if entry.type > layout.VALUE_TYPE_MAX or entry.expires_at_us:
         return None
@@ -329,7 +329,7 @@ def _replaced_one(data: bytes | None) -> _Replaced | None:
 def _replaced_many(
     stored: Sequence[bytes | None], timestamps_us: Sequence[int]
 ) -> _Replaced | None:
-    """Takes entries apart: values, tombstones and none at all; None if there is anything else."""
+    """Unpacks entries: values, tombstones or none at all; None if there is anything else."""
     shapes = {len(data) if data else 0 for data in stored}
     if shapes == {layout.BASE.size}:
         rows = zip(*layout.BASE_REPLACED.iter_unpack(_joined(stored)), strict=True)
@@ -351,7 +351,7 @@ def _replaced_mixed(
     _, stamps, _, _, sizes, _, types, held, created, expiries, _, links = zip(*entries, strict=True)
     if any(expiries) or ops.ALIAS in types:
         return None
-    # What is not there, or not any more, is created now, and has no links.
+    # Missing and deleted entries are created now, and have no links.
     is_value = [type_ <= layout.VALUE_TYPE_MAX for type_ in types]
     born = [
         date if known else stamp
@@ -364,14 +364,14 @@ def _joined(stored: Sequence[bytes | None]) -> bytes:
     return b"".join([data for data in stored if data])
 
 
-# Where no entry is, as a tombstone that nobody holds.
+# Stands for a missing entry: a tombstone that no row holds.
 _NO_ENTRY: Final = layout.KvEntry(0, 0, 0, 0, 0, 0, ops.TOMBSTONE, 0, 0, 0, 0, 0)
 
 
-# -- ADD, NOT, TRUNCATE: a value is changed where it is, and all else of it stays -----------------
+# -- ADD, NOT, TRUNCATE: only the value changes ---------------------------------------------------
 #
-# The new value is worked out here, so that what is stored is a plain SET.  Its timestamp is never
-# smaller than that of what it came from.
+# The new value is computed here, so that what is stored is a plain SET.  Its timestamp is never
+# smaller than that of the old value.
 
 
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
@@ -389,7 +389,7 @@ def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decisi
         raise _not_found()
     type_, data = lookup.value(0)
     changed = _CHANGES[command.change](type_, data, command)
-    # Later than what it changes: a SET that is sent again must not undo it.
+    # Later than the old value: repeating an earlier SET must not undo this.
     stamp_us = max(lookup.timestamp_us(0) + 1, command.timestamp_us)
     row = _written(lookup.known(0), changed, stamp_us)
     key, entry = lookup.keys[0], lookup.entries[0]
@@ -410,16 +410,16 @@ def _check_modify(command: commands.Modify, now_us: int) -> None:
     if command.operand_type == Type.INTEGER:
         return
     if command.operand_type != Type.FLOAT or command.change == Change.TRUNCATE:
-        raise RefusedError(Code.BAD_TYPE, "a number is added, and a size is an integer")
+        raise RefusedError(Code.BAD_TYPE, "only a number can be added, and a size is an integer")
     if not math.isfinite(_FLOAT.unpack(command.operand)[0]):
-        raise RefusedError(Code.BAD_VALUE, "an infinity, or no number, cannot be added")
+        raise RefusedError(Code.BAD_VALUE, "infinity and NaN cannot be added")
 
 
 def _add(type_: int, data: bytes, command: commands.Modify) -> bytes:
     if type_ not in (Type.INTEGER, Type.FLOAT) or (
         type_ == Type.INTEGER and command.operand_type == Type.FLOAT
     ):
-        raise _mismatch("a number is added to a number, and a float to a float only")
+        raise _mismatch("a number can only be added to a number, and a float to a float")
     value, operand = _NUMBER[type_](data), _NUMBER[command.operand_type](command.operand)
     if type_ == Type.INTEGER:
         total = value + operand
@@ -440,13 +440,13 @@ def _not(type_: int, data: bytes, command: commands.Modify) -> bytes:
 
 def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes:
     if type_ not in (Type.BUFFER, Type.STRING):
-        raise _mismatch("only a buffer or a string can be made shorter")
+        raise _mismatch("only a buffer or a string can be truncated")
     size = _NUMBER[Type.INTEGER](command.operand)
     if not 0 <= size <= len(data):
-        text = f"the value has {len(data)} bytes; a value is only ever made shorter"
+        text = f"the value has {len(data)} bytes; it cannot be made longer"
         raise RefusedError(Code.BAD_SIZE, text)
     if type_ == Type.STRING and size < len(data) and data[int(size)] & 0xC0 == 0x80:
-        raise RefusedError(Code.BAD_VALUE, "that would cut a character in two")
+        raise RefusedError(Code.BAD_VALUE, "that would split a character")
     return data[: int(size)]
 
 
@@ -488,7 +488,7 @@ def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decisi
     if command.key == command.to:
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
-        raise RefusedError(Code.EXISTS, "the new key is there, overwrite is off")
+        raise RefusedError(Code.EXISTS, "the new key exists and overwrite is off")
     made, volatile = _rename(command, table, lookup, state, now_us)
     return catalog.decision(state, made, volatile)
 
@@ -500,11 +500,11 @@ _OLD, _NEW = 0, 1
 def _rename(
     command: commands.Rename, table: Table, lookup: Lookup, state: State, now_us: int
 ) -> tuple[list[Op], _Volatile]:
-    """Gives a value another key; what stands under that key goes."""
+    """Moves a value to another key; whatever that key had is deleted."""
     (old_key, new_key), old, new = lookup.given, lookup.own(_OLD), lookup.own(_NEW)
     replaces_alias = _NEW in lookup.aliases
-    # Whoever renames wants it done, whatever was said of either key before, and a SET of before
-    # that is sent again must not undo it.
+    # A rename overrides all earlier writes of both keys, and repeating an earlier SET must not
+    # undo it.
     stamp_us = max(
         command.timestamp_us,
         lookup.timestamp_us(_OLD) + 1,
@@ -530,7 +530,7 @@ def _rename(
         if new is None or not (new.is_value or replaces_alias):
             return [], changes
         return [*unschedule(table.id, due), *delete(new_key, new)], changes
-    # The further keys of a value lead to it as before (FJ-31).
+    # The further keys of a value still lead to it (FJ-31).
     further = further_keys(state, table, command.key, now_us)
     others = {key: entry for key, entry in further.items() if key != new_key}
     made = [
@@ -543,36 +543,35 @@ def _rename(
 
 
 def _written(known: VolatileValue, value: bytes, stamp_us: int) -> VolatileValue:
-    """Returns what is known of a value after it was written once more."""
+    """Returns the properties of a value after another write."""
     return known._replace(value=value, timestamp_us=stamp_us, accessed_us=0, worked_until_us=0)
 
 
 def _set_one(
     table: Table, key: bytes, row: VolatileValue, replaced: KvEntry | None, *, links: int
 ) -> list[Op]:
-    """Returns the op that writes one row under an index key."""
     dates = (row.timestamp_us, row.expires_at_us, row.ttl_us, row.created_us)
     numbers = (*dates, links, *layout.replaced(key, replaced))
     payload = (row.type, key[PREFIX_BYTES:], row.value)
     return ops.of_rows(Opcode.KV_SET, table.id, [(*numbers, *payload)])
 
 
-# -- one value under several keys (FJ-31): linking further keys to the key of a value -------------
+# -- one value under several keys (FJ-31) ---------------------------------------------------------
 #
-# A key that has a value of its own, or belongs to another one, is refused.  What the keys lead to
-# is found by `lookup`; a list that replaces another one needs no unlinking, since aliases of
-# before the new row no longer count.
+# A key that has a value of its own, or belongs to another value, is refused.  `lookup` finds what
+# the keys lead to.  A list that replaces another one needs no unlinking, since aliases from before
+# the new row no longer count.
 
 
-_PIECE: Final = 10_000  # entries are looked at in pieces
+_PIECE: Final = 10_000  # entries are examined in pieces
 
 
 def link(
     command: commands.Set, table: Table, target: bytes, state: State, now_us: int
 ) -> tuple[list[Op], _Volatile]:
-    """Returns the ops that give the one value of a command, at an index key, its further keys.
+    """Returns the ops that link further keys to the single value of a command, at an index key.
 
-    What has expired under such a key goes, be it in the index or in memory.
+    Expired values under such a key are removed, in the index or in memory.
     """
     if not command.also:
         return [], {}
@@ -583,7 +582,7 @@ def link(
     rows = []
     for row in range(len(wanted)):
         if also.is_live(row) and also.keys[row] != target:
-            raise RefusedError(Code.EXISTS, "a further key belongs to another value")
+            raise RefusedError(Code.EXISTS, "a further key already belongs to another value")
         if row in also.aliases or also.timestamp_us(row) <= stamp:
             rows.append(row)
     if not rows:
@@ -598,7 +597,7 @@ def link(
 def _link_op(
     table: Table, replaced: Mapping[bytes, KvEntry | None], target: bytes, timestamp_us: int
 ) -> list[Op]:
-    """Returns the op that lets index keys lead to a value, in the place of what stands there."""
+    """Returns the op that makes index keys lead to a value, replacing their entries."""
     rows = [
         (timestamp_us, *layout.replaced(key, entry), key[PREFIX_BYTES:], target[PREFIX_BYTES:])
         for key, entry in replaced.items()
@@ -607,7 +606,7 @@ def _link_op(
 
 
 def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yields the further keys of a table, each behind the key that it leads to."""
+    """Yields the further keys of a table, each after the key that it leads to."""
     prefix = prefix_of(table_id)
     for items in pages(state.scan, Tree.KV, prefix, end_of(prefix), _PIECE):
         for key, data in items:
@@ -616,13 +615,13 @@ def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
 
 
 def linked_of(op: Op) -> Iterable[tuple[bytes, bytes]]:
-    """Returns the same of KV_LINK."""
+    """Like `linked`, for one KV_LINK."""
     keys, targets = op.column("key"), op.column("target")
     return zip(targets.rows(), keys.rows(), strict=True)
 
 
 def further_keys(state: State, table: Table, key: bytes, now_us: int) -> dict[bytes, KvEntry]:
-    """Returns the index keys that lead to the value of a key, and what stands there."""
+    """Returns the index keys that lead to the value of a key, and their entries."""
     known = dict.fromkeys(state.linked_keys(table.id).get(key, ()))
     found, target = Lookup.of(state, table.prefix, list(known), now_us), table.prefix + key
     return {

@@ -1,11 +1,11 @@
-"""What of an op on a key/value table still holds, said again as new ops.
+"""Packing and upkeep of key/value tables: what is still live of an op, written again as new ops.
 
-Packing takes the segments of the journal from the oldest on, so all that a row could depend on is
-said before it, again or for the first time.  A row holds if the index says that it is held by this
-very seq.  It is then moved with all that was noted of it since.  Marks themselves are not kept: a
-mark is younger than its row, so the row was moved before the mark is looked at, or is moved with
-it.  A mark that a later write has voided is removed from the index, as it goes from the journal:
-the index is always exactly what the journal says.
+Packing removes the segments of the journal from the oldest on, so everything that a row could
+depend on is written before it.  A row is live if the index says that this very seq holds it.  It is
+then moved with its mark.  Marks themselves are not kept: a mark is younger than its row, so the row
+was moved before the mark is reached, or is moved with it.  A mark that a later write has voided is
+removed from the index when it leaves the journal: the index is always exactly what the journal
+says.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fjord.tables.state import Decision, State, Tree, decides
 
 
 class HeldRow(NamedTuple):
-    """A row that still holds."""
+    """A row that is still live."""
 
     key: bytes  # of the index
     entry: KvEntry
@@ -36,7 +36,7 @@ class HeldRow(NamedTuple):
 
 
 def keep_rows(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Moves the rows of an op that hold; what nobody can miss any more is purged instead."""
+    """Moves the live rows of an op; rows that can no longer matter are purged instead."""
     rows = _marked(holding(op, place, state), state)
     if not rows:
         return ()
@@ -50,12 +50,12 @@ def keep_rows(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 
 def keep_moved(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """A move also says what was noted of its rows."""
+    """Like `keep_rows`; the move also contains the marks of its rows."""
     return [*keep_rows(op, place, state, now_us), *keep_marks(op, place, state, now_us)]
 
 
 def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Removes the marks of an op that are void."""
+    """Removes the void marks of an op."""
     rows, keys = op.column("row"), op.column("key")
     index_keys = [prefix_of(op.table) + key for key in keys.rows()]
     marks = state.get_many(Tree.KV_MARKS, index_keys)
@@ -83,7 +83,7 @@ def _marked(rows: Sequence[HeldRow], state: State) -> list[HeldRow]:
 
 
 def holding(op: Op, place: Place, state: State) -> list[HeldRow]:
-    """Returns the rows of an op that hold, without what was noted of them."""
+    """Returns the live rows of an op, without their marks."""
     keys = op.column("key")
     prefix = prefix_of(op.table)
     index_keys = [prefix + key for key in keys.rows()]
@@ -99,10 +99,10 @@ def holding(op: Op, place: Place, state: State) -> list[HeldRow]:
 
 
 def _is_past(row: HeldRow, table_id: int, state: State, now_us: int) -> bool:
-    """Says so of old tombstones, and of old aliases that no longer lead anywhere.
+    """Returns whether this is an old tombstone, or an old alias that no longer leads anywhere.
 
-    A tombstone is as old as it has been here, in lease time: what clients and clocks say of
-    dates must not let a late write through.
+    The age of a tombstone is counted here, in lease time: dates of clients and clocks must not let
+    a late write through.
     """
     entry = row.entry
     if entry.is_value:
@@ -129,10 +129,10 @@ def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
 
 # -------------------------------------------------------------------------------------------------
 #
-# Upkeep of key/value tables, bit by bit: what has expired, and what a dropped table left behind.
+# Upkeep of key/value tables, bit by bit: expired values, and the rest of a dropped table.
 #
-# An expired value counts as missing from its expiry on, whether or not upkeep has come by.  What is
-# left of it then is a tombstone, as if it had been deleted right after the write that gave it its
+# An expired value counts as missing from its expiry on, even before upkeep has handled it.  Upkeep
+# leaves a tombstone, as if the value had been deleted right after the write that gave it its
 # expiry.
 
 
@@ -141,13 +141,13 @@ _Due = tuple[int, bytes]  # expiry, index key
 
 @internal(frees=True)
 class Expire(Command):
-    """Turns values whose time is over into tombstones."""
+    """Turns expired values into tombstones."""
 
     limit: int  # rows at most
 
 
 def due_us(state: State) -> int | None:
-    """Returns when the next value expires, None if none does."""
+    """Returns when the next value expires, or None."""
     first = state.scan(Tree.KV_EXPIRY, b"", None, 1)
     return layout.decode_schedule(first[0][0])[0] if first else None
 
@@ -166,7 +166,7 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
         if entry and entry.row == row and layout.expiry_of(entry, mark) == expires_at_us:
             over[table_id].append(((expires_at_us, key), entry))
         else:
-            # No row stands here with this expiry, so it is not one that could be missed.
+            # No row here has this expiry, so this item is out of date.
             stale[table_id].append((expires_at_us, key))
     made = [op for table_id, gone in over.items() for op in _expire(table_id, gone, state.lease_us)]
     made += [op for table_id, gone in stale.items() for op in unschedule(table_id, gone)]
@@ -174,7 +174,7 @@ def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
 
 
 def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) -> list[Op]:
-    # A microsecond later than the value: a SET that is sent again loses.
+    # A microsecond later than the value, so that repeating its SET changes nothing.
     rows = [
         (entry.timestamp_us + 1, lease_us, due, *layout.replaced(key, entry), key[PREFIX_BYTES:])
         for (due, key), entry in gone
@@ -183,7 +183,7 @@ def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) 
 
 
 def sweep(state: State, table_id: int, limit: int) -> list[Op]:
-    """Returns the ops that purge rows of a dropped table, none if there are none left."""
+    """Returns the ops that purge rows of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     keys = [key for key, _ in state.scan(Tree.KV, prefix, end_of(prefix), limit)]
     found = [(key, *one) for key, one in zip(keys, _find(state, keys), strict=True)]
@@ -193,7 +193,7 @@ def sweep(state: State, table_id: int, limit: int) -> list[Op]:
 
 
 def _find(state: State, keys: Sequence[bytes]) -> list[tuple[KvEntry | None, Mark]]:
-    """Returns the entries of index keys, of any tables, each with its mark."""
+    """Returns the entry and the mark of each index key, from any tables."""
     entries = [layout.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]
     marks = state.get_many(Tree.KV_MARKS, keys)
     return [

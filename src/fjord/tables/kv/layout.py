@@ -4,15 +4,15 @@
     KV_MARKS   table id u32 BE | key                    -> mark
     KV_EXPIRY  expiry u64 BE | table id u32 BE | key    -> row
 
-    entry  = base                                         where all else follows from it
+    entry  = base                                         if the rest follows from it
            | base, held u64, created u64, expires u64, ttl u64, links u64
            | base, held u64, target                       for an alias
     base   = row u64, timestamp u64, pointer (segment, offset, size, crc u32 each), type u8
     mark   = row u64, accessed u64, expires u64, worked until u64
 
-A *row* is known for ever by the seq that it was first written with.  `held` is the seq of the
-row that holds it now: packing says rows again, and they keep their identity.  Without `held`, it
-is the row itself; `created` is then the timestamp, and `links` the row.
+A *row* is identified for ever by the seq of its first write.  `held` is the seq of the row that
+holds it now: packing rewrites rows, and they keep their identity.  Without `held`, it is the row
+itself; `created` is then the timestamp, and `links` the row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BASE: Final = Fields(row="Q", timestamp_us="Q") + POINTER + Fields(type="B")
 _FULL: Final = _BASE + Fields(held="Q", created_us="Q", expires_at_us="Q", ttl_us="Q", links="Q")
 BASE: Final = _BASE.packed()
 FULL: Final = _FULL.packed()
-# The same entries, without what a write does not ask for; of the first, the row stands for the
-# last four.
+# The same entries, without the fields that a write does not need; in the first, the row stands for
+# the last four.
 BASE_REPLACED: Final = _BASE.picked("row", "timestamp_us", "size", "type")
 FULL_REPLACED: Final = _FULL.picked(
     "timestamp_us", "size", "type", "held", "created_us", "expires_at_us", "links"
@@ -38,7 +38,7 @@ FULL_REPLACED: Final = _FULL.picked(
 MARK: Final = struct.Struct("<QQQQ")
 ROW: Final = struct.Struct("<Q")
 TYPE_AT: Final = _BASE.span("type").start
-# The largest type of a value; above it are tombstones and aliases.
+# The largest type of a value; larger ones are tombstones and aliases.
 VALUE_TYPE_MAX: Final = values.ROW  # streams of mode latest may have rows
 
 EXPIRY_BYTES: Final = 8
@@ -47,7 +47,7 @@ _new = tuple.__new__
 
 
 class KvEntry(NamedTuple):
-    """What the index knows of a key."""
+    """The index entry of a key."""
 
     row: int  # seq of the row when it was first written
     timestamp_us: int
@@ -72,7 +72,7 @@ class KvEntry(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What was noted of a row since it was written; void for any other row."""
+    """What was recorded about a row since it was written; void for any other row."""
 
     row: int
     accessed_us: int
@@ -80,7 +80,7 @@ class Mark(NamedTuple):
     worked_until_us: int  # lease time
 
 
-# What holds of a row that nothing was noted of.
+# The mark of a row that has none.
 NO_MARK: Final = Mark(0, 0, 0, 0)
 
 
@@ -96,12 +96,11 @@ def decode(data: bytes) -> KvEntry:
 
 
 def decode_target(data: bytes) -> bytes:
-    """Returns the key, without its table, that the entry of an alias leads to."""
+    """Returns the key, without its table, that an alias leads to."""
     return data[_ALIAS_HEAD:]
 
 
 def encode_tombstone(row: int, timestamp_us: int, held: int, buried_us: int) -> bytes:
-    """A tombstone was created when it was buried, in lease time."""
     return FULL.pack(row, timestamp_us, 0, 0, 0, 0, ops.TOMBSTONE, held, buried_us, 0, 0, 0)
 
 
@@ -111,7 +110,7 @@ def encode_alias(row: int, timestamp_us: int, held: int, target: bytes) -> bytes
 
 
 def decode_mark(data: bytes | None, row: int) -> Mark:
-    """Returns the mark if it is one of this row, and else what holds without one."""
+    """Returns the mark if it belongs to this row, else `NO_MARK`."""
     if data is None:
         return NO_MARK
     mark = Mark(*MARK.unpack(data))
@@ -122,7 +121,7 @@ encode_mark: Final[Callable[[int, int, int, int], bytes]] = MARK.pack
 
 
 def expiry_of(entry: KvEntry, mark: Mark) -> int:
-    """Returns when a row expires, after all that was noted of it; 0 = never."""
+    """Returns when a row expires, marks included; 0 = never."""
     return max(entry.expires_at_us, mark.expires_at_us) if entry.expires_at_us else 0
 
 
@@ -136,10 +135,10 @@ def decode_schedule(key: bytes) -> tuple[int, bytes]:
 
 
 def replaced(index_key: bytes, entry: KvEntry | None) -> tuple[int, int]:
-    """Returns `previous` and `freed` of a row that takes the place of an entry; 0 for none."""
+    """Returns `previous` and `freed` of a row that replaces an entry; 0 for no entry."""
     return (entry.held, row_bytes(entry, index_key)) if entry else (0, 0)
 
 
 def row_bytes(entry: KvEntry, index_key: bytes) -> int:
-    """Returns what a row counts among the live bytes of the journal."""
+    """Returns what a row counts toward the live bytes of the journal."""
     return ops.ROW_BYTES + len(index_key) - PREFIX_BYTES + entry.size

@@ -1,7 +1,7 @@
-"""Keys looked up: where each leads, what stands there, and what was noted of it.
+"""Looking up keys: where each leads, what it contains, and its mark.
 
-A key leads to its own entry or, if it is an alias that counts, to the entry of its target.  All
-that is asked of an alias, or done through it, is asked of and done to the target.
+A key leads to its own entry or, if it is an alias that counts, to the entry of its target.  Reading
+or writing an alias reads or writes the target.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fjord.tables.state import Decision, State, Tree, VolatileValue, decides
 
 
 class Lookup:
-    """Some keys of one table, looked up once; a row of it is the position of a key."""
+    """Keys of one table, looked up once; a row is the position of a key."""
 
     def __init__(
         self,
@@ -31,20 +31,20 @@ class Lookup:
         *,
         all_marks: bool = False,  # else only those of entries that expire
     ) -> None:
-        self.given = given  # the index keys that were asked for
+        self.given = given  # the requested index keys
         self.keys = given  # the index keys that they lead to
-        self.stored = stored  # the entry of each key asked for, as it was found
+        self.stored = stored  # the entry of each requested key, as found
         self.entries = [layout.decode(data) if data else None for data in stored]
-        self.marks: dict[int, Mark] = {}  # those that hold
-        self.expiries: list[int] = []  # when each row expires, after all that was noted; 0 = never
+        self.marks: dict[int, Mark] = {}  # the valid ones
+        self.expiries: list[int] = []  # when each row expires, marks included; 0 = never
         self.volatile = _volatile(state, given)
-        self.aliases: dict[int, KvEntry] = {}  # rows that were found through an alias that counts
+        self.aliases: dict[int, KvEntry] = {}  # rows that were found through a valid alias
         self._now_us = now_us
         self._state = state
         self._follow_aliases()
         self._find_marks(all_marks=all_marks)
         self._find_expiries()
-        self._leave_dead_targets()
+        self._drop_expired_targets()
 
     @classmethod
     def of(
@@ -73,11 +73,11 @@ class Lookup:
         return bool(self.volatile) and self.keys[row] in self.volatile
 
     def stored_expiry(self, row: int) -> int:
-        """Returns the expiry at which the row stands in the schedule, 0 = it does not."""
+        """Returns the expiry of the row in the schedule, 0 = it is not there."""
         return 0 if self.keys[row] in self.volatile else self.expiries[row]
 
     def timestamp_us(self, row: int) -> int:
-        """Returns the timestamp that a write must reach, 0 = any will do."""
+        """Returns the timestamp that a write must reach, 0 = any."""
         entry = self.entries[row]
         stored = entry.timestamp_us if entry is not None else 0
         if not self.volatile:
@@ -86,7 +86,7 @@ class Lookup:
         return stored if found is None else max(stored, found.timestamp_us)
 
     def created_us(self, row: int, otherwise_us: int) -> int:
-        """Returns when a live row was created; another date if it is not live."""
+        """Returns when a live row was created, or another date if it is not live."""
         if not self.is_live(row):
             return otherwise_us
         found, entry = self.in_memory(row), self.entries[row]
@@ -95,7 +95,7 @@ class Lookup:
         return entry.created_us if entry is not None else otherwise_us
 
     def known(self, row: int) -> VolatileValue:
-        """Returns all that is known of a live row, but for a value that is in the journal."""
+        """Returns all properties of a live row, without a value that is in the journal."""
         found, entry = self.in_memory(row), self.entries[row]
         if found is not None:
             return found._replace(created_us=found.created_us or found.timestamp_us)
@@ -106,7 +106,6 @@ class Lookup:
         return VolatileValue(type_, b"", timestamp_us, *dates)
 
     def size(self, row: int) -> int:
-        """Returns the size of a live row's value."""
         found, entry = self.in_memory(row), self.entries[row]
         if found is not None:
             return len(found.value)
@@ -126,20 +125,20 @@ class Lookup:
         return entry.type, self._state.payloads([entry.pointer])[0] if entry.size else b""
 
     def previous(self, row: int) -> tuple[int, int]:
-        """Returns the seq that holds the row now, and what that counts as live: 0 for nothing."""
+        """Returns the seq that holds the row now, and its live bytes; 0 for nothing."""
         return layout.replaced(self.keys[row], self.entries[row])
 
     def links(self, row: int) -> int:
-        """Returns since which row the aliases of a row count, if a write leaves them; 0 = none."""
+        """Returns from which row on aliases count after a write that keeps them; 0 = none."""
         entry = self.entries[row]
         return entry.links if entry is not None and entry.is_value and self.is_live(row) else 0
 
     def own(self, row: int) -> KvEntry | None:
-        """Returns the entry of the key that was asked for itself, wherever it leads."""
+        """Returns the entry of the requested key itself, wherever it leads."""
         return self.aliases.get(row) or self.entries[row]
 
     def note(self, row: int, mark: Mark) -> None:
-        """From now on this lookup knows a row as it is about to be."""
+        """Sets the mark that a row is about to get."""
         found = self.in_memory(row)
         self.expiries[row] = mark.expires_at_us
         if found is None:
@@ -154,7 +153,7 @@ class Lookup:
     # -- all rows ---------------------------------------------------------------------------------
 
     def _follow_aliases(self) -> None:
-        """Leads rows to their targets, but for those that were linked before `links`."""
+        """Points rows to their targets, except aliases linked before `links`."""
         rows = [
             row
             for row, entry in enumerate(self.entries)
@@ -205,8 +204,7 @@ class Lookup:
                 if key in self.volatile:
                     self.expiries[row] = self.volatile[key].expires_at_us
 
-    def _leave_dead_targets(self) -> None:
-        """An alias does not count either if its target has expired."""
+    def _drop_expired_targets(self) -> None:
         dead = [row for row in self.aliases if not self.is_live(row)]
         for row in dead:
             self.keys[row] = self.given[row]
@@ -216,31 +214,31 @@ class Lookup:
 
 
 def check_lock(state: State, lookup: Lookup) -> None:
-    """Refuses to go on if another client has locked one of the keys, or what it leads to."""
+    """Refuses if another client has locked one of the keys, or its target."""
     locks, client = state.locks, state.client
     if locks and any(locks.get(key, client) != client for key in (*lookup.given, *lookup.keys)):
         raise RefusedError(Code.LOCKED, "another client has locked a key")
 
 
 def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]:
-    """Returns those values in memory that these keys have."""
+    """Returns the values of these keys that are in memory."""
     found = state.volatile
     if not found or found.keys().isdisjoint(keys):
         return {}
     return {key: found[key] for key in keys if key in found}
 
 
-# -- ops that several commands need: taking expiries back, and leaving nothing of entries ---------
+# -- ops that several commands need ---------------------------------------------------------------
 
 
 def unschedule(table_id: int, items: Sequence[tuple[int, bytes]]) -> list[Op]:
-    """Returns the op that takes expiries of index keys back; 0 stands for none."""
+    """Returns the op that removes index keys from the schedule; 0 stands for no expiry."""
     due = [(expires_at_us, key[PREFIX_BYTES:]) for expires_at_us, key in items if expires_at_us]
     return ops.of_rows(Opcode.KV_UNSCHEDULE, table_id, due)
 
 
 def purge(table_id: int, entries: Mapping[bytes, KvEntry]) -> list[Op]:
-    """Returns the op that leaves nothing of these entries by index key."""
+    """Returns the op that purges these entries by index key."""
     rows = [
         (entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
         for key, entry in entries.items()
@@ -248,10 +246,10 @@ def purge(table_id: int, entries: Mapping[bytes, KvEntry]) -> list[Op]:
     return ops.of_rows(Opcode.KV_PURGE, table_id, rows)
 
 
-# -- LOCK and UNLOCK: nobody else may write a key until its holder lets go, or is gone ------------
+# -- LOCK and UNLOCK: nobody else may write a key while its holder is connected -------------------
 #
 # Locks live in memory, with the connections that hold them.  What is locked is the key that a key
-# leads to, whether it has a value or not.
+# leads to, whether or not it has a value.
 
 
 @decides(commands.Lock)

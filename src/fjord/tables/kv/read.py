@@ -1,8 +1,8 @@
-"""GET, TOUCH and RANGE: values with all that is known of them; a touch notes something of them.
+"""GET, TOUCH and RANGE: values with all their properties; a touch sets a mark.
 
-A touch lets values live longer, or takes them for work (FJ-46, FJ-47).  What it notes is a mark of
-the row that was read: the next write to the key voids it, so a worker that failed never hides the
-value that came after (FJ-32).
+A touch extends the life of values, or takes them for work (FJ-46, FJ-47).  It sets a mark on the
+row that was read: the next write to the key voids it, so a worker that failed never hides a later
+value (FJ-32).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fjord.tables.kv.layout import BASE, FULL, KvEntry, Mark
 from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
 from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
 
-# Up to this many keys it is cheaper to look for their marks than for any mark of the table.
+# For up to this many keys it is cheaper to look up their marks than any mark of the table.
 _FEW_KEYS: Final = 4
 
 
@@ -55,10 +55,10 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
 
 
 def _is_plain(command: commands.Get, keys: Sequence[bytes], state: State) -> bool:
-    """Says whether nothing but what is stored can matter to this command."""
+    """Returns whether only stored entries matter to this command."""
     return (
         command.with_data
-        and not state.as_of  # then a value may have another place than its entry says
+        and not state.as_of  # a value may then be elsewhere than its entry says
         and (not state.volatile or state.volatile.keys().isdisjoint(keys))
         and (not state.locks or state.locks.keys().isdisjoint(keys))
         and not _any_mark(state, keys)
@@ -85,7 +85,7 @@ def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision
     check_lock(state, lookup)
     marks: dict[bytes, Mark] = {}
     volatile: dict[bytes, VolatileValue | None] = {}
-    due: list[tuple[int, bytes]] = []  # expiries that no longer hold
+    due: list[tuple[int, bytes]] = []  # expiries that are out of date
     rows: list[int | None] = []  # None: it is missing, or somebody else works on it
     for row, key in enumerate(lookup.keys):
         is_again = key in marks or key in volatile
@@ -95,7 +95,7 @@ def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision
             continue
         rows.append(row)
         expires_at_us, mark = lookup.expiries[row], _mark(command, lookup, row, state, now_us)
-        lookup.note(row, mark)  # it is answered as it is from now on
+        lookup.note(row, mark)  # the answer includes this touch
         if key in lookup.volatile:
             volatile[key] = lookup.volatile[key]
             continue
@@ -108,7 +108,7 @@ def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision
 
 
 def _mark(command: commands.Touch, lookup: Lookup, row: int, state: State, now_us: int) -> Mark:
-    """Returns what a touch notes of a live row."""
+    """Returns the mark that a touch gives a live row."""
     known, entry = lookup.known(row), lookup.entries[row]
     expires_at_us, worked_until_us = known.expires_at_us, known.worked_until_us
     if command.extend and expires_at_us:
@@ -127,22 +127,22 @@ def _check_touch(command: commands.Touch, now_us: int) -> None:
 
 
 def check_moment(moment_us: int, now_us: int) -> None:
-    """Refuses a moment that is over, or too far ahead; 0 stands for none."""
+    """Refuses a moment in the past, or too far ahead; 0 stands for none."""
     if moment_us and not now_us < moment_us <= now_us + limits.EXPIRY_AHEAD_US_MAX:
         raise RefusedError(Code.BAD_TIMEOUT, "an expiry is from now to 30 days ahead")
 
 
-# -- answers: what is known of keys, column by column ---------------------------------------------
+# -- answers, column by column --------------------------------------------------------------------
 #
-# Most answers are about plain values: stored, never expiring, with nothing noted of them.  Their
-# columns share what they can, and no object is made for a row but the value itself.
+# Most answers are about plain values: stored, never expiring, without marks.  Their columns are
+# shared where possible, and no object is created for a row except the value itself.
 
 
 _MISSING: Final = Entries.MISSING
-# As unpacked entries, of which 0xff is the type; for a tombstone that is how it is stored.
+# Like unpacked entries, with the type 0xff; tombstones are stored like that.
 _NO_BASE: Final = (0, 0, 0, 0, 0, 0, _MISSING)
 _NO_ENTRY: Final = KvEntry(*_NO_BASE, 0, 0, 0, 0, 0)
-_CREATED, _EXPIRES = 1, 2  # among the fields of an entry behind its type
+_CREATED, _EXPIRES = 1, 2  # among the fields of an entry after its type
 _NO_VALUE: Final = VolatileValue(_MISSING, b"", 0, 0)
 _PLAIN_TYPES: Final = bytes([*range(layout.VALUE_TYPE_MAX + 1), _MISSING])
 
@@ -152,7 +152,7 @@ def no_entries(count: int) -> Entries:
 
 
 def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | None:
-    """Answers for keys whose values never expire, or that have none; None if one is special."""
+    """Answers for keys without values or with values that never expire; None if one is special."""
     found = [data for data in stored if data]
     shapes = set(map(len, found))
     if not shapes <= {BASE.size, FULL.size}:
@@ -186,7 +186,7 @@ def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | Non
 
 
 def _clear(types: bytes, *columns: array[int]) -> None:
-    """What has been deleted has no dates, although its tombstone has."""
+    """Clears the dates of deleted entries, since tombstones have some."""
     for row, type_ in enumerate(types):
         if type_ == _MISSING:
             for column in columns:
@@ -194,7 +194,7 @@ def _clear(types: bytes, *columns: array[int]) -> None:
 
 
 def _values(pointers: list[Pointer], state: State) -> Strings:
-    """Reads payloads, but for those that have no bytes."""
+    """Reads payloads, except empty ones."""
     wanted = [pointer for pointer in pointers if pointer[2]]
     found = state.payloads(wanted)
     if len(wanted) == len(pointers):
@@ -211,7 +211,7 @@ def one_entry(value: VolatileValue, *, is_locked: bool) -> Entries:
 def entries(
     lookup: Lookup, rows: Sequence[int | None], state: State, *, with_data: bool
 ) -> Entries:
-    """Answers for live rows of any sort, and for None as for what is missing."""
+    """Answers for live rows of any sort; None stands for a missing one."""
     known = [_NO_VALUE if row is None else lookup.known(row) for row in rows]
     states = bytes(len(rows))
     if state.locks or lookup.marks or lookup.volatile:
@@ -253,13 +253,13 @@ def _too_large() -> RefusedError:
     return RefusedError(Code.TOO_LARGE, text)
 
 
-# -- RANGE: entries in the order of their keys, a bounded page at a time --------------------------
+# -- RANGE: entries in key order, one bounded page at a time --------------------------------------
 #
-# A page ends when it has as many entries as were asked for, or as fit an answer, or when enough
-# was examined that others should have their turn; it then says where the next one begins.
+# A page ends when it has the requested number of entries, or as many as fit an answer, or when
+# enough was examined that other commands should have their turn; it then has a cursor to the next.
 
 
-# How many entries are examined beyond those that are wanted, for tombstones and the like.
+# How many entries are examined in addition, to make up for tombstones and the like.
 _SPARE: Final = 16
 _MATCHED: Final = 1000
 
@@ -281,7 +281,7 @@ def _check_range(command: commands.Range) -> None:
         if bound:
             check_key(bound)
     if command.stop and command.start > command.stop:
-        raise RefusedError(Code.BAD_RANGE, "a range begins before it ends")
+        raise RefusedError(Code.BAD_RANGE, "a range must begin before it ends")
     if command.count < 0:
         raise RefusedError(Code.BAD_COUNT, "a count is 0 or more; 0 is the server's maximum")
     if len(command.regex) > limits.REGEX_BYTES_MAX:
@@ -293,12 +293,12 @@ def check_key(key: bytes) -> None:
     rules.check_keys(Strings.of([key]))
 
 
-# Live entries in order: their index keys, their sizes, and how the first so many are answered.
+# Live entries in order: their index keys, their sizes, and a function that answers the first n.
 _Piece = tuple[Sequence[bytes], Sequence[int], Callable[[int], Entries | None]]
 
 
 class _Pager:
-    """Goes through the entries from a key on, piece by piece, until a page is full."""
+    """Goes through the entries from a key on, in pieces, until a page is full."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class _Pager:
         end = end_of(table.prefix)
         self._is_plain = (
             command.with_data
-            and not state.as_of  # then a value may have another place than its entry says
+            and not state.as_of  # a value may then be elsewhere than its entry says
             and not state.locks
             and not state.scan(Tree.KV_MARKS, table.prefix, end, 1)
         )
@@ -335,7 +335,7 @@ class _Pager:
             count = self._fitting(live, sizes)
             if count:
                 part = answer(count)
-                assert part is not None  # a plain piece is made of plain entries only
+                assert part is not None  # a plain piece consists of plain entries only
                 self._parts.append(part)
             self._keys += live[:count]
             if count < len(live):
@@ -355,7 +355,7 @@ class _Pager:
         )
 
     def _examine(self, start: bytes) -> tuple[list[bytes], dict[bytes, bytes], bytes | None]:
-        """Returns keys that match, with their entries, and the first key that was not examined."""
+        """Returns matching keys, with their entries, and the first key that was not examined."""
         wanted = _MATCHED if self._matcher else self._wanted - len(self._keys) + _SPARE
         limit = min(wanted, limits.EXAMINED_ENTRIES_MAX - self._examined)
         stored = dict(self._state.scan(Tree.KV, start, self._stop, limit + 1))
@@ -373,7 +373,7 @@ class _Pager:
         return examined, {key: stored[key] for key in examined if key in stored}, following
 
     def _affordable(self, matcher: Matcher, keys: Sequence[bytes]) -> int:
-        """Returns how many of the keys may be matched, at least one, and takes note of the work."""
+        """Returns how many keys may be matched, at least one, and counts the work."""
         for count, key in enumerate(keys):
             if count and self._work >= limits.REGEX_WORK_MAX:
                 return count
@@ -381,7 +381,7 @@ class _Pager:
         return len(keys)
 
     def _plain_piece(self, keys: Sequence[bytes], stored: dict[bytes, bytes]) -> _Piece | None:
-        """Returns the piece if its entries are plain values and tombstones; else None."""
+        """Returns the piece if its entries are plain values and tombstones, else None."""
         if not self._is_plain or len(stored) < len(keys):
             return None
         if not self._state.volatile.keys().isdisjoint(keys):
@@ -422,7 +422,7 @@ class _Pager:
 def _bounds(
     command: commands.Range, matcher: Matcher | None, table: Table
 ) -> tuple[bytes, bytes | None]:
-    """Returns the index keys between which to look."""
+    """Returns the index keys between which to search."""
     start, stop = table.prefix + command.start, table.prefix + command.stop
     if matcher is not None:
         start = max(start, table.prefix + matcher.first)
@@ -440,13 +440,13 @@ def _joined(parts: Sequence[Entries]) -> Entries:
     return Entries(**{name: joined([getattr(one, name) for one in parts]) for name in names})
 
 
-# -- regular expressions over keys: RE2, whose time grows with a key only as its bytes do ---------
+# -- regular expressions over keys: RE2, which takes linear time ----------------------------------
 #
-# Keys are bytes, and so are expressions: one byte is one character, whatever encoding was meant.
-# An expression that is bound to the beginning of keys also says between which keys to look.
+# Keys are bytes, and so are expressions: one byte is one character, whatever the encoding.  An
+# expression that is anchored at the beginning also bounds the keys to search.
 
 
-# How many bytes of a key are looked at to say where matches can begin and end.
+# How many bytes of a key are used to bound the matching keys.
 _PREFIX_BYTES: Final = 64
 _REPEATS: Final = b"*+?{"
 
@@ -456,9 +456,9 @@ class Matcher:
     """A compiled expression."""
 
     expression: Any
-    steps: int  # of its program: what one byte of a key may take
+    steps: int  # the size of its program: the cost of one byte of a key
     first: bytes  # no key before this one matches
-    last: bytes | None  # and none after this one; None: there is no such bound
+    last: bytes | None  # and none after this one; None: no such bound
 
     def finds(self, key: bytes) -> bool:
         return self.expression.search(key) is not None
@@ -466,16 +466,16 @@ class Matcher:
 
 @functools.lru_cache(maxsize=limits.REGEX_KEPT)
 def compiled(regex: bytes) -> Matcher | Refusal:
-    """Returns the matcher of an expression, or what is wrong with it."""
+    """Returns the matcher of an expression, or the refusal of an invalid one."""
     try:
         expression = re2.compile(regex, _options())
         first, last = _key_bounds(regex)
     except re2.error as error:
         return Refusal(code=Code.BAD_REGEX, text=f"RE2 says: {_text(error)}")
     finally:
-        re2.purge()  # its own cache is larger than what is kept here
+        re2.purge()  # its own cache is larger than the one here
     if expression.programsize > limits.REGEX_STEPS_MAX:
-        return Refusal(code=Code.BAD_REGEX, text="the regular expression is too large a program")
+        return Refusal(code=Code.BAD_REGEX, text="the regular expression is too large")
     return Matcher(expression=expression, steps=expression.programsize, first=first, last=last)
 
 
@@ -489,7 +489,7 @@ def _options() -> re2.Options:
 
 
 def _key_bounds(regex: bytes) -> tuple[bytes, bytes | None]:
-    """Returns the first and the last key that can match; all keys where that is not known."""
+    """Returns the first and the last key that can match; all keys if that is not known."""
     anchored = _after_anchor(regex)
     if anchored is None:
         return b"", None
@@ -502,7 +502,7 @@ def _key_bounds(regex: bytes) -> tuple[bytes, bytes | None]:
 
 
 def _after_anchor(regex: bytes) -> bytes | None:
-    """Returns what follows the anchor, if all that can match must begin at it; None if unsure."""
+    """Returns what follows the anchor if every match must begin at it, else None."""
     for anchor in (b"^", b"\\A"):
         rest = regex[len(anchor) :]
         if regex.startswith(anchor) and rest[:1] not in {bytes([at]) for at in _REPEATS}:
@@ -511,7 +511,7 @@ def _after_anchor(regex: bytes) -> bytes | None:
 
 
 def _may_choose(regex: bytes) -> bool:
-    """Says whether a choice may stand outside of all brackets; it then needs no anchor."""
+    """Returns whether a choice may stand outside of all brackets, which makes the anchor unsafe."""
     if b"|" not in regex:
         return False
     if b"[" in regex or b"\\" in regex:
@@ -525,7 +525,7 @@ def _may_choose(regex: bytes) -> bool:
 
 
 def _text(error: Exception) -> str:
-    """Returns RE2's words without bytes of the expression that are no text."""
+    """Returns RE2's message without those bytes of the expression that are not text."""
     text = error.args[0] if error.args else ""
     words = text.decode("latin-1") if isinstance(text, bytes) else str(text)
     return "".join(letter if letter.isprintable() and letter.isascii() else "?" for letter in words)

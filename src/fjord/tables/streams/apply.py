@@ -1,9 +1,8 @@
 """Streams, subscribers, snapshots and blocks: what their ops do to the index.
 
-A log has one entry for each append, however many messages came with it; the op rests in the
-journal as it came, and is served as it came.  A stream that keeps the latest has the entries of a
-key/value table, and beside them its keys in the order of their seqs: a new message takes the place
-of the old one in both.
+A log has one entry per append, however many messages it contains; the op stays in the journal as it
+came, and is served like that.  A stream that keeps the latest has the entries of a key/value table,
+and in addition its keys in the order of their seqs: a new message replaces the old one in both.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def apply_put(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
-    """Messages with dates of their own have that of the commit beside it."""
+    """Like `apply_put`, for messages with dates of their own, beside that of the commit."""
     dates, _, _, _, types, _, values = op.columns
     seqs = range(place.seq, place.seq + op.rows)
     never = repeat(0)  # messages have no expiry and no TTL
@@ -63,14 +62,14 @@ def apply_put_at(writes: Writes, op: Op, place: Place) -> None:
 
 
 def _pointers(place: Place, values: Strings) -> tuple[Iterable[int], ...]:
-    """Returns where values rest, column by column: segments, offsets, sizes and checksums."""
+    """Returns the positions of values, column by column: segments, offsets, sizes, checksums."""
     contents = values.rows()
     offsets = map(place.payload.__add__, values.offsets)
     return repeat(place.segment), offsets, map(len, contents), map(google_crc32c.value, contents)
 
 
 def _put(writes: Writes, op: Op, place: Place, entries: Iterable[bytes]) -> None:
-    """Puts the entries of messages, each in the place of the one with its key."""
+    """Stores the entries of messages, replacing those with the same keys."""
     was, previous, freed, _, keys, values = op.columns[-6:]
     prefix = layouts.prefix_of(op.table)
     index_keys = map(prefix.__add__, keys.rows())
@@ -94,7 +93,7 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
-    """Messages keep their seqs, moments and dates; only where they rest is new."""
+    """Changes only where messages are stored; they keep their seqs, moments and dates."""
     rows, moments, buried, previous, types, keys, values = op.columns
     prefix, contents = layouts.prefix_of(op.table), values.rows()
     items, sizes = [], []
@@ -130,7 +129,7 @@ def apply_forget(writes: Writes, op: Op, place: Place) -> None:
 
 
 def _follow(writes: Writes, prefix: bytes, seqs: Any, keys: list[bytes], was: Any) -> None:
-    """Puts keys at their seqs, and takes them from those that they had before."""
+    """Stores keys at their seqs, and removes them from their earlier ones."""
     pack = stream_entry.SEQ.pack
     found = map(prefix.__add__, map(pack, seqs))
     writes.put_many(Tree.STREAM_SEQS, list(zip(found, keys, strict=True)))

@@ -1,10 +1,10 @@
 """APPEND and ERASE.
 
-Messages come in as one op each, and one op is all that a log does with them.  In mode latest a
-message takes the place of the one with its key, at commit: the index never has more than one
-message a key.  What was replaced is still in the op that brought it, and so in the history of the
-table.  A message with a date takes no place that has a later one, and is then in no op; ties go to
-the later message.
+Messages come in as one op each, which is all that a log does with them.  In mode latest a message
+replaces the one with its key, at commit: the index never has more than one message per key.  A
+replaced message is still in the op that brought it, and so in the history of the table.  A message
+with a date does not replace one with a later date, and is then in no op; ties go to the later
+message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
         columns = (command.types, command.keys, command.values)
         op = Op(Opcode.STREAM_APPEND, table.id, len(command.types), columns)
         return catalog.decision(state, [*creation, op])
-    keys = command.keys.rows()  # all that follows is faster once they are there
+    keys = command.keys.rows()  # faster to use from here on
     rules.check_keys(command.keys)
     prefix, seq = table.prefix, state.next_seq + len(creation)
     stored = state.get_many(Tree.KV, [prefix + key for key in keys])
@@ -47,30 +47,30 @@ def decide_append(command: commands.Append, state: State, now_us: int) -> Decisi
 def _check_append(command: commands.Append, now_us: int) -> None:
     rows, keys, dates = len(command.types), command.keys, command.timestamps_us
     if not len(keys) == len(command.values) == rows:
-        raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in number")
+        raise RefusedError(Code.BAD_BATCH, "keys, types and values differ in length")
     rules.check_sizes(keys, command.values)
     if len(keys.data) > limits.KV_KEY_BYTES_MAX < max(keys.lengths()):
         text = f"a key has at most {limits.KV_KEY_BYTES_MAX} bytes"
         raise RefusedError(Code.KEY_TOO_LONG, text)
-    if dates is not None:  # they are looked at in every mode, though a log has no use for them
+    if dates is not None:  # checked in every mode, though a log does not use them
         if len(dates) != rows:
-            raise RefusedError(Code.BAD_BATCH, "messages and their dates differ in number")
+            raise RefusedError(Code.BAD_BATCH, "messages and their dates differ in length")
         rules.check_timestamps(dates, now_us)
 
 
 def _check_values(command: commands.Append, table: Table) -> None:
-    """Looks at single values only where their types, or columns, say that it matters."""
+    """Checks single values only if their types or columns require it."""
     settings, data = streams.decode_settings(table.settings), command.values.data
     is_text = not command.types.strip(_STRING) and bytes(data).isascii()
     if settings.columns or not is_text:
         rules.check_values(command.types, command.values, settings.declared)
 
 
-_Stored = Sequence[bytes | None]  # what the index has of the keys of a command
+_Stored = Sequence[bytes | None]  # the index entries of the keys of a command
 
 
 def _put(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
-    """Returns the op of messages that replace what is there; the first one gets this seq."""
+    """Returns the op of messages that replace others; the first one gets this seq."""
     sizes = list(map(len, command.values.rows()))
     replaced = _replaced(command.keys.rows(), stored, seq, sizes)
     columns = (*replaced, command.types, command.keys, command.values)
@@ -78,7 +78,7 @@ def _put(command: commands.Append, table: Table, stored: _Stored, seq: int) -> l
 
 
 def _put_dated(command: commands.Append, table: Table, stored: _Stored, seq: int) -> list[Op]:
-    """Does the same for those that are not older than what is there, if there are any."""
+    """Like `_put`, without messages older than the stored ones; none if nothing is left."""
     dates = command.timestamps_us
     assert dates is not None
     rows = _winners(command.keys.rows(), stored, dates)
@@ -92,7 +92,7 @@ def _put_dated(command: commands.Append, table: Table, stored: _Stored, seq: int
 
 
 def _winners(keys: Sequence[bytes], stored: _Stored, dates: Sequence[int]) -> list[int]:
-    """Returns the rows that are not older than the entry of their key, nor than a row before."""
+    """Returns the rows that are not older than the entry of their key, nor than an earlier row."""
     newest = {
         key: layout.decode(data).timestamp_us if data else 0
         for key, data in zip(keys, stored, strict=True)
@@ -115,17 +115,17 @@ def _only(command: commands.Append, rows: Sequence[int]) -> commands.Append:
     )
 
 
-# Of messages that are replaced: their seqs, the seqs that hold them, and their bytes.
+# Of replaced messages: their seqs, the seqs that hold them, and their bytes.
 _Replaced = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def _replaced(keys: Sequence[bytes], stored: _Stored, seq: int, sizes: Sequence[int]) -> _Replaced:
-    """Returns what messages with these keys replace, the first of which gets this seq."""
+    """Returns what messages with these keys replace; the first one gets this seq."""
     found = _taken_apart(keys, stored)
     if len(set(keys)) == len(keys):
         return found
     was, held, freed = map(list, found)
-    last: dict[bytes, int] = {}  # where a key was before, in the same command
+    last: dict[bytes, int] = {}  # the previous seq of a key within the command
     for at, key in enumerate(keys):
         before = last.get(key)
         if before is not None:
@@ -136,13 +136,13 @@ def _replaced(keys: Sequence[bytes], stored: _Stored, seq: int, sizes: Sequence[
 
 
 def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
-    """Returns what is known of entries, 0 where there are none."""
+    """Unpacks entries; 0 where there is none."""
     row_bytes = ops.ROW_BYTES
     if not any(stored):
         none = repeat(0, len(keys))
         return none, none, none
     if all(stored) and {len(data) for data in stored if data} == {BASE.size}:
-        # All of them are as they were first written, as most are.
+        # All are as first written, which is the usual case.
         joined = b"".join([data for data in stored if data])
         rows, _, old, _ = zip(*BASE_REPLACED.iter_unpack(joined), strict=True)
         return rows, rows, [row_bytes + size for size in map(add, map(len, keys), old)]
@@ -160,7 +160,7 @@ def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision
     rules.check_keys(command.keys)
     table = catalog.find_stream(state, command.table)
     if not table.is_latest:
-        text = f"stream {table.name} keeps every message; only mode latest can lose one"
+        text = f"stream {table.name} keeps every message; only mode latest can erase one"
         raise RefusedError(Code.WRONG_KIND, text)
     keys = [table.prefix + key for key in command.keys.rows()]
     stored = [layout.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]

@@ -1,9 +1,9 @@
-"""The way of a table's history into cold blocks, and out of them.
+"""The life of a table's history in cold blocks: sealing, retention and replacement.
 
     HISTORY (sealing = last)  -> blocks are written elsewhere -> BLOCK*, HISTORY (sealed = last)
       -> STREAM_FORGET*, HISTORY (forgotten)                     bit by bit, see `sweep`
     BLOCK (retired)           -> its files are removed        -> BLOCK_GONE
-    BLOCK_GONE*, BLOCK (replaced)*, BLOCK (live)              one block takes the place of some
+    BLOCK_GONE*, BLOCK (replaced)*, BLOCK (live)              one block replaces some
       -> after a while their files are removed                -> BLOCK (removed)*
 
 The range comes first, so that after a crash the same blocks are written again, under the same
@@ -35,7 +35,7 @@ _PIECE: Final = 256
 
 @internal(frees=True)
 class BeginSeal(Command):
-    """Fixes up to where tables are written to blocks."""
+    """Fixes the ranges of tables to be written to blocks."""
 
     lasts: Sequence[tuple[int, int]]  # table, seq
     tag: int
@@ -43,7 +43,7 @@ class BeginSeal(Command):
 
 @internal(frees=True)
 class EndSeal(Command):
-    """Takes note of blocks that are written; their ranges are the ones that were fixed."""
+    """Records blocks that are written; their ranges are the fixed ones."""
 
     plan: SealPlan
     blocks: Sequence[Block]
@@ -51,20 +51,20 @@ class EndSeal(Command):
 
 @internal(frees=True)
 class Retire(Command):
-    """Takes blocks out of use; their files may then go."""
+    """Takes blocks out of use; their files can then be removed."""
 
     blocks: Sequence[Block]
 
 
 @internal(frees=True)
 class Gone(Command):
-    """Takes note that the files of blocks are gone."""
+    """Records that the files of blocks are removed."""
 
     blocks: Sequence[Block]
 
 
 def has_history(table: Table, *, jobs_too: bool) -> bool:
-    """Says whether segments have to wait until what they hold of a table is in blocks."""
+    """Returns whether segments must stay until the rows of this table are in blocks."""
     if table.kind is kinds.Kind.STREAM:
         has_blocks = streams.decode_settings(table.settings).history
         return has_blocks and (jobs_too or not table.is_latest)
@@ -97,10 +97,10 @@ def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
     for where in command.plan.ranges:
         blocks = [block for block in command.blocks if block.table == where.table]
         if not catalog.is_there(state, where.table):
-            made += block_ops(blocks, Use.RETIRED)  # it was dropped meanwhile
+            made += block_ops(blocks, Use.RETIRED)  # the table was dropped meanwhile
             continue
         found = history_of(state, where.table)
-        if (found.sealing, found.tag) == (where.last, where.tag):  # else it was done before
+        if (found.sealing, found.tag) == (where.last, where.tag):  # else it was recorded before
             done = found._replace(sealed=where.last, sealing=0, tag=0)
             made += (*block_ops(blocks, Use.LIVE), *_history_op(where.table, done))
     return catalog.decision(state, made)
@@ -112,7 +112,7 @@ def _history_op(table_id: int, found: History) -> list[Op]:
 
 
 def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
-    """Returns the ops that say blocks, one for each table."""
+    """Returns the ops that record blocks, one per table."""
     rows = [(block.table, (*block[1:-1], use, block.name.encode())) for block in blocks]
     return _by_table(Opcode.BLOCK, rows)
 
@@ -139,7 +139,7 @@ def gone_ops(blocks: Sequence[Block]) -> list[Op]:
 
 
 def _by_table(opcode: Opcode, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> list[Op]:
-    """Returns one op for each table of some rows."""
+    """Returns one op per table of these rows."""
     found: dict[int, list[tuple[Any, ...]]] = {}
     for table_id, row in rows:
         found.setdefault(table_id, []).append(row)
@@ -147,7 +147,7 @@ def _by_table(opcode: Opcode, rows: Iterable[tuple[int, tuple[Any, ...]]]) -> li
 
 
 def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
-    """Returns the blocks, the oldest first, that the settings of a stream let go."""
+    """Returns the blocks that retention removes, the oldest first."""
     settings = streams.decode_settings(table.settings)
     size = sum(block.bytes for block in blocks)
     gone = []
@@ -172,26 +172,26 @@ def block_at(state: State, table: Table, seq: int) -> Block | None:
 
 
 def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
-    """Yields the blocks in use of a table that end at a seq or behind it, in order."""
+    """Yields the blocks in use of a table that end at a seq or after it, in order."""
     return (block for block, is_retired in all_items(state.scan, prefix, seq) if not is_retired)
 
 
 def all_items(
     scan: Scan, prefix: bytes = b"", seq: int = 0, tree: Tree = Tree.BLOCKS
 ) -> Iterator[tuple[Block, bool]]:
-    """Yields the blocks of one table from a seq on, or all, each with whether it is to go."""
+    """Yields the blocks of one table from a seq on, or all, each with whether it is retired."""
     start, stop = (seq_key(prefix, seq), end_of(prefix)) if prefix else (b"", None)
     for items in pages(scan, tree, start, stop, _PIECE):
         yield from (layout.decode_block(key, data) for key, data in items)
 
 
 def replaced_blocks(scan: Scan) -> Iterator[Block]:
-    """Yields all blocks that were replaced; the latest time of each is when that was."""
+    """Yields all replaced blocks; the max time of each is when it was replaced."""
     return (block for block, _ in all_items(scan, tree=Tree.REPLACED))
 
 
 def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
-    """Returns the first block of each table that has any, each with whether it is to go."""
+    """Returns the first block of each table that has blocks, and whether it is retired."""
     return [layout.decode_block(*item) for item in firsts(scan, Tree.BLOCKS)]
 
 
@@ -207,7 +207,7 @@ def _find(state: State, name: str) -> Table:
     """Returns a table that may have blocks."""
     table = catalog.find_any(state.tables, name)
     if table.kind is kinds.Kind.KV:
-        text = f"table {name} is a kv table; such have no history in blocks"
+        text = f"table {name} is a kv table; kv tables have no blocks"
         raise RefusedError(Code.WRONG_KIND, text)
     return table
 
@@ -227,11 +227,11 @@ def _block_list(location: str, blocks: Sequence[Block], *, is_more: bool) -> Blo
     )
 
 
-# -- forgetting what is in blocks -----------------------------------------------------------------
+# -- forgetting rows that are in blocks -----------------------------------------------------------
 
 
 def sweep(state: State, limit: int) -> list[Op]:
-    """Returns the ops that forget appends which are in blocks, none if there are none left."""
+    """Returns the ops that forget appends that are in blocks; none if nothing is left."""
     for key, data in state.scan(Tree.HISTORY, b"", None, limits.TABLES_MAX):
         found = layout.decode_history(data)
         if found.forgotten < found.sealed:
@@ -259,7 +259,7 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
 
 
 def has_blocks(state: State, table_id: int) -> bool:
-    """Says whether a table has blocks, those included whose files are to go."""
+    """Returns whether a table has blocks, retired ones included."""
     prefix = prefix_of(table_id)
     trees = (Tree.BLOCKS, Tree.REPLACED)
     return any(state.scan(tree, prefix, end_of(prefix), 1) for tree in trees)
@@ -267,7 +267,7 @@ def has_blocks(state: State, table_id: int) -> bool:
 
 def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
     appends = [layout.decode_append(key, data) for key, data in items]
-    # Nothing rests in stages any more; what they held was counted with the appends.
+    # Stages hold nothing any more; their contents were counted with the appends.
     stages = [(one.stage, 0) for one in appends if one.stage]
     return [
         *ops.of_rows(Opcode.STREAM_FORGET, table_id, [(one.last, one.size) for one in appends]),
@@ -275,7 +275,7 @@ def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
     ]
 
 
-# -- what still holds, for packing ----------------------------------------------------------------
+# -- what is still live, for packing --------------------------------------------------------------
 
 
 def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
@@ -283,7 +283,7 @@ def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op
 
 
 def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says blocks again, as they are now."""
+    """Rewrites blocks in their current state."""
     prefix = prefix_of(op.table)
     columns: Any = [op.column(name) for name in ("last", "is_retired", "name")]
     made: list[Op] = []
@@ -301,15 +301,15 @@ def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 # -------------------------------------------------------------------------------------------------
 #
-# One cold block takes the place of some that follow each other: all at once, or not at all.
+# One cold block replaces some that follow each other: all at once, or not at all.
 #
-# Whoever has written the new block says so; this only compares what is known of it.  The old ones
-# are kept in a tree of their own until their files are gone, which is later: somebody may have
-# begun to read them.  A block that is in its place already is left as it is, so asking twice is
-# the same as asking once.
+# The client has written the new block; this only compares what is known of it.  The old blocks are
+# kept in a tree of their own until their files are removed, which is later: somebody may have begun
+# to read them.  A block that is already in its place is left unchanged, so the command can be
+# repeated.
 
 
-# The part of a block's name behind the folder of its table; see `history.block_name`.
+# The part of a block's name after the folder of its table; see `history.block_name`.
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}\Z")
 
 
@@ -317,15 +317,15 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}\Z")
 def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> Decision:
     table = _find(state, command.table)
     if not 1 <= len(command.names) <= limits.BLOCKS_REPLACED_MAX:
-        text = f"1 to {limits.BLOCKS_REPLACED_MAX} blocks are replaced by one"
+        text = f"one block can replace 1 to {limits.BLOCKS_REPLACED_MAX} blocks"
         raise RefusedError(Code.BAD_RANGE, text)
     new = _new_block(table, command)
     if new is None:
-        text = f"{command.name[:120]!r} is no name of a block of table {table.name}"
+        text = f"{command.name[:120]!r} is not the name of a block of table {table.name}"
         raise RefusedError(Code.BAD_NAME, text)
     old = _blocks_inside(state, table, new)
     if old == [new]:
-        return catalog.decision(state, ())  # that was done before
+        return catalog.decision(state, ())  # already done
     wrong = _difference(command, new, old)
     if wrong:
         raise RefusedError(Code.BAD_RANGE, f"{wrong}; list the blocks of table {table.name} again")
@@ -335,7 +335,7 @@ def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> 
 
 
 def _new_block(table: Table, command: ReplaceBlocks) -> Block | None:
-    """Returns the block that is to be there from now on; None if it has no name of one."""
+    """Returns the new block; None if its name is invalid."""
     folder, _, rest = command.name.partition("/")
     edges = _NAME.match(rest)
     if edges is None or folder != f"{table.name}-{table.id}":
@@ -354,17 +354,17 @@ def _new_block(table: Table, command: ReplaceBlocks) -> Block | None:
 
 
 def _blocks_inside(state: State, table: Table, new: Block) -> list[Block]:
-    """Returns the blocks in use that end between the edges of another one."""
+    """Returns the blocks in use that end within the range of another one."""
     found = islice(live_blocks(state, table.prefix, new.first), limits.BLOCKS_REPLACED_MAX + 1)
     return list(takewhile(lambda block: block.last <= new.last, found))
 
 
 def _difference(command: ReplaceBlocks, new: Block, old: Sequence[Block]) -> str:
-    """Says why a block cannot take the place of others; nothing if it can."""
+    """Returns why a block cannot replace others; empty if it can."""
     if [block.name for block in old] != list(command.names):
-        return "these are not the blocks that are there now, in their order and without a gap"
+        return "these are not the current blocks, in order and without a gap"
     if new.name in command.names:
-        return "a block does not take its own place"
+        return "a block cannot replace itself"
     if (old[0].first, old[-1].last) != (new.first, new.last):
         return f"the new block does not cover seqs {old[0].first} to {old[-1].last}"
     rows = sum(block.rows for block in old)
@@ -372,5 +372,5 @@ def _difference(command: ReplaceBlocks, new: Block, old: Sequence[Block]) -> str
         return f"the new block has {new.rows} rows, the old ones have {rows}"
     moments = min(block.min_us for block in old), max(block.max_us for block in old)
     if moments != (new.min_us, new.max_us):
-        return "the rows of the new block are of another time"
+        return "the rows of the new block have other times"
     return ""

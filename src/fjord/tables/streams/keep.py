@@ -1,8 +1,8 @@
-"""What of an op on a stream still holds, said again as new ops.
+"""What is still live of an op on a stream, written again as new ops.
 
-A log's segments go when what they hold is in blocks, so of appends there is nothing to say.  The
-messages of a stream that keeps the latest move as values do, see `kv.keep`.  A tombstone goes for
-good when it is old, and every subscriber of its stream has passed it.
+The segments of a log are removed once their messages are in blocks, so appends are never rewritten.
+The messages of a stream that keeps the latest move like values, see `kv.keep`.  A tombstone is
+removed for good when it is old, and every subscriber of its stream has passed it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import SNAPSHOT_KEY
 
 _PIECE: Final = 1000
-_NO_MARK: Final = 2**64 - 1  # every seq is before it
+_NO_MARK: Final = 2**64 - 1  # every seq is smaller
 
 
 def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
@@ -31,14 +31,14 @@ def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[O
         return ()
     is_there = catalog.is_there(state, op.table)
     old = [row for row in rows if not is_there or _is_old(row.entry, state)]
-    least = _least_mark(state, op.table) if old and is_there else _NO_MARK
+    least = _smallest_mark(state, op.table) if old and is_there else _NO_MARK
     gone = {row.key: row.entry for row in old if row.entry.row <= least}
     kept = [row for row in rows if row.key not in gone]
     return [*purge(op.table, gone), *_move(op.table, kept)]
 
 
 def purge(table_id: int, entries: dict[bytes, KvEntry]) -> list[Op]:
-    """Returns the op that leaves nothing of these entries by index key."""
+    """Returns the op that purges these entries by index key."""
     rows = [
         (entry.row, entry.held, layout.row_bytes(entry, key), key[PREFIX_BYTES:])
         for key, entry in entries.items()
@@ -47,7 +47,7 @@ def purge(table_id: int, entries: dict[bytes, KvEntry]) -> list[Op]:
 
 
 def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
-    """Returns the op that purges messages of a dropped table, none if there are none left."""
+    """Returns the op that purges messages of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STREAM_SEQS, prefix, end_of(prefix), limit)
     keys = [prefix + key for _, key in items]
@@ -63,13 +63,12 @@ def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence
 
 
 def _is_old(entry: KvEntry, state: State) -> bool:
-    """Says so of tombstones that have been there for long, in lease time."""
+    """Returns whether this is a tombstone that is old in lease time."""
     is_tombstone = entry.type == ops.TOMBSTONE
     return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
 
 
-def _least_mark(state: State, table_id: int) -> int:
-    """Returns the mark that is the farthest behind of all subscribers of a stream."""
+def _smallest_mark(state: State, table_id: int) -> int:
     prefix = prefix_of(table_id)
     found = pages(state.scan, Tree.SUBSCRIBERS, prefix, end_of(prefix), _PIECE)
     seqs = (stream_entry.decode_subscriber(data).seq for items in found for _, data in items)
@@ -77,7 +76,7 @@ def _least_mark(state: State, table_id: int) -> int:
 
 
 def _buried_or_dated(entry: KvEntry) -> int:
-    """Returns when a tombstone was buried, or the date of a message if it is not its moment."""
+    """Returns when a tombstone was buried, or the date of a message that has one of its own."""
     if entry.type == ops.TOMBSTONE:
         return entry.created_us
     return entry.timestamp_us if entry.timestamp_us != entry.created_us else 0
@@ -92,14 +91,14 @@ def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
 
 
 def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says the versions again that are still kept."""
+    """Rewrites the versions that are still kept."""
     stored = state.get_many(Tree.VERSIONS, stream_entry.version_keys(op))
     rows = [at for at, image in enumerate(stored) if image is not None]
     return [ops.only(op, rows)] if rows else ()
 
 
 def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
-    """Says a snapshot again that is open."""
+    """Rewrites a snapshot that is still open."""
     kept = []
     rows: Any = zip(*op.columns, strict=True)
     for seq, (snapshot, deadline_us, *rest) in enumerate(rows, place.seq):

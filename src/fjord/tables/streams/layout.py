@@ -15,12 +15,12 @@
     history     = sealed, forgotten, sealing, tag, held u64 each
     block       = first, rows, bytes, min time, max time, crc u64 each, retired u8, name
 
-An append is found by the last of its seqs, so that the first one found from any seq on is the one
-that has it, or follows it.  The entries of a stream that keeps the latest are those of a key/value
-table, see `kv.layout`; STREAM_SEQS has them in the order in which they came.  The timestamp of such
-an entry is the date of its message, `created` the moment of its commit: the same where the message
-came without a date.  `held` is the seq of the row that says so now, see `kv.layout`.  The max time
-of a block that was replaced is when that was: nobody asks for that of its rows any more.
+An append is found by the last of its seqs, so that the first one found from a seq on contains that
+seq, or follows it.  The entries of a stream that keeps the latest are those of a key/value table,
+see `kv.layout`; STREAM_SEQS has them in the order of arrival.  The timestamp of such an entry is
+the date of its message, `created` the moment of its commit: they are equal if the message came
+without a date.  `held` is the seq of the row that holds it now, see `kv.layout`.  The max time of a
+replaced block is when it was replaced: that of its rows is not needed any more.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from fjord.tables.state import Moment, Pointer
 
 
 class Use(enum.IntEnum):
-    """What becomes of a block, as the op BLOCK says it."""
+    """The state of a block, as in the op BLOCK."""
 
     LIVE = 0
-    RETIRED = 1  # its files are to go
-    REPLACED = 2  # another one has taken its place; its files are to go later
-    REMOVED = 3  # the files of one that was replaced are gone
+    RETIRED = 1  # its files can be removed
+    REPLACED = 2  # another one has replaced it; its files are removed later
+    REMOVED = 3  # it was replaced, and its files are removed
 
 
 SEQ: Final = struct.Struct(">Q")
@@ -58,7 +58,7 @@ _BLOCK_KEY_BYTES: Final = PREFIX_BYTES + SEQ.size
 
 
 class Append(NamedTuple):
-    """Messages of a log that came together."""
+    """Messages of a log that came in one op."""
 
     first: int
     last: int
@@ -67,7 +67,7 @@ class Append(NamedTuple):
     size: int
     crc: int
     wall_us: int
-    stage: int = 0  # the seq that it was staged with
+    stage: int = 0  # the seq with which it was staged
 
     @property
     def rows(self) -> int:
@@ -79,7 +79,7 @@ class Append(NamedTuple):
 
 
 class Subscriber(NamedTuple):
-    """Where a subscriber is."""
+    """The position of a subscriber."""
 
     seq: int
     epoch: int
@@ -89,7 +89,7 @@ class Subscriber(NamedTuple):
 
 
 class History(NamedTuple):
-    """How far a table is in blocks."""
+    """How far a table is sealed."""
 
     sealed: int = 0
     forgotten: int = 0
@@ -107,7 +107,7 @@ def seq_of(key: bytes) -> int:
 
 
 def moment_of(entry: KvEntry) -> int:
-    """Returns when a message was committed, whatever its date is; a tombstone has no other."""
+    """Returns when a message was committed, whatever its date; tombstones have no other moment."""
     return entry.timestamp_us if entry.type == ops.TOMBSTONE else entry.created_us
 
 
@@ -127,14 +127,14 @@ def decode_history(data: bytes | None) -> History:
 
 
 def decode_snapshot(key: bytes, data: bytes) -> tuple[int, Moment]:
-    """Returns a snapshot, and what is known of it."""
+    """Returns a snapshot with its times."""
     deadline_us, snapshot = SNAPSHOT_KEY.unpack(key)
     wall_us, _, largest, is_pass = SNAPSHOT.unpack(data)
     return snapshot, Moment(deadline_us, wall_us, largest, is_pass)
 
 
 def version_keys(op: ops.Op) -> list[bytes]:
-    """Returns where the versions of VERSION or VERSION_DROP are kept."""
+    """Returns the keys of the versions of VERSION or VERSION_DROP."""
     snapshots, trees, keys, *_ = op.columns
     heads = map(VERSION_KEY.pack, snapshots, trees)
     return [head + key for head, key in zip(heads, keys.rows(), strict=True)]
@@ -146,7 +146,7 @@ def encode_block(block: Block, *, is_retired: bool) -> bytes:
 
 
 def decode_block(key: bytes, data: bytes) -> tuple[Block, bool]:
-    """Returns a block, and whether its file is to go."""
+    """Returns a block, and whether it is retired."""
     first, *numbers, is_retired = BLOCK.unpack_from(data)
     last, name = seq_of(key[:_BLOCK_KEY_BYTES]), data[BLOCK.size :].decode()
     block = Block._make((table_of(key), first, last, *numbers, name))
@@ -158,5 +158,5 @@ def block_key(block: Block) -> bytes:
 
 
 def replaced_key(block: Block) -> bytes:
-    """Returns where a block is that was replaced: others may end at the same seq."""
+    """Returns the key of a replaced block: others may end at the same seq."""
     return block_key(block) + block.name.encode()

@@ -1,14 +1,14 @@
-"""READ, and all else that subscribers do.
+"""READ, and the commands of subscribers.
 
-READ returns the messages after a seq, in order, up to the end of a snapshot.  A log is answered
-with its appends as they came; the first and the last one are cut where the range begins or the
-answer is full.  A stream that keeps the latest is answered with one op that is made for it.  There
-a reader that does not get to the end of its snapshot in one go needs the rest to stay as it is, so
-the snapshot is opened, and closed when the reader has come to its end.
+READ returns the messages after a seq, in order, up to the end of a snapshot.  A log answers with
+its appends as they came; the first and the last one are cut where the range begins or the answer is
+full.  A stream that keeps the latest answers with one op made for this answer.  If such a reader
+does not reach the end of its snapshot at once, the rest has to stay as it is, so the snapshot is
+opened, and closed when the reader has reached its end.
 
-A subscriber is a name and a mark: everything up to the mark is processed.  A mark only goes
-forward, unless somebody seeks; that begins a new epoch, and whoever still acknowledges what was
-read in the old one is refused.
+A subscriber is a name and a mark: everything up to the mark is processed.  A mark only moves
+forward, unless somebody seeks.  A seek begins a new epoch, and acknowledging what was read in the
+old one is refused.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from fjord.tables.streams.layout import Append, Subscriber, seq_key
 
 # Appends are looked up in pieces.
 _APPENDS: Final = 64
-# What a message counts for beside its key and its value, in an answer that is made for it.
+# What a message counts in an answer, in addition to its key and its value.
 _MESSAGE_BYTES: Final = 32
 _PIECE: Final = 1000
-# Where more than this lies ahead in the journal, a lag is at least that much.
+# If more bytes than this lie ahead in the journal, the lag is a lower bound.
 _COUNTED_MAX: Final = 200_000
 
 
 class _Wanted(NamedTuple):
-    """What is asked for."""
+    """What a READ asks for."""
 
     after: int
     until: int
@@ -62,7 +62,7 @@ def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
         raise RefusedError(Code.NOT_FOUND, text)
     last = state.next_seq - 1
     if command.after > last:
-        text = f"the last seq is {last}; there is nothing behind seq {command.after} to read yet"
+        text = f"the last seq is {last}; there is nothing to read after seq {command.after} yet"
         raise RefusedError(Code.BAD_RANGE, text)
     wanted = _Wanted(
         command.after,
@@ -83,7 +83,7 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
     if block is not None and block.first <= wanted.until:
         after = max(wanted.after, block.first - 1)
         return _in_block(table, block, after, wanted.until)
-    taken: list[tuple[Append, int, int]] = []  # with the first and the last seq of what is read
+    taken: list[tuple[Append, int, int]] = []  # with the first and the last seq to read
     after, rows, size, is_more = wanted.after, 0, 0, False
     for append in _appends(table, after, state):
         first, last = max(append.first, after + 1), min(append.last, wanted.until)
@@ -111,7 +111,7 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
 
 
 def _appends(table: Table, after: int, state: State) -> Iterator[Append]:
-    """Yields the appends with messages behind a seq."""
+    """Yields the appends with messages after a seq."""
     start = seq_key(table.prefix, after + 1)
     for items in pages(state.scan, Tree.STREAM_OPS, start, end_of(table.prefix), _APPENDS):
         for key, data in items:
@@ -119,10 +119,10 @@ def _appends(table: Table, after: int, state: State) -> Iterator[Append]:
 
 
 def _fitting(append: Append, left: int, rows: int) -> int:
-    """Returns how many messages of an append fit into the bytes that are left.
+    """Returns how many messages of an append fit into the remaining bytes.
 
-    The first append is cut to what fits, or else to one message; a later one that does not fit
-    is left for the next answer.
+    The first append is cut to what fits, or else to one message; a later one that does not fit is
+    left for the next answer.
     """
     if append.size <= left:
         return append.rows
@@ -130,7 +130,7 @@ def _fitting(append: Append, left: int, rows: int) -> int:
 
 
 def _cut(append: Append, first: int, last: int, data: bytes) -> bytes:
-    """Returns the op of an append with the messages from one seq to another."""
+    """Cuts the op of an append to the messages from one seq to another."""
     if last - first + 1 == append.rows:
         return data
     op, _, _ = ops.decode(memoryview(data), 0)
@@ -143,7 +143,7 @@ def _cut(append: Append, first: int, last: int, data: bytes) -> bytes:
 def _read_latest(
     command: commands.Read, table: Table, wanted: _Wanted, state: State, now_us: int
 ) -> Decision:
-    """Reads as of the reader's snapshot, or of now if it has none, or its time is over."""
+    """Reads at the reader's snapshot, or at the current state if there is none or it is closed."""
     moment = state.snapshots.get(command.until)
     is_pinned = moment is not None and moment.is_pass and not state.as_of
     view = snapshots.AsOf(state, command.until) if is_pinned else state
@@ -170,7 +170,7 @@ def _latest_rows(table: Table, wanted: _Wanted, view: State | AsOf) -> tuple[_Ro
     found: _Rows = []
     size = 0
     for key, data in zip(keys, view.get_many(Tree.KV, keys), strict=True):
-        assert data is not None  # both go together
+        assert data is not None  # one implies the other
         entry = layout.decode(data)
         found.append((key, entry))
         size += _MESSAGE_BYTES + len(key) + entry.size
@@ -220,13 +220,13 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
     if known is not None:
         return Decision(_position(known))
     if state.size_of(Tree.SUBSCRIBERS) >= limits.SUBSCRIBERS_MAX:
-        text = f"there are {limits.SUBSCRIBERS_MAX} subscribers; take some away that nobody needs"
+        text = f"there are {limits.SUBSCRIBERS_MAX} subscribers; remove those that are not needed"
         raise RefusedError(Code.QUOTA, text)
     seq = _start_seq(state, table, command.start, command.at)
     if not isinstance(seq, int):
         return Decision(seq)
     at_end = len(creation) * (command.start == Start.END)
-    # An epoch that no subscriber of this name has ever had.
+    # An epoch that no subscriber with this name has ever had.
     epoch = state.next_seq + len(creation)
     made = Subscriber(seq + at_end, epoch, now_us, 0, 0)
     position = _position(made, created=True)
@@ -252,12 +252,12 @@ def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
 def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int) -> Decision:
     table, known = _known(state, command.table, command.name)
     if command.seq >= state.next_seq:
-        text = f"the last seq is {state.next_seq - 1}; seq {command.seq} cannot be processed yet"
+        text = f"the last seq is {state.next_seq - 1}; seq {command.seq} cannot be acknowledged yet"
         raise RefusedError(Code.BAD_RANGE, text)
     if command.epoch != known.epoch or command.expected not in (-1, known.seq):
         text = (
-            f"subscriber {command.name} is at seq {known.seq} of epoch {known.epoch} by now; "
-            "read on from there"
+            f"subscriber {command.name} is now at seq {known.seq} of epoch {known.epoch}; "
+            "continue from there"
         )
         raise RefusedError(Code.STALE_EPOCH, text)
     if command.seq <= known.seq:
@@ -287,7 +287,7 @@ def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber]:
 
 
 def _find(state: State, table: Table, name: str) -> Subscriber | None:
-    """Returns a subscriber; nothing that is not a name can have been stored as one."""
+    """Returns a subscriber, or None; a name that is not stored is checked."""
     key = name.encode(errors="replace")
     if len(key) > limits.NAME_BYTES_MAX:
         return None
@@ -316,18 +316,18 @@ def _in_block(table: Table, block: Block, after: int, until: int) -> InBlock:
     )
 
 
-# -- where a reader begins ------------------------------------------------------------------------
+# -- the start of a reader ------------------------------------------------------------------------
 
 
 def _check_start(start: int, at: int) -> None:
     if start not in set(Start):
-        raise RefusedError(Code.BAD_RANGE, "a start is the beginning, the end, a seq or a moment")
+        raise RefusedError(Code.BAD_RANGE, "a start must be beginning, end, a seq or a moment")
     if start == Start.TIME and at < limits.TIMESTAMP_US_MIN:
         raise RefusedError(Code.BAD_TIMESTAMP, "a moment is in Unix microseconds")
 
 
 def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock:
-    """Returns the mark of a reader that begins there, or the block that knows it."""
+    """Returns the mark of a reader that begins there, or the block that contains it."""
     last = state.next_seq - 1
     if start == Start.BEGINNING:
         return 0
@@ -335,7 +335,7 @@ def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock
         return last
     if start == Start.SEQ:
         if at > last + 1:
-            text = f"the last seq is {last}; a reader begins at seq {last + 1} at the latest"
+            text = f"the last seq is {last}; a reader cannot begin after seq {last + 1}"
             raise RefusedError(Code.BAD_RANGE, text)
         return max(at, 1) - 1
     return _seq_at(state, table, at)
@@ -348,7 +348,7 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
         if block.first <= forgotten and block.max_us >= wall_us:
             return _in_block(table, block, block.first - 1, state.next_seq - 1)
     low, high = (1 if table.is_latest else forgotten + 1), state.next_seq
-    # Seqs from `high` on begin too late, or are the ones that are sought.
+    # Seqs from `high` on begin too late, or are the result.
     while low < high:
         middle = (low + high) // 2
         found = _moment_from(state, table, middle)
@@ -360,7 +360,7 @@ def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
 
 
 def _moment_from(state: State, table: Table, seq: int) -> tuple[int, int] | None:
-    """Returns the last seq and the moment of the first messages with a seq, or behind it."""
+    """Returns the last seq and the moment of the first op with messages from a seq on."""
     tree = Tree.STREAM_SEQS if table.is_latest else Tree.STREAM_OPS
     items = state.scan(tree, seq_key(table.prefix, seq), end_of(table.prefix), 1)
     if not items:
@@ -369,11 +369,11 @@ def _moment_from(state: State, table: Table, seq: int) -> tuple[int, int] | None
     if not table.is_latest:
         return stream_entry.seq_of(key), stream_entry.decode_append(key, found).wall_us
     (data,) = state.get_many(Tree.KV, [table.prefix + found])
-    assert data is not None  # both go together
+    assert data is not None  # one implies the other
     return stream_entry.seq_of(key), stream_entry.moment_of(layout.decode(data))
 
 
-# -- looking --------------------------------------------------------------------------------------
+# -- reading --------------------------------------------------------------------------------------
 
 
 @decides(commands.ListSubscribers)
@@ -409,7 +409,7 @@ def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
 
 
 def _ahead(state: State, table: Table, after: int) -> int:
-    """Returns how many messages there are behind a seq which no block has in its middle."""
+    """Returns how many messages follow a seq that is not in the middle of a block."""
     if table.is_latest:
         return _count(state, Tree.STREAM_SEQS, table, after, lambda key, data: 1)
     cold, found = 0, history.history_of(state, table.id)

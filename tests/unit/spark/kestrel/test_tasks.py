@@ -19,7 +19,7 @@ from fjord.kestrel.codec import Item, Opcode
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import OpRow, QueuePartition
-from fjord.testing.disk import SimClock
+from fjord.testing.clock import SimClock
 from tests.unit.spark.kestrel import journals
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 

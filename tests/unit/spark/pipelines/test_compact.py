@@ -180,7 +180,7 @@ def test_a_run_that_comes_too_late_leaves_the_live_block_alone(
 
     monkeypatch.setattr(compacting, "_opened", remembered)
     monkeypatch.setattr(compacting, "run_tasks", overtaken)
-    with pytest.raises(RefusedError, match="these are not the blocks that are there now"):
+    with pytest.raises(RefusedError, match="these are not the current blocks"):
         compact(SPARK, here, "events")
     (new,) = live(here)
     assert files(here) == files_of([*old, new])
