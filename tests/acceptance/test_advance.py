@@ -116,7 +116,7 @@ def test_a_daemon_that_is_killed_still_knows_where_writers_are(daemon: Daemon) -
         assert isinstance(await connection.execute(forget), Done)
         again = await connection.execute(forget)
         assert isinstance(again, Refusal)
-        assert again.text == f"writer {SPOOL} is over, not at 12"
+        assert again.text == f"writer {SPOOL} is finished, not at 12"
         await forwarder.learn()
         assert forwarder.at == 2**63 - 1
         connection.close()

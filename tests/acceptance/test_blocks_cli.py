@@ -84,7 +84,7 @@ def test_damaged_and_missing_blocks_are_named(data: tuple[str, str], tmp_path: P
     copied = {path.name for path in (tmp_path / "copy").rglob("*.parquet")}
     assert copied == {path.name for path in files[1:]}
     again = run("blocks", "fetch", "events", "--into", str(tmp_path / "copy"), *data)
-    assert f"0 blocks fetched, 0 rows, 0 bytes; {len(files) - 1} passed over" in again.stdout
+    assert f"0 blocks fetched, 0 rows, 0 bytes; {len(files) - 1} skipped" in again.stdout
     files[0].unlink()
     gone = run("blocks", "verify", "events", *data)
     assert (gone.exit_code, str(files[0]) in gone.stdout) == (2, True)

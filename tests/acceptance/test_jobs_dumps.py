@@ -78,7 +78,7 @@ def test_jobs_that_no_table_holds_are_told(db: fjord.Database, to: tuple[str, st
     db.jobs("pages").push_many(keys=[b"\xff", b"fine"])
     done = run("jobs", "export", "pages", "--csv", *to)
     assert done.exit_code == 1
-    assert "is left out: its key or domain is no UTF-8" in done.stderr
+    assert "is left out: its key or domain is not UTF-8" in done.stderr
     assert "1 job exported, 1 left out" in done.stderr
     assert "fine" in done.stdout
 

@@ -49,7 +49,7 @@ def test_verbs_report_in_json_and_by_their_exit_codes(tmp_path: Path, typed: Typ
         assert (first["written_rows"], first["complete"]) == (3, True)
         assert [one.value for one in database.stream("again").read()] == [b"1", b"2", b"3"]
         date = typed("pipeline", *copy, "--since", "yesterday", "--to", daemon.url)
-        assert (date.exit_code, "yesterday is no date" in date.output) == (2, True)
+        assert (date.exit_code, "yesterday is not a date" in date.output) == (2, True)
     values = tmp_path / "values"
     done = typed("pipeline", "latest", "events", values, "--from-warehouse", stock)
     assert (done.exit_code, "keys\t2\n" in done.stdout) == (0, True), done.output

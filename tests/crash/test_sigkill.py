@@ -64,6 +64,7 @@ class Load:
         for writer in range(WRITERS):
             batch = {found.get(f"{writer}:batch:{row}") for row in range(20)}
             assert len(batch) == 1, "a batch is all or nothing"
+        self.acknowledged.update(found)  # what was attempted and found is there to stay
 
 
 @pytest.mark.req("FJ-18")
