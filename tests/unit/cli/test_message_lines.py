@@ -12,8 +12,8 @@ import fjord
 from fjord import limits
 from fjord.cli import stream as message_lines
 from fjord.cli.arguments import TypeName
-from fjord.cli.lines import Bad
-from fjord.cli.stream import Appending
+from fjord.client import bulk
+from fjord.declared.schema import Schema
 from fjord.errors import UsageError
 
 
@@ -21,14 +21,6 @@ from fjord.errors import UsageError
 def stream(tmp_path: Path) -> Iterator[fjord.Stream]:
     with fjord.open(tmp_path) as db:
         yield db.stream("lines")
-
-
-def append(
-    stream: fjord.Stream, data: bytes, read: message_lines.Read | None = None
-) -> tuple[list[Bad], Appending]:
-    plain = message_lines.plain("", TypeName.string)
-    appending = Appending(stream, read or plain, lambda done, total: None)
-    return list(appending.run(io.BytesIO(data))), appending
 
 
 @pytest.mark.parametrize(
@@ -43,7 +35,7 @@ def append(
     ],
 )
 def test_a_line_of_json_is_a_message(line: bytes, message: object) -> None:
-    assert message_lines.in_json("usual")(line) == message
+    assert message_lines.in_json("usual", Schema())(line) == message
 
 
 def test_a_plain_line_is_a_value_of_its_type() -> None:
@@ -61,8 +53,11 @@ def test_a_plain_line_is_a_value_of_its_type() -> None:
 def test_a_bad_line_is_told_and_all_others_are_appended(stream: fjord.Stream) -> None:
     key = b'{"key": "%s"}\n' % (b"k" * 500)
     data = b'{"value": 1}\nbad\n' + key + b'{"value": 2}\n'
-    bad, appending = append(stream, data, message_lines.in_json(""))
-    assert [one.number for one in bad] == [2, 3]
-    assert bad[1].reason.startswith("KEY_TOO_LONG")
-    assert (appending.appended, appending.bad) == (2, 2)
+    bad: list[tuple[int, str]] = []
+    writer = bulk.message_writer(stream, lambda *one: bad.append(one))
+    read = message_lines.in_json("", Schema())
+    bulk.write_lines(io.BytesIO(data), read, writer, lambda done: None, as_they_come=True)
+    assert [number for number, _ in bad] == [2, 3]
+    assert bad[1][1].startswith("KEY_TOO_LONG")
+    assert (writer.written, writer.bad) == (2, 2)
     assert [one.value for one in stream.read()] == [1, 2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given
 
 import fjord
 from fjord.cli import lines, push, stream
+from fjord.client import bulk
 from fjord.declared import schema
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
@@ -82,10 +84,18 @@ def in_lines(rows: list[Any]) -> io.BytesIO:
     return io.BytesIO(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
 
+Writer = Callable[[bulk.OnBad], bulk.BulkWriter[Any]]
+
+
+def bad_lines(read: Callable[[bytes], Any], make: Writer, rows: list[Any]) -> dict[int, str]:
+    bad: dict[int, str] = {}
+    bulk.write_lines(in_lines(rows), read, make(bad.__setitem__), lambda done: None)
+    return bad
+
+
 def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
     jobs = db.create_jobs("pages", columns=COLUMNS, key="uri")
-    pushing = push.Pushing(jobs, lambda done, total: None, PAGES)
-    bad = {one.number: one.reason for one in pushing.run(in_lines(LINES), None)}
+    bad = bad_lines(push.reader(PAGES), partial(bulk.job_writer, jobs, PAGES), LINES)
     assert list(bad) == [3, 4, 5, 7, 6]
     assert "no columns beside it" in bad[3]
     assert "a job has no url" in bad[4]
@@ -100,14 +110,12 @@ def test_lines_of_jobs_are_rows(db: fjord.Database) -> None:
 
 def test_lines_of_messages_are_rows(db: fjord.Database) -> None:
     events = db.create_stream("events", columns=COLUMNS)
-    read = stream.in_json("usual", PLAIN)
-    appending = stream.Appending(events, read, lambda done, total: None)
-    bad = {one.number: one.reason for one in appending.run(in_lines(LINES[1:6]))}
+    writer = partial(bulk.message_writer, events)
+    bad = bad_lines(stream.in_json("usual", PLAIN), writer, LINES[1:6])
     assert sorted(bad) == [2, 3, 5]
     assert "a message has no url" in bad[3]
     assert [(one.key, one.value["uri"]) for one in events.read()] == [("usual", "b"), ("k", "g")]
     latest = db.create_stream("latest", columns=COLUMNS, key="uri", mode="latest")
-    read = stream.in_json("", PAGES)
-    appending = stream.Appending(latest, read, lambda done, total: None)
-    assert [one.number for one in appending.run(in_lines([{"uri": "a"}, {"key": "k"}]))] == [2]
+    writer = partial(bulk.message_writer, latest)
+    assert [*bad_lines(stream.in_json("", PAGES), writer, [{"uri": "a"}, {"key": "k"}])] == [2]
     assert list(latest.keys()) == ["a"]
