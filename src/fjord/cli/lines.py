@@ -166,14 +166,14 @@ def json_reader(
 ) -> Callable[[bytes], dict[str, Any] | None]:
     """Returns a parser of lines that are objects with these fields; None for an empty line.
 
-    If the table has declared columns, a row is `value`, or its columns stand beside the other
+    If the table has declared columns, the row is `value`, or its columns stand beside the other
     fields; a key made of columns is left out.
     """
     types = _types(schema)
-    known = {**fields}
+    known = {name: lambda name, one: _value(name, one, types[name]) for name in types}
+    known |= fields
     if types:
-        known = {name: lambda name, one: _value(name, one, types[name]) for name in types}
-        known |= {**fields, "value": lambda name, one: _row(name, one, types)}
+        known["value"] = lambda name, one: _row(name, one, types)
     if schema.key:
         known.pop("key", None)
 
@@ -181,22 +181,12 @@ def json_reader(
         if not line.strip():
             return None
         found = fields_of(line, noun, known)
-        return _gathered(found, fields) if types else found
+        row = {name: found.pop(name) for name in list(found) if name not in fields}
+        if row and "value" in found:
+            raise UsageError("value is the row; give no columns beside it")
+        return {"value": row, **found} if types else found
 
     return read
-
-
-def _gathered(members: Mapping[str, Any], others: Mapping[str, Field]) -> dict[str, Any]:
-    """Returns the members of a line with its columns gathered as `value`.
-
-    Raises:
-        UsageError: if it has a `value` too.
-    """
-    row = {name: one for name, one in members.items() if name not in others}
-    found = {name: one for name, one in members.items() if name in others}
-    if row and "value" in found:
-        raise UsageError("value is the row; give no columns beside it")
-    return found if "value" in found else {**found, "value": row}
 
 
 def row_of(text: str, schema: Schema) -> dict[str, Any]:

@@ -167,21 +167,16 @@ def lines_of(file: Any) -> Iterator[list[bytes]]:
     A line that is too long is cut just past the limit.
     """
     rest = b""
-    while data := _read(file):
-        *whole, rest = (rest + data).split(b"\n")
-        rest = rest[: LINE_BYTES_MAX + 1]
-        if whole:
-            yield whole
-    if rest:
-        yield [rest]
-
-
-def _read(file: Any) -> bytes:
     try:
-        data: bytes = file.read1(READ_BYTES)
+        while data := file.read1(READ_BYTES):
+            *whole, rest = (rest + data).split(b"\n")
+            rest = rest[: LINE_BYTES_MAX + 1]
+            if whole:
+                yield whole
     except OSError as error:
         raise UsageError(f"{name_of(file)} cannot be read: {error.strerror}") from error
-    return data
+    if rest:
+        yield [rest]
 
 
 def name_of(file: IO[bytes]) -> str:
