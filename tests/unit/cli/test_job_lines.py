@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from fjord.client import bulk
 from fjord.client.blocking.jobs import Jobs
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
+from tests.unit.cli.test_lines import written
 
 read = reader(Schema())
-Pushed = tuple[list[tuple[int, str]], bulk.BulkWriter[dict[str, Any]]]
 
 
 @pytest.mark.parametrize(
@@ -86,32 +86,17 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
         yield db.jobs("lines")
 
 
-def push(jobs: Jobs, data: bytes) -> Pushed:
-    bad: list[tuple[int, str]] = []
-    writer = bulk.job_writer(jobs, Schema(), lambda *one: bad.append(one))
-    bulk.write_lines(io.BytesIO(data), read, writer, lambda done: None)
-    return bad, writer
-
-
 def test_one_bad_row_of_a_batch_is_found_and_all_others_are_pushed(jobs: Jobs) -> None:
     rows: list[dict[str, Any]] = [{"key": f"k{number}"} for number in range(100)]
     rows[17] = {"key": ""}
     rows[18] = {"key": "k" * 2000}
     rows[99] = {"key": "x", "expires_at": "2020-01-01T00:00:00Z"}
-    bad, writer = push(jobs, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-    assert [(number, reason.split(":")[0]) for number, reason in bad] == [
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    bad, writer = written(data, read, partial(bulk.job_writer, jobs, Schema()))
+    assert [(number, reason.split(":")[0]) for number, reason in bad.items()] == [
         (18, "EMPTY_KEY"),
         (19, "KEY_TOO_LONG"),
         (100, "BAD_TIMEOUT"),
     ]
     assert (writer.written, writer.bad) == (97, 3)
     assert jobs.count().waiting == 97
-
-
-def test_a_line_that_is_too_long_is_passed_over(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bulk, "LINE_BYTES_MAX", 20)
-    bad, writer = push(jobs, b'{"key": "a"}\n' + b"x" * 90 + b'\n{"key": "b"}\n' + b"y" * 25)
-    assert [number for number, _ in bad] == [2, 4]
-    assert writer.written == 2

@@ -34,13 +34,16 @@ def test_lines_come_without_waiting_for_others() -> None:
         assert list(come) == []
 
 
-def test_of_a_line_that_is_too_long_there_is_as_much_as_shows_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "LINE_BYTES_MAX", 20)
     monkeypatch.setattr(bulk, "READ_BYTES", 8)
-    come = [line for some in bulk.lines_of(io.BytesIO(b"x" * 90 + b"\ny\n")) for line in some]
-    assert [len(line) > 20 for line in come] == [True, False]
+    kept: list[bytes] = []
+    bad: dict[int, str] = {}
+    writer = BulkWriter(kept.extend, bad.__setitem__, rows_max=9)
+    file = io.BytesIO(b"a\n" + b"x" * 90 + b"\nb\n" + b"y" * 25)
+    bulk.write_lines(file, bytes, writer, lambda done: None)
+    assert bad == dict.fromkeys([2, 4], "it has more than 20 bytes")
+    assert kept == [b"a", b"b"]
 
 
 def written(
