@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fjord
-from fjord.cli import jobs_export
+from fjord.client.blocking.jobs import Jobs
 from fjord.commands import JobPage
 from fjord.jobs import State
 from fjord.values import Value
@@ -87,15 +87,13 @@ def test_a_table_that_changes_meanwhile_is_told(
     db: fjord.Database, to: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.jobs("pages").push("first")
-    pages = jobs_export.pages
+    pages = Jobs.pages
 
-    def pages_while_somebody_pushes(
-        read: fjord.Database, table: str, state: State
-    ) -> Iterator[JobPage]:
-        db.jobs(table).push(f"pushed {state.name}")
-        yield from pages(read, table, state)
+    def pages_while_somebody_pushes(read: Jobs, state: State) -> Iterator[JobPage]:
+        db.jobs("pages").push(f"pushed {state.name}")
+        yield from pages(read, state)
 
-    monkeypatch.setattr(jobs_export, "pages", pages_while_somebody_pushes)
+    monkeypatch.setattr(Jobs, "pages", pages_while_somebody_pushes)
     done = run("jobs", "export", "pages", "--csv", *to)
     assert (done.exit_code, "changed while it was read" in done.stderr) == (1, True)
 
@@ -108,7 +106,7 @@ def test_a_file_that_was_begun_is_gone_if_the_export_fails(
     def pages_of_a_daemon_that_is_gone(*_: object) -> Iterator[JobPage]:
         raise fjord.UnavailableError("it is gone")
 
-    monkeypatch.setattr(jobs_export, "pages", pages_of_a_daemon_that_is_gone)
+    monkeypatch.setattr(Jobs, "pages", pages_of_a_daemon_that_is_gone)
     path = tmp_path / "pages.sql"
     done = run("jobs", "export", "pages", "--out", str(path), *to)
     assert (done.exit_code, "it is gone" in done.stderr, path.exists()) == (1, True, False)

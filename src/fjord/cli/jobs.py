@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fjord import kinds, limits
-from fjord.cli import arguments, jobs_export, jobs_import, output
+from fjord.cli import arguments, output
 from fjord.cli.arguments import Node, TableName, noun, option, read_delay, read_lease, verb
 from fjord.cli.output import EXIT_ERROR, Bar, tell
-from fjord.errors import Code, NotFoundError, UsageError
+from fjord.clock import SystemClock
+from fjord.disk import LocalDisk
+from fjord.errors import Code, FjordError, NotFoundError, UsageError
+from fjord.sql import writing
+from fjord.sql.writing import Dialect
 from fjord.text import type_name, value_text
 
 if TYPE_CHECKING:
     from fjord.client.blocking.jobs import Job, Jobs
     from fjord.client.jobs.records import DeadJob, JobBatch, JobInfo
+    from fjord.sql.exporter import Exporter
+    from fjord.sql.importer import Importer
 
 
 app = noun("jobs", "Shows and changes jobs.")
@@ -392,8 +399,193 @@ def _tell_acted(
 
 # -- from and to SQL ------------------------------------------------------------------------------
 
-verb(app, "import")(jobs_import.import_)
-verb(app)(jobs_export.export)
+
+@verb(app, "import")
+def import_(
+    node: Node,
+    table: TableName,
+    mysql_dump: Annotated[
+        str, option("A mysqldump; .gz is unpacked, - reads standard input.", metavar="FILE")
+    ] = "",
+    sql: Annotated[
+        str,
+        option(
+            "A database: mysql://, mariadb:// or postgresql://user:pass@host/db.", metavar="URL"
+        ),
+    ] = "",
+    sql_table: Annotated[
+        str,
+        option(
+            "The table in SQL.",
+            metavar="NAME",
+            shown="journal, or the first table of a dump with its columns",
+        ),
+    ] = "",
+    now: Annotated[
+        bool, option("Do not wait 24 hours for rows that somebody has begun with.", "--now")
+    ] = False,
+    with_value: Annotated[
+        bool, option("Read a column `value` with JSON in it.", "--with-value")
+    ] = False,
+) -> None:
+    """Pushes the rows of a journal table of MySQL, MariaDB or PostgreSQL as jobs.
+
+    The table has the columns domain, priority, key_start_date, uri and status; others are left
+    out. Bad rows are reported with their lines or ids, the rest is imported, and the exit code is
+    1. Jobs merge with waiting ones, so an import can be repeated.
+
+    Example: fjord jobs import pages --mysql-dump snaplist.sql.gz
+
+    Example: fjord jobs import pages --sql mysql://snap:secret@127.0.0.1/snaplist
+    """
+    if bool(mysql_dump) == bool(sql):
+        raise UsageError("give either --mysql-dump with a file, or --sql with an address")
+    from fjord.cli import lines
+    from fjord.sql import live
+    from fjord.sql.importer import Importer
+    from fjord.sql.shape import Rules
+
+    now_us = SystemClock().wall_us()
+    rules = Rules(now_us=now_us, is_now=now, read_value=lines.value if with_value else None)
+    address = live.parse(sql) if sql else None
+    with node.open() as db, Bar("importing") as bar:
+        if lines.schema_of(db, table).columns:
+            raise FjordError(
+                f"table {table} has declared columns, which differ from those of a journal "
+                "table; import into a table without columns"
+            )
+        importer = Importer(
+            db.jobs(table),
+            rules,
+            on_bad=partial(lines.tell_bad, "id" if address else "line"),
+            on_found=_tell_left_out,
+            on_progress=bar.update,
+        )
+        try:
+            if address is None:
+                with lines.opened(mysql_dump) as (file, size):
+                    importer.import_dump(file, size, sql_table)
+            else:
+                importer.import_live(address, sql_table or "journal")
+        finally:
+            bar.stop()
+            _tell_imported(node, table, importer)
+    output.exit_if(importer.writer.bad)
+
+
+def _tell_left_out(sql_table: str, columns: list[str]) -> None:
+    if columns:
+        tell(f"columns of {sql_table} that are left out: {', '.join(columns)}")
+
+
+def _tell_imported(node: Node, table: str, importer: Importer) -> None:
+    for other in importer.others:
+        tell(
+            f"table {other} has the same columns and is left out; import it with "
+            f"--sql-table {other}",
+            style="yellow",
+        )
+    if found := importer.table:
+        imported, bad = importer.writer.written, importer.writer.bad
+        rows, bad_rows = output.counted(imported, "row"), output.counted(bad, "bad row")
+        text = f"{rows} of {found} imported, {bad_rows}"
+        node.done(text, table=table, sql_table=found, imported=imported, bad=bad)
+
+
+@verb(app)
+def export(
+    node: Node,
+    table: TableName,
+    as_csv: Annotated[bool, option("Write CSV (RFC 4180).", "--csv")] = False,
+    as_sql: Annotated[bool, option("Write INSERT statements (the default).", "--sql")] = False,
+    out: Annotated[
+        str, option("A new file to write to.", metavar="FILE", shown="standard output")
+    ] = "",
+    sql_table: Annotated[str, option("The table in SQL.", metavar="NAME")] = "journal",
+    with_create: Annotated[
+        Dialect | None, option("Also create the table, for this database.", "--with-create")
+    ] = None,
+    with_value: Annotated[
+        bool, option("Add a column `value` with JSON in it.", "--with-value")
+    ] = False,
+) -> None:
+    """Writes all waiting and taken jobs of a table as rows of a journal table in SQL.
+
+    The INSERT statements are for MySQL, MariaDB and PostgreSQL. The jobs stay. Exit code 1 if
+    some jobs cannot be rows, or if jobs are pushed or taken meanwhile.
+
+    Example: fjord jobs export pages --with-create mysql --out pages.sql
+
+    Example: fjord jobs export pages --csv > pages.csv
+    """
+    if as_csv and (as_sql or with_create):
+        raise UsageError("--csv writes only rows; give it without --sql and --with-create")
+    if node.as_json and not out:
+        raise UsageError("--json prints a summary; give --out FILE for the rows")
+    from fjord.sql.exporter import Exporter
+
+    name = writing.check_name(sql_table)
+    with node.open(read_only=True) as db, Bar("exporting") as bar:
+        exporter = Exporter(
+            db,
+            table,
+            has_value=with_value,
+            on_left_out=partial(tell, style="yellow"),
+            on_progress=bar.update,
+        )
+        if as_csv:
+            text = writing.lines(exporter.rows(), has_value=with_value)
+        else:
+            made = writing.create(name, with_create, has_value=with_value) if with_create else ""
+            text = writing.inserts(exporter.rows(), name, creation=made, has_value=with_value)
+        with _target(out) as file:
+            for piece in text:
+                file.write(piece.encode())
+            file.flush()
+    _tell_exported(node, table, exporter)
+    output.exit_if(exporter.left_out or exporter.has_changed)
+
+
+def _tell_exported(node: Node, table: str, exporter: Exporter) -> None:
+    if exporter.has_changed:
+        tell(
+            f"fjord: table {table} changed while it was read, so some jobs may be missing or "
+            "duplicated; stop its clients and workers, and export it again",
+            style="yellow",
+        )
+    expired = f", {exporter.expired} expired" if exporter.expired else ""
+    left_out = f", {exporter.left_out} left out" if exporter.left_out else ""
+    node.done(
+        f"{output.counted(exporter.exported, 'job')} exported{expired}{left_out}",
+        table=table,
+        exported=exporter.exported,
+        expired=exporter.expired,
+        left_out=exporter.left_out,
+        changed=exporter.has_changed,
+    )
+
+
+@contextlib.contextmanager
+def _target(path: str) -> Iterator[IO[bytes]]:
+    """Creates the file to write to; standard output if none is named."""
+    if not path:
+        yield sys.stdout.buffer
+        return
+    try:
+        file = open(path, "xb")  # noqa: SIM115 - it is closed below
+    except FileExistsError as error:
+        raise UsageError(f"{path} already exists; give another name") from error
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with file:
+            yield file
+    except BaseException as error:
+        LocalDisk().remove(path)  # a partial file would look complete
+        if isinstance(error, OSError):
+            raise FjordError(f"{path} cannot be written: {error.strerror}") from error
+        raise
+
 
 # -- listening ------------------------------------------------------------------------------------
 

@@ -1,8 +1,4 @@
-"""Lines of a file or of standard input: reading them, and parsing their JSON.
-
-A batch is all or nothing, so one that is refused because of a row is halved until that row is
-alone: it is reported with its number, and all others are kept.
-"""
+"""Lines of a file or of standard input: opening it, and parsing their JSON."""
 
 from __future__ import annotations
 
@@ -16,54 +12,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from fjord import kinds, limits
+from fjord.cli.output import tell
 from fjord.declared.schema import Schema
-from fjord.errors import Code, LocalProtocolError, NotFoundError, RefusedError, UsageError
+from fjord.errors import NotFoundError, UsageError
 from fjord.values import Value
 
 if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
 
 
-What = TypeVar("What")
 Field = Callable[[str, object], Any]
-Progress = Callable[[int, int | None], None]  # called with what is done, and the total if known
 
 STDIN: Final = "-"
 VALUE_BYTES_MAX: Final = limits.VALUE_BYTES_MAX
-# Base64 turns three bytes into four, JSON one into up to six.
-LINE_BYTES_MAX: Final = 8 * limits.VALUE_BYTES_MAX
-# Bytes asked for at a time; a pipe returns what it has.
-READ_BYTES: Final = limits.MIB
-# Refusals caused by one row; all others concern the whole table, or the node.
-ROW_CODES: Final = frozenset(
-    {
-        Code.EMPTY_KEY,
-        Code.KEY_TOO_LONG,
-        Code.BAD_DOMAIN,
-        Code.BAD_TYPE,
-        Code.BAD_VALUE,
-        Code.VALUE_TOO_LARGE,
-        Code.BAD_TIMESTAMP,
-        Code.BAD_TIMEOUT,
-    }
-)
-
-
-class Bad(NamedTuple):
-    """An invalid line."""
-
-    number: int
-    reason: str
-
-
-class Row(NamedTuple, Generic[What]):
-    """A valid line."""
-
-    number: int
-    what: What
 
 
 @contextlib.contextmanager
@@ -85,67 +49,8 @@ def opened(path: str) -> Iterator[tuple[IO[bytes], int | None]]:
         yield file, found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def one_by_one(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields lines with their newlines; one that is too long is cut just past the limit."""
-    while line := _read(file, file.readline, LINE_BYTES_MAX + 1):
-        rest = line
-        while len(rest) > LINE_BYTES_MAX and not rest.endswith(b"\n"):
-            rest = _read(file, file.readline, LINE_BYTES_MAX + 1)
-        yield line
-
-
-def as_they_come(file: Any) -> Iterator[list[bytes]]:
-    """Yields lists of lines without their newlines, as soon as they arrive.
-
-    A line that is too long is cut just past the limit.
-    """
-    rest = b""
-    while data := _read(file, file.read1, READ_BYTES):
-        *whole, rest = (rest + data).split(b"\n")
-        rest = rest[: LINE_BYTES_MAX + 1]
-        if whole:
-            yield whole
-    if rest:
-        yield [rest]
-
-
-def _read(file: IO[bytes], read: Callable[[int], bytes], size: int) -> bytes:
-    try:
-        return read(size)
-    except OSError as error:
-        name = "standard input" if file is sys.stdin.buffer else file.name
-        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
-
-
-def parse(number: int, line: bytes, read: Callable[[bytes], What]) -> Row[What] | Bad:
-    """Parses a line."""
-    if len(line) > LINE_BYTES_MAX:
-        return Bad(number, f"it has more than {LINE_BYTES_MAX} bytes")
-    try:
-        return Row(number, read(line))
-    except UsageError as error:
-        return Bad(number, str(error))
-
-
-def in_halves(rows: list[Row[What]], act: Callable[[list[Row[What]]], None]) -> Iterator[Bad]:
-    """Acts on rows, in order; yields the bad ones.
-
-    Raises:
-        RefusedError: if it is not because of a row.
-    """
-    if not rows:
-        return
-    try:
-        act(rows)
-    except (RefusedError, LocalProtocolError, ValueError) as error:
-        if not isinstance(error, ValueError) and error.code not in ROW_CODES:
-            raise
-        if len(rows) == 1:
-            yield Bad(rows[0].number, str(error))
-            return
-        half = len(rows) // 2
-        yield from in_halves(rows[:half], act)
-        yield from in_halves(rows[half:], act)
+def tell_bad(noun: str, number: int, reason: str) -> None:
+    tell(f"{noun} {number}: {reason}", style="yellow")
 
 
 # -- JSON -----------------------------------------------------------------------------------------
@@ -256,30 +161,32 @@ def schema_of(db: Database, table: str) -> Schema:
     return settings.declared if settings else Schema()
 
 
-def row_fields(schema: Schema, others: Mapping[str, Field]) -> dict[str, Field]:
-    """Returns the fields of a line whose table has declared columns.
+def json_reader(
+    noun: str, fields: Mapping[str, Field], schema: Schema
+) -> Callable[[bytes], dict[str, Any] | None]:
+    """Returns a parser of lines that are objects with these fields; None for an empty line.
 
-    The row is `value`, or its columns stand beside the others; a key made of columns is left out.
+    If the table has declared columns, the row is `value`, or its columns stand beside the other
+    fields; a key made of columns is left out.
     """
     types = _types(schema)
-    found = {name: lambda name, one: _value(name, one, types[name]) for name in types}
-    found |= {**others, "value": lambda name, one: _row(name, one, types)}
+    known = {name: lambda name, one: _value(name, one, types[name]) for name in types}
+    known |= fields
+    if types:
+        known["value"] = lambda name, one: _row(name, one, types)
     if schema.key:
-        found.pop("key", None)
-    return found
+        known.pop("key", None)
 
+    def read(line: bytes) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        found = fields_of(line, noun, known)
+        row = {name: found.pop(name) for name in list(found) if name not in fields}
+        if row and "value" in found:
+            raise UsageError("value is the row; give no columns beside it")
+        return {"value": row, **found} if types else found
 
-def gathered(members: Mapping[str, Any], others: Mapping[str, Field]) -> dict[str, Any]:
-    """Returns the members of a line with its columns gathered as `value`.
-
-    Raises:
-        UsageError: if it has a `value` too.
-    """
-    row = {name: one for name, one in members.items() if name not in others}
-    found = {name: one for name, one in members.items() if name in others}
-    if row and "value" in found:
-        raise UsageError("value is the row; give no columns beside it")
-    return found if "value" in found else {**found, "value": row}
+    return read
 
 
 def row_of(text: str, schema: Schema) -> dict[str, Any]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fjord import limits
 from fjord.cli import arguments, lines, output
 from fjord.cli.arguments import Node, TableName, TypeName, argument, option
-from fjord.cli.lines import Bad, Row
-from fjord.cli.output import Bar, tell
-from fjord.declared import rows as declared_rows
+from fjord.cli.output import Bar
+from fjord.client import bulk
 from fjord.declared.schema import Schema
 from fjord.errors import UsageError
 from fjord.values import Value
 
 if TYPE_CHECKING:
     from fjord.client.blocking.database import Database
-    from fjord.client.blocking.jobs import Jobs
 
 
 def push(
@@ -115,77 +113,31 @@ def given(text: str | None, type_: TypeName | None) -> Value:
 
 def _push_lines(node: Node, table: str, path: str) -> None:
     with lines.opened(path) as (file, size), node.open() as db, Bar("pushing") as bar:
-        pushing = Pushing(db.jobs(table), bar.update, lines.schema_of(db, table))
-        for one in pushing.run(file, size):
-            tell(f"line {one.number}: {one.reason}", style="yellow")
-    pushed, bad = pushing.pushed, pushing.bad
+        schema = lines.schema_of(db, table)
+        writer = bulk.job_writer(db.jobs(table), schema, partial(lines.tell_bad, "line"))
+        bulk.write_lines(file, reader(schema), writer, lambda done: bar.update(done, size))
+    pushed, bad = writer.written, writer.bad
     text = f"{output.counted(pushed, 'job')} pushed, {output.counted(bad, 'bad line')}"
     node.done(text, table=table, pushed=pushed, bad=bad)
     output.exit_if(bad)
 
 
-# -- jobs from JSON lines: read one by one, pushed many at a time ---------------------------------
+# -- jobs from JSON lines -------------------------------------------------------------------------
 
 
-BATCH_ROWS: Final = 1_000
-# Bytes of lines, never fewer than those of their jobs, but for columns that are not there.
-BATCH_BYTES: Final = limits.BATCH_BYTES_MAX // 2
-_NONE: Final = Schema()
-
-
-class Pushing:
-    """Pushes a file of lines, and counts."""
-
-    def __init__(self, jobs: Jobs, progress: lines.Progress, schema: Schema = _NONE) -> None:
-        self._jobs = jobs
-        self._read = reader(schema)
-        self._rows_max = min(BATCH_ROWS, BATCH_BYTES // declared_rows.of(schema).size)
-        self._progress = progress
-        self.pushed = 0
-        self.bad = 0
-
-    def run(self, file: IO[bytes], total: int | None) -> Iterator[Bad]:
-        """Pushes all lines of a file of so many bytes; yields those that are bad."""
-        for bad in self._run(file, total):
-            self.bad += 1
-            yield bad
-
-    def _run(self, file: IO[bytes], total: int | None) -> Iterator[Bad]:
-        rows: list[Row[dict[str, Any]]] = []
-        read_bytes = batch_bytes = 0
-        for number, line in enumerate(lines.one_by_one(file), start=1):
-            read_bytes += len(line)
-            if not line.strip():
-                continue
-            found = lines.parse(number, line, self._read)
-            if isinstance(found, Bad):
-                yield found
-            else:
-                rows.append(found)
-                batch_bytes += len(line)
-            if len(rows) == self._rows_max or batch_bytes > BATCH_BYTES:
-                yield from lines.in_halves(rows, self._push)
-                self._progress(read_bytes, total)
-                rows, batch_bytes = [], 0
-        yield from lines.in_halves(rows, self._push)
-
-    def _push(self, rows: list[Row[dict[str, Any]]]) -> None:
-        self._jobs.push_many([row.what for row in rows])
-        self.pushed += len(rows)
-
-
-def reader(schema: Schema = _NONE) -> Callable[[bytes], dict[str, Any]]:
+def reader(schema: Schema) -> Callable[[bytes], dict[str, Any] | None]:
     """Returns a parser of lines, which returns jobs for `Jobs.push_many`."""
-    fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
+    read = lines.json_reader("job", _FIELDS, schema)
 
-    def read(line: bytes) -> dict[str, Any]:
-        job = lines.fields_of(line, "job", fields)
-        job = lines.gathered(job, _FIELDS) if schema.columns else {"value": None, **job}
+    def read_job(line: bytes) -> dict[str, Any] | None:
+        job = read(line)
+        if job is None:
+            return None
         if "delay" in job and "process_at" in job:
             raise UsageError("delay and process_at exclude each other; give one of them")
-        return job if schema.key else {"key": b"", **job}
+        return {**({} if schema.key else {"key": b""}), "value": None, **job}
 
-    return read
+    return read_job
 
 
 def _priority(name: str, value: object) -> int:

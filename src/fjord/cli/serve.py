@@ -59,7 +59,7 @@ def serve(
     """
     from fjord.engine import EngineSettings
     from fjord.server import daemon, logs, service
-    from fjord.server.sessions import Bounds
+    from fjord.server.bounds import Bounds
 
     with Bar("rebuilding the index") as bar:
         _check_data(data)

@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fjord import limits
 from fjord.cli import arguments, lines, output
 from fjord.cli.arguments import Node, StreamName, TypeName, argument, noun, option, verb
-from fjord.cli.lines import Bad, Row
 from fjord.cli.output import Bar, tell
+from fjord.client import bulk
 from fjord.client.entries import Key
 from fjord.declared.schema import Schema
 from fjord.errors import Code, NotFoundError, UsageError
@@ -94,14 +95,13 @@ def append(
 
 
 def _append_lines(node: Node, table: str, key: str, type_: TypeName | None) -> None:
-    with lines.opened(lines.STDIN) as (file, _), node.open() as db, Bar("appending") as bar:
+    with lines.opened(lines.STDIN) as (file, size), node.open() as db, Bar("appending") as bar:
         read = in_json(key, lines.schema_of(db, table)) if type_ is None else plain(key, type_)
-        appending = Appending(db.stream(table), read, bar.update)
-        for one in appending.run(file):
-            tell(f"line {one.number}: {one.reason}", style="yellow")
-    appended, bad = appending.appended, appending.bad
+        writer = bulk.message_writer(db.stream(table), partial(lines.tell_bad, "line"))
+        bulk.write_lines(file, read, writer, lambda done: bar.update(done, size), as_they_come=True)
+    appended, bad = writer.written, writer.bad
     text = f"{output.counted(appended, 'message')} appended, {output.counted(bad, 'bad line')}"
-    node.done(text, table=table, appended=appended, bad=bad, seq=appending.last_seq)
+    node.done(text, table=table, appended=appended, bad=bad, seq=writer.result)
     output.exit_if(bad)
 
 
@@ -401,55 +401,12 @@ def _cells(message: Message) -> tuple[str, ...]:
     return str(message.seq), at, message.key, type_, value_text(message.value)
 
 
-# -- messages from lines, appended as they arrive -------------------------------------------------
+# -- messages from lines --------------------------------------------------------------------------
 
 
 Line = tuple[Key, Any]  # a value, or a row
 # Parses a line; None if it is empty.
 Read = Callable[[bytes], Line | None]
-
-BATCH_ROWS: Final = 10_000
-_NONE: Final = Schema()
-
-
-class Appending:
-    """Appends the lines of a file, and counts them."""
-
-    def __init__(self, stream: Stream, read: Read, progress: lines.Progress) -> None:
-        self._stream = stream
-        self._read = read
-        self._progress = progress
-        self.appended = 0
-        self.bad = 0
-        self.last_seq: int | None = None  # of the last message, once there is one
-
-    def run(self, file: IO[bytes]) -> Iterator[Bad]:
-        """Appends all lines of a file, in order; yields those that are bad."""
-        number = read_bytes = 0
-        for come in lines.as_they_come(file):
-            for start in range(0, len(come), BATCH_ROWS):
-                batch = come[start : start + BATCH_ROWS]
-                for bad in self._append_lines(number + start + 1, batch):
-                    self.bad += 1
-                    yield bad
-            number += len(come)
-            read_bytes += sum(map(len, come)) + len(come)
-            self._progress(read_bytes, None)
-
-    def _append_lines(self, first: int, batch: list[bytes]) -> Iterator[Bad]:
-        rows: list[Row[Line]] = []
-        for number, line in enumerate(batch, start=first):
-            found = lines.parse(number, line, self._read)
-            if isinstance(found, Bad):
-                yield found
-            elif found.what is not None:
-                rows.append(Row(number, found.what))
-        yield from lines.in_halves(rows, self._append)
-
-    def _append(self, rows: list[Row[Line]]) -> None:
-        keys, values = zip(*(row.what for row in rows), strict=True)
-        self.last_seq = self._stream.append_many(values, keys=keys if any(keys) else None)
-        self.appended += len(rows)
 
 
 def plain(key: str, type_: TypeName) -> Read:
@@ -467,19 +424,15 @@ def plain(key: str, type_: TypeName) -> Read:
     return read
 
 
-def in_json(key: str, schema: Schema = _NONE) -> Read:
+def in_json(key: str, schema: Schema) -> Read:
     """Returns a parser of JSON lines; messages without a key get `key`."""
-    fields = lines.row_fields(schema, _FIELDS) if schema.columns else _FIELDS
+    read = lines.json_reader("message", _FIELDS, schema)
 
-    def read(line: bytes) -> Line | None:
-        if not line.strip():
-            return None
-        found: dict[str, Any] = lines.fields_of(line, "message", fields)
-        if schema.columns:
-            found = lines.gathered(found, _FIELDS)
-        return found.get("key", key), found.get("value")
+    def read_message(line: bytes) -> Line | None:
+        found = read(line)
+        return None if found is None else (found.get("key", key), found.get("value"))
 
-    return read
+    return read_message
 
 
 _FIELDS: Final[dict[str, lines.Field]] = {"key": lines.key, "value": lines.value}

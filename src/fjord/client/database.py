@@ -50,19 +50,19 @@ class AsyncDatabase:
 
     def __init__(self, executor: AsyncExecutor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor
-        self.runner = AsyncRunner(executor, name)  # also for calls that are built elsewhere
-        self._run, self._follow = self.runner.run, self.runner.follow
+        self._runner = AsyncRunner(executor, name)
+        self._run, self._follow = self._runner.run, self._runner.follow
         self._is_remote = is_remote  # a server, which can answer scans in Arrow
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
         self._schemas_of = schemas.shared()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}{shown_at(self.runner.name)}>"
+        return f"<{type(self).__name__}{shown_at(self._runner.name)}>"
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> AsyncKv:
         """Returns a key/value table; its first write creates it."""
-        return AsyncKv(self.runner, KvCalls(table, self._stamps))
+        return AsyncKv(self._runner, KvCalls(table, self._stamps))
 
     def jobs(self, table: str, **settings: Unpack[JobSettings]) -> AsyncJobs:
         """Returns a jobs table; its first job creates it.
@@ -86,7 +86,7 @@ class AsyncDatabase:
             ValueError: if a setting is invalid.
         """
         calls = JobCalls(table, self._stamps, self._schemas_of)
-        return AsyncJobs(self.runner, calls, settings)
+        return AsyncJobs(self._runner, calls, settings)
 
     async def create_jobs(
         self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
@@ -129,7 +129,7 @@ class AsyncDatabase:
         """
         calls = StreamCalls(table, self._schemas_of)
         entries = KvCalls(table, self._stamps, calls.schemas)
-        return AsyncStream(self.runner, calls, entries, settings)
+        return AsyncStream(self._runner, calls, entries, settings)
 
     async def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> AsyncStream:
         """Creates a stream and returns it; an existing one must have the same settings.
@@ -169,7 +169,7 @@ class AsyncDatabase:
         Raises:
             RefusedError: if any write is refused; then none is applied.
         """
-        gathered = Transaction(self._stamps, name=self.runner.name, schemas_of=self._schemas_of)
+        gathered = Transaction(self._stamps, name=self._runner.name, schemas_of=self._schemas_of)
         try:
             yield gathered
             gathered.results = await self._follow(gathered.steps())
@@ -191,7 +191,7 @@ class AsyncDatabase:
         opened = await self._run(snapshots.open_call(lifetime))
         closing = Call(commands.CloseSnapshot(snapshot=opened.snapshot), done)
         try:
-            runner = AsyncSnapshotRunner(self.runner, opened.snapshot)
+            runner = AsyncSnapshotRunner(self._runner, opened.snapshot)
             yield AsyncSnapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
             raise  # it closes when it expires
@@ -322,7 +322,7 @@ class AsyncDatabase:
 
     def staging(self, table: str) -> AsyncStaging:
         """Returns an object that stages rows of a table and commits them exactly once."""
-        return AsyncStaging(self.runner, table)
+        return AsyncStaging(self._runner, table)
 
     async def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks of a table, in order.

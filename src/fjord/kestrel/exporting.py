@@ -19,7 +19,6 @@ from fjord import disk as disks
 from fjord import kinds, limits, ops, values
 from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
-from fjord.client.jobs.records import JobWalk
 from fjord.client.messages import MessageBatch, MessageColumns
 from fjord.clock import SystemClock
 from fjord.columns import repeat
@@ -171,9 +170,7 @@ class _Source:
             place = batch
 
     def _pages(self, state: State) -> Iterator[JobPage]:
-        walk = JobWalk(self._table, state, lambda page: [page])
-        while (call := walk.next_call()) is not None:
-            yield from self._db.runner.run(call)
+        return self._db.jobs(self._table).pages(state)
 
     def _jobs_chunk(self, page: JobPage, rows: range | list[int], total: int) -> bytes:
         expiries_us = page.expires_at_us

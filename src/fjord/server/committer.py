@@ -44,10 +44,10 @@ from fjord.errors import Code, RefusedError
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters, Histogram, count_deaths
-from fjord.server.sessions import After, Origin
+from fjord.server.origin import After, Origin
+from fjord.server.threads import ThreadPool, WorkerThread
 from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.wakeups import Wakeups
-from fjord.server.worker import Beside, Worker
 from fjord.wire.wakeups import What
 
 # Blocks that are read at the same time; each may hold one answer.
@@ -159,11 +159,11 @@ class Committer:
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
         self._dates = Alarm(loop, clock, self._tell_dates)
-        self._worker = Worker("fjord-sync")
-        self._scanner = Beside(loop, "fjord-scan", on_idle=self._note_idle)
-        self._cold = Beside(loop, "fjord-cold", threads=_COLD_THREADS, on_idle=self._note_idle)
-        self.sealing = Beside(loop, "fjord-seal", on_idle=self._note_idle)
-        self._besides = (self._scanner, self._cold, self.sealing)
+        self._syncer = WorkerThread("fjord-sync")
+        self._scanner = ThreadPool(loop, "fjord-scan", on_idle=self._note_idle)
+        self._cold = ThreadPool(loop, "fjord-cold", threads=_COLD_THREADS, on_idle=self._note_idle)
+        self.sealing = ThreadPool(loop, "fjord-seal", on_idle=self._note_idle)
+        self._pools = (self._scanner, self._cold, self.sealing)
         self.waits = WaitingRequests(self.submit, loop, clock, counters, self._cold, cold)
         self.waits.give_back = self._give_back
         self._upkeep = Upkeep(engine, loop, clock, counters.upkeep, self._tend)
@@ -224,8 +224,8 @@ class Committer:
         self._held.clear()
         self.waits.release()
         self._schedule()
-        for beside in self._besides:
-            beside.release()
+        for pool in self._pools:
+            pool.release()
 
     async def drain(self) -> None:
         """Returns when everything that was submitted is answered; nobody waits any more then."""
@@ -243,9 +243,9 @@ class Committer:
             self._look_timer.cancel()
         self.waits.close()
         self._dates.stop()
-        self._worker.close()
-        for beside in self._besides:
-            beside.close()
+        self._syncer.close()
+        for pool in self._pools:
+            pool.close()
 
     # -- groups -----------------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class Committer:
             self._sync()
             self._deliver(group, replies)
         else:
-            self._sync_beside(group, replies)
+            self._sync_on_thread(group, replies)
 
     def _sync(self) -> None:
         """Runs here or on the worker's thread, never on both at the same time."""
@@ -351,7 +351,7 @@ class Committer:
         if took_us > limits.SLOW_SYNC_US:
             logs.note(logging.WARNING, "a sync was slow", took_ms=took_us // 1000)
 
-    def _sync_beside(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+    def _sync_on_thread(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
         """Syncs on the worker's thread; the replies are delivered after it."""
 
         def finish(error: Exception | None) -> None:
@@ -365,7 +365,7 @@ class Committer:
 
         self._syncing = True
         call = self._loop.call_soon_threadsafe
-        self._worker.put(self._sync, lambda result, error: call(finish, error))
+        self._syncer.put(self._sync, lambda result, error: call(finish, error))
 
     def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
         for (origin, _, request, _, _, wait, _), reply in zip(group, replies, strict=True):
@@ -489,7 +489,7 @@ class Committer:
 
     def _sync_step(self) -> None:
         if self._engine.unsynced_bytes:
-            self._sync_beside((), ())
+            self._sync_on_thread((), ())
         elif self._told or self._wakeups:
             self._tell()
 
@@ -503,7 +503,7 @@ class Committer:
         if self._drained is None or self._drained.done():
             return
         under_way = self._syncing or self._scheduled or self._backlog.queues or self._held
-        if not under_way and not self._calls and all(beside.is_idle for beside in self._besides):
+        if not under_way and not self._calls and all(pool.is_idle for pool in self._pools):
             self._drained.set_result(None)
 
 

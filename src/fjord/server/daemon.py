@@ -19,13 +19,13 @@ from fjord.disk import LocalDisk
 from fjord.engine import Engine, EngineSettings
 from fjord.errors import FjordError
 from fjord.server import exposition, logs, sealer, service
+from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.http import Answer, Pages
 from fjord.server.metrics import Metrics
 from fjord.server.sealer import Sealer
 from fjord.server.session import Session, Sessions, Shared
-from fjord.server.sessions import Bounds, Memory
 from fjord.server.wakeups import Sender, Wakeups
 from fjord.wire import Cursors
 from fjord.wire.wakeups import Address

@@ -15,10 +15,11 @@ from fjord.commands import FUNCTIONS, Numbers
 from fjord.engine.embedded import numbers
 from fjord.engine.waits import Listeners
 from fjord.server import exposition
+from fjord.server.bounds import Memory
 from fjord.server.counters import STEPS_US, Counters, Histogram
 from fjord.server.exposition import Metric, count, count_by, gauge
+from fjord.server.origin import Origin
 from fjord.server.session import Sessions
-from fjord.server.sessions import Memory, Origin
 from fjord.wire import Function
 
 # Metrics of the engine: name -> description.  A name with _total only ever increases.

@@ -38,7 +38,7 @@ from fjord.history import Block
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.committer import Committer
-from fjord.server.sessions import Origin
+from fjord.server.origin import Origin
 
 # Looking whether something is due is worth it only so often.
 _LOOK_US: Final = 1_000_000
@@ -86,7 +86,7 @@ class Sealer:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
     ) -> None:
-        self._beside = committer.sealing
+        self._pool = committer.sealing
         self._clock = clock
         self._turns = Turns(loop, committer)
         self.rounds = Rounds(engine, blocks.shelf, self._turns, clock)
@@ -104,7 +104,7 @@ class Sealer:
                 logs.note(logging.WARNING, "blocks could not be looked at", error=error)
             self.look()
 
-        self._beside.put(None, self._warm_up.run, finish)
+        self._pool.put(None, self._warm_up.run, finish)
 
     def seal(self, origin: Origin, request: Any, command: commands.SealNow) -> None:
         """Seals everything; answers when that is done."""
@@ -123,7 +123,7 @@ class Sealer:
                 origin.forget(request)
             self.look_soon()
 
-        self._beside.put(
+        self._pool.put(
             origin, lambda: self.rounds.seal(command), finish, lambda: origin.forget(request)
         )
 
@@ -144,7 +144,7 @@ class Sealer:
             self._alarm.set_wall(min(due_us, now_us + _WALL_LOOK_US))
         else:
             self._is_under_way = True
-            self._beside.put(None, self.rounds.round, self._finish_round)
+            self._pool.put(None, self.rounds.round, self._finish_round)
 
     def look_soon(self) -> None:
         self._alarm.set(self._clock.monotonic_us() + _LOOK_US)

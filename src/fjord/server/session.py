@@ -30,10 +30,10 @@ from fjord.engine.cold import leaving
 from fjord.engine.waits import JOBS_KEY, jobs_problem
 from fjord.errors import Code, RemoteProtocolError
 from fjord.server import logs
+from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer
 from fjord.server.counters import Counters
 from fjord.server.sealer import Sealer
-from fjord.server.sessions import Bounds, Memory
 from fjord.wire import Cursors, Function, Request, encode_fatal
 
 serves = registers("serve")

@@ -34,8 +34,8 @@ from fjord.errors import Code
 from fjord.server import logs
 from fjord.server.alarm import Alarm
 from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
-from fjord.server.worker import Beside
+from fjord.server.origin import After, Origin
+from fjord.server.threads import ThreadPool
 
 # Subscribers inside blocks that are known of one connection; those beyond go when they are idle.
 _INSIDE_MAX: Final = 256
@@ -63,7 +63,7 @@ class WaitingRequests:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         counters: Counters,
-        beside: Beside,
+        readers: ThreadPool,
         cold: LazyCold | None,
     ) -> None:
         self._submit = submit
@@ -71,7 +71,7 @@ class WaitingRequests:
         self.give_back: Callable[[commands.Fail], None] = lambda fail: None
         self._clock = clock
         self._counters = counters
-        self._beside = beside  # threads that read blocks
+        self._readers = readers  # of blocks
         self._cold = cold
         self._waits: Waits[WaitingRequest] = Waits()
         # All that are parked, woken or aside.
@@ -252,7 +252,7 @@ class WaitingRequests:
 
         errand, cold = wait.errand, self._cold
         assert errand is not None
-        self._beside.put(wait.origin, lambda: errand.look(cold), finish, lambda: self.forget(wait))
+        self._readers.put(wait.origin, lambda: errand.look(cold), finish, lambda: self.forget(wait))
 
     def _note_inside(self, origin: Origin, command: Read) -> None:
         """Takes note of who holds parts of blocks, for the moment when its connection is closed."""

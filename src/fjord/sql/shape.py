@@ -14,15 +14,16 @@ newer than what is imported.
 
 from __future__ import annotations
 
+import base64
 import json
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fjord import limits, values
 from fjord.columns import Strings, repeat
-from fjord.commands import JobPage, Push
+from fjord.commands import JobPage
 from fjord.errors import UsageError
 from fjord.jobs import PRIORITY_MAX, SECOND_US, domain_of
 from fjord.values import Type, Value
@@ -140,20 +141,19 @@ class Rules:
         return values.encode(self.read_value("value", found))
 
 
-def push(table: str, jobs: Sequence[Job]) -> Push:
-    """Returns the command that pushes jobs."""
+def columns(jobs: Sequence[Job]) -> dict[str, Any]:
+    """Returns jobs as `Jobs.push_raw` takes them."""
     keys, domains, priorities, process_at_us, inserted_us, types, data = zip(*jobs, strict=True)
-    return Push(
-        table=table,
-        keys=Strings.of(keys),
-        domains=Strings.of(domains),
-        types=bytes(types),
-        values=Strings.of(data),
-        priorities=bytes(priorities),
-        process_at_us=array("Q", process_at_us),
-        expires_at_us=repeat(0, len(jobs)),
-        timestamps_us=array("Q", inserted_us),
-    )
+    return {
+        "keys": Strings.of(keys),
+        "domains": Strings.of(domains),
+        "types": bytes(types),
+        "values": Strings.of(data),
+        "priorities": bytes(priorities),
+        "process_at_us": array("Q", process_at_us),
+        "expires_at_us": repeat(0, len(jobs)),
+        "timestamps_us": array("Q", inserted_us),
+    }
 
 
 def missing(columns: Sequence[str], wanted: Sequence[str] = COLUMNS) -> list[str]:
@@ -222,9 +222,7 @@ class JournalRow(NamedTuple):
     value: str | None  # JSON; None if it is not asked for
 
 
-def rows(
-    page: JobPage, at: Sequence[int], show: Callable[[Value], str] | None
-) -> list[JournalRow | str]:
+def rows(page: JobPage, at: Sequence[int], *, has_value: bool = False) -> list[JournalRow | str]:
     """Returns jobs of a page as rows; a sentence for one that no such table can hold.
 
     When work on a taken job began is not known; it is said to be so long ago that the row counts
@@ -233,7 +231,7 @@ def rows(
     Args:
         page: jobs that wait, or are taken.
         at: which of them.
-        show: makes JSON of a value; None: values are not asked for.
+        has_value: with their values, as JSON.
 
     Raises:
         UsageError: if values are asked for, and the table has columns of its own instead.
@@ -251,13 +249,16 @@ def rows(
             found.append(f"job {page.rows[one]} is left out: its key or domain has a zero byte")
             continue
         status = page.moments_us[one] - FAILED_US if page.xids[one] else None
-        value = None if show is None else show(_value_of(page, one))
+        value = _json_of(page, one) if has_value else None
         row = JournalRow(domain, page.priorities[one], page.process_at_us[one], uri, status, value)
         found.append(row)
     return found
 
 
-def _value_of(page: JobPage, at: int) -> Value:
+def _json_of(page: JobPage, at: int) -> str:
     if page.types[at] > Type.BOOLEAN:
         raise UsageError("the table has columns of its own; export it without --with-value")
-    return values.decode(page.types[at], page.values[at])
+    value = values.decode(page.types[at], page.values[at])
+    if isinstance(value, bytes):
+        return json.dumps({"base64": base64.b64encode(value).decode()})
+    return json.dumps(value)

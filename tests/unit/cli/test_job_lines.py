@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fjord
-from fjord.cli import lines
-from fjord.cli.lines import Bad
-from fjord.cli.push import Pushing, reader
+from fjord.cli.push import reader
+from fjord.client import bulk
 from fjord.client.blocking.jobs import Jobs
+from fjord.declared.schema import Schema
 from fjord.errors import UsageError
+from tests.unit.cli.test_lines import written
+
+read = reader(Schema())
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ from fjord.errors import UsageError
     ],
 )
 def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
-    assert reader()(line.encode()) == job
+    assert read(line.encode()) == job
 
 
 @pytest.mark.parametrize(
@@ -64,13 +67,14 @@ def test_a_line_is_a_job(line: str, job: dict[str, Any]) -> None:
 )
 def test_a_line_that_is_none_says_why(line: bytes, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        reader()(line)
+        read(line)
 
 
 @given(st.binary() | st.recursive(st.none() | st.text(), st.lists).map(lambda x: str(x).encode()))
 def test_any_bytes_are_a_job_or_a_reason(line: bytes) -> None:
     with contextlib.suppress(UsageError):
-        assert reader()(line).keys() >= {"key", "value"}
+        job = read(line)
+        assert job.keys() >= {"key", "value"} if job else not line.strip()
 
 
 # -- pushing --------------------------------------------------------------------------------------
@@ -82,30 +86,17 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
         yield db.jobs("lines")
 
 
-def push(jobs: Jobs, data: bytes) -> tuple[list[Bad], Pushing]:
-    pushing = Pushing(jobs, lambda done, total: None)
-    return list(pushing.run(io.BytesIO(data), None)), pushing
-
-
 def test_one_bad_row_of_a_batch_is_found_and_all_others_are_pushed(jobs: Jobs) -> None:
     rows: list[dict[str, Any]] = [{"key": f"k{number}"} for number in range(100)]
     rows[17] = {"key": ""}
     rows[18] = {"key": "k" * 2000}
     rows[99] = {"key": "x", "expires_at": "2020-01-01T00:00:00Z"}
-    bad, pushing = push(jobs, b"".join(json.dumps(row).encode() + b"\n" for row in rows))
-    assert [(one.number, one.reason.split(":")[0]) for one in bad] == [
+    data = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    bad, writer = written(data, read, partial(bulk.job_writer, jobs, Schema()))
+    assert [(number, reason.split(":")[0]) for number, reason in bad.items()] == [
         (18, "EMPTY_KEY"),
         (19, "KEY_TOO_LONG"),
         (100, "BAD_TIMEOUT"),
     ]
-    assert (pushing.pushed, pushing.bad) == (97, 3)
+    assert (writer.written, writer.bad) == (97, 3)
     assert jobs.count().waiting == 97
-
-
-def test_a_line_that_is_too_long_is_passed_over(
-    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 20)
-    bad, pushing = push(jobs, b'{"key": "a"}\n' + b"x" * 90 + b'\n{"key": "b"}\n' + b"y" * 25)
-    assert [one.number for one in bad] == [2, 4]
-    assert pushing.pushed == 2

@@ -42,9 +42,12 @@ def acted(*missing: int, dropped: Sequence[int] = ()) -> commands.Acted:
 
 def push_of(*keys: bytes, **changes: Any) -> commands.Push:
     """Returns the push of jobs with the value b"v"."""
+    return commands.Push(table="t", **columns_of(*keys) | changes)
+
+
+def columns_of(*keys: bytes) -> dict[str, Any]:
     count = len(keys)
-    usual: dict[str, Any] = {
-        "table": "t",
+    return {
         "keys": Strings.of(keys),
         "domains": Strings.of([b""] * count),
         "types": b"\1" * count,
@@ -55,7 +58,6 @@ def push_of(*keys: bytes, **changes: Any) -> commands.Push:
         "timestamps_us": repeat(NOW_US, count),
         "relative": True,
     }
-    return commands.Push(**usual | changes)
 
 
 def taken_of(
@@ -204,6 +206,12 @@ PUSHING: Final = [
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
+    Sample(
+        "push_raw",
+        lambda t: t.push_raw(**columns_of(b"k")),
+        [push_of(b"k")],
+        [TOKEN],
+    ),
     Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]
 
@@ -311,6 +319,13 @@ LOOKING: Final = [
         [peek_of(State.DEAD), peek_of(State.DEAD, start=b"2")],
         [page_of(b"k", state=State.DEAD, next_start=b"2"), page_of(b"l", state=State.DEAD)],
         [dead_of("k"), dead_of("l")],
+    ),
+    Sample(
+        "pages",
+        lambda t: t.pages(State.TAKEN),
+        [peek_of(State.TAKEN), peek_of(State.TAKEN, start=b"2")],
+        [page_of(b"k", next_start=b"2"), page_of(b"l")],
+        [page_of(b"k", next_start=b"2"), page_of(b"l")],
     ),
     Sample(
         "dead with a filter",

@@ -9,9 +9,9 @@ from fjord.commands import Command, Fail, Reply
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.server.counters import Counters
-from fjord.server.sessions import After, Origin
+from fjord.server.origin import After, Origin
+from fjord.server.threads import ThreadPool
 from fjord.server.waits import WaitingRequest, WaitingRequests
-from fjord.server.worker import Beside
 from fjord.testing import SimClock
 from tests.unit.server.sim_loop import SimLoop
 
@@ -66,9 +66,9 @@ class Waiting:
         self.counters = Counters()
         self.submitted: list[tuple[Origin, Any, Command, After | None, WaitingRequest | None]] = []
         loop = self.loop.as_loop
-        self.beside = Beside(loop, "test", threads=threads, on_idle=lambda: None)
+        self.pool = ThreadPool(loop, "test", threads=threads, on_idle=lambda: None)
         self.waiting = WaitingRequests(
-            self.submit, loop, self.clock, self.counters, self.beside, cold
+            self.submit, loop, self.clock, self.counters, self.pool, cold
         )
         self.given_back: list[Fail] = []
         self.waiting.give_back = self.given_back.append

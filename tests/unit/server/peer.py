@@ -14,9 +14,10 @@ from fjord.engine.news import NO_NEWS
 from fjord.engine.waits import Arrivals, Listeners
 from fjord.errors import Code
 from fjord.server.alarm import Alarm
+from fjord.server.bounds import Bounds, Memory
 from fjord.server.committer import Committer, tell
+from fjord.server.origin import Origin
 from fjord.server.session import Session, Sessions, Shared
-from fjord.server.sessions import Bounds, Memory, Origin
 from fjord.tables.state import Table
 from fjord.wire import Cursors
 from tests.unit.server.asking import Waiting

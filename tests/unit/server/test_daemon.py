@@ -8,7 +8,7 @@ import pytest
 
 from fjord import limits
 from fjord.server import daemon
-from fjord.server.sessions import Bounds
+from fjord.server.bounds import Bounds
 
 
 def test_connections_leave_files_for_the_data(monkeypatch: pytest.MonkeyPatch) -> None:

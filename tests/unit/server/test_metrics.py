@@ -9,11 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fjord.engine.waits import Listeners
 from fjord.errors import Code
+from fjord.server.bounds import Memory
 from fjord.server.counters import Counters
 from fjord.server.exposition import text_of
 from fjord.server.metrics import BLOCK_COUNTS, BLOCK_GAUGES, ENGINE, Metrics
 from fjord.server.session import Sessions
-from fjord.server.sessions import Memory
 from fjord.testing import SimClock
 from fjord.wire import Function
 from tests.unit.engine.world import open_at

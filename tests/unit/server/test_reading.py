@@ -66,7 +66,7 @@ class World(Waiting):
 def world() -> Iterator[World]:
     one = World()
     yield one
-    one.beside.close()
+    one.pool.close()
 
 
 # -- waiting --------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fjord.errors import ClosedError, Code
 from fjord.history import Block, SealedRange, SealPlan
 from fjord.server.committer import Committer
 from fjord.server.sealer import ColdBlocks, Sealer
-from fjord.server.worker import Beside
+from fjord.server.threads import ThreadPool
 from fjord.testing import SimClock
 from tests.unit.engine.test_cold import Blocks
 from tests.unit.server.asking import Asker
@@ -51,7 +51,7 @@ class World:
         self.is_stuck = threading.Event()  # set while a child is under way, if it hangs
         self.hangs = False
         self._ended = threading.Event()
-        self.sealing = Beside(self.loop.as_loop, "test")
+        self.sealing = ThreadPool(self.loop.as_loop, "test")
         self.sealer = Sealer(
             cast(Engine, Source(self)),
             ColdBlocks(cast(NodeBlocks, self), LazyCold(Blocks)),
@@ -60,7 +60,7 @@ class World:
             self.clock,
         )
         self.rounds = self.sealer.rounds
-        self.beside = self.sealing
+        self.pool = self.sealing
 
     def call(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
         run()
@@ -103,7 +103,7 @@ class World:
 
     def finish(self) -> None:
         """Runs all that is under way."""
-        self.loop.until(lambda: self.beside.is_idle)
+        self.loop.until(lambda: self.pool.is_idle)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def world() -> Iterator[World]:
     one = World()
     yield one
     one.sealer.stop()
-    one.beside.close()
+    one.pool.close()
 
 
 @pytest.mark.req("JQ-10")

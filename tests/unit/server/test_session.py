@@ -10,7 +10,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Lock, Nop
 from fjord.errors import Code
-from fjord.server.sessions import Bounds
+from fjord.server.bounds import Bounds
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +10,7 @@ import pytest
 from fjord import values
 from fjord.cli import lines
 from fjord.columns import Strings
-from fjord.commands import JobPage
+from fjord.commands import JobPage, Push
 from fjord.errors import UsageError
 from fjord.sql import shape
 from fjord.sql.shape import FAILED_US, Cell, Job, JournalRow, Odd, Rules
@@ -105,8 +104,8 @@ def test_a_row_that_is_no_job_says_why(column: str, cell: Cell, reason: str) -> 
 
 def test_jobs_are_pushed_with_dates_of_their_own() -> None:
     jobs = [RULES.job(cells()), RULES.job(cells(uri=b"u", key_start_date=NOW_US, domain=b""))]
-    push = shape.push("pages", jobs)
-    assert (push.table, push.keys.rows()) == ("pages", [b"http://example.com/a", b"u"])
+    push = Push(table="pages", **shape.columns(jobs))
+    assert push.keys.rows() == [b"http://example.com/a", b"u"]
     assert push.domains.rows() == [b"example.com", b""]
     assert list(push.timestamps_us) == list(push.process_at_us) == [NOW_US - HOUR_US, NOW_US]
     assert (push.priorities, push.types, push.values.rows()) == (b"\5\5", b"\0\0", [b"", b""])
@@ -171,21 +170,21 @@ def page(keys: list[bytes], domains: list[bytes], *, is_taken: bool = False) -> 
 
 @pytest.mark.req("FJ-17")
 def test_jobs_are_rows() -> None:
-    found = shape.rows(page([b"http://A.example/x", b"k"], [b"", b"d"]), [0, 1], None)
+    found = shape.rows(page([b"http://A.example/x", b"k"], [b"", b"d"]), [0, 1])
     assert found == [
         JournalRow("a.example", 100, NOW_US, "http://A.example/x", None, None),
         JournalRow("d", 100, NOW_US, "k", None, None),
     ]
-    (with_value,) = shape.rows(page([b"k"], [b"d"]), [0], json.dumps)
+    (with_value,) = shape.rows(page([b"k"], [b"d"]), [0], has_value=True)
     assert isinstance(with_value, JournalRow)
     assert with_value.value == '"v"'
 
 
 def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
     rows = replace(page([b"k"], [b"d"]), types=bytes([6]))
-    assert isinstance(shape.rows(rows, [0], None)[0], JournalRow)
+    assert isinstance(shape.rows(rows, [0])[0], JournalRow)
     with pytest.raises(UsageError, match="without --with-value"):
-        shape.rows(rows, [0], json.dumps)
+        shape.rows(rows, [0], has_value=True)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_values_of_a_table_with_columns_of_its_own_are_refused() -> None:
     ],
 )
 def test_a_job_that_no_table_holds_is_told(key: bytes, domain: bytes, reason: str) -> None:
-    first, second = shape.rows(page([key, b"k"], [domain, b"d"]), [0, 1], None)
+    first, second = shape.rows(page([key, b"k"], [domain, b"d"]), [0, 1])
     assert isinstance(first, str)
     assert reason in first
     assert first.startswith("job 1 is left out")

@@ -37,19 +37,19 @@ class Database:
 
     def __init__(self, executor: Executor, *, name: str = "", is_remote: bool = False) -> None:
         self._executor = executor
-        self.runner = Runner(executor, name)  # also for calls that are built elsewhere
-        self._run, self._follow = self.runner.run, self.runner.follow
+        self._runner = Runner(executor, name)
+        self._run, self._follow = self._runner.run, self._runner.follow
         self._is_remote = is_remote  # a server, which can answer scans in Arrow
         self._clock = SystemClock()
         self._stamps = Stamps(self._clock)
         self._schemas_of = schemas.shared()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}{shown_at(self.runner.name)}>"
+        return f"<{type(self).__name__}{shown_at(self._runner.name)}>"
 
     def kv(self, table: str = commands.DEFAULT_TABLE) -> Kv:
         """Returns a key/value table; its first write creates it."""
-        return Kv(self.runner, KvCalls(table, self._stamps))
+        return Kv(self._runner, KvCalls(table, self._stamps))
 
     def jobs(self, table: str, **settings: Unpack[JobSettings]) -> Jobs:
         """Returns a jobs table; its first job creates it.
@@ -73,7 +73,7 @@ class Database:
             ValueError: if a setting is invalid.
         """
         calls = JobCalls(table, self._stamps, self._schemas_of)
-        return Jobs(self.runner, calls, settings)
+        return Jobs(self._runner, calls, settings)
 
     def create_jobs(
         self, table: str, *, change: bool = False, **settings: Unpack[JobSettings]
@@ -116,7 +116,7 @@ class Database:
         """
         calls = StreamCalls(table, self._schemas_of)
         entries = KvCalls(table, self._stamps, calls.schemas)
-        return Stream(self.runner, calls, entries, settings)
+        return Stream(self._runner, calls, entries, settings)
 
     def create_stream(self, table: str, **settings: Unpack[StreamSettings]) -> Stream:
         """Creates a stream and returns it; an existing one must have the same settings.
@@ -156,7 +156,7 @@ class Database:
         Raises:
             RefusedError: if any write is refused; then none is applied.
         """
-        gathered = Transaction(self._stamps, name=self.runner.name, schemas_of=self._schemas_of)
+        gathered = Transaction(self._stamps, name=self._runner.name, schemas_of=self._schemas_of)
         try:
             yield gathered
             gathered.results = self._follow(gathered.steps())
@@ -178,7 +178,7 @@ class Database:
         opened = self._run(snapshots.open_call(lifetime))
         closing = Call(commands.CloseSnapshot(snapshot=opened.snapshot), done)
         try:
-            runner = SnapshotRunner(self.runner, opened.snapshot)
+            runner = SnapshotRunner(self._runner, opened.snapshot)
             yield Snapshot(runner, opened, self._stamps, self._schemas_of)
         except UnavailableError:
             raise  # it closes when it expires
@@ -309,7 +309,7 @@ class Database:
 
     def staging(self, table: str) -> Staging:
         """Returns an object that stages rows of a table and commits them exactly once."""
-        return Staging(self.runner, table)
+        return Staging(self._runner, table)
 
     def blocks(self, table: str) -> list[BlockInfo]:
         """Returns the cold blocks of a table, in order.

@@ -25,7 +25,9 @@ from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
 from fjord.client.schemas import Row
 from fjord.client.waker import Waker, call_handler
+from fjord.commands import JobPage
 from fjord.errors import FjordError, UnavailableError
+from fjord.jobs import State
 from fjord.values import PLAIN_TYPES, Value
 
 
@@ -135,6 +137,10 @@ class Jobs:
         """
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
         self._write(lambda: self._calls.push_many(listed, **columns))
+
+    def push_raw(self, **columns: Any) -> None:
+        """Adds jobs, all or none, as the columns of `commands.Push`; for imports."""
+        self._declared.run(self._calls.push_raw(columns))
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -343,6 +349,13 @@ class Jobs:
     def taken(self, count: int = 10) -> list[JobInfo]:
         """Returns taken jobs, those taken first."""
         return list(self._walk(self._calls.taken(count)))
+
+    def pages(self, state: State) -> Iterator[JobPage]:
+        """Yields all waiting, taken or dead jobs, without taking them: many at a time, as columns.
+
+        Jobs that are pushed or taken meanwhile may be missing, or come twice.
+        """
+        return self._walk(self._calls.pages(state))
 
     def dead(self, **filters: Unpack[DeadFilters]) -> Iterator[DeadJob]:
         """Yields dead jobs, a page at a time, in the order of their pushes.

@@ -149,6 +149,9 @@ class JobCalls:
             command = push.push_rows(self.table, rows, now_us, self.schemas)
         return Call(command or commands.Nop(), done)
 
+    def push_raw(self, columns: Mapping[str, Any]) -> Call[None]:
+        return Call(commands.Push(table=self.table, **columns), done)
+
     # -- taking -----------------------------------------------------------------------------------
 
     def next(
@@ -359,6 +362,9 @@ class JobCalls:
         return Call(
             command, lambda reply: entries.date_or_none(calls.read_number(reply, "next_at_us"))
         )
+
+    def pages(self, state: State) -> JobWalk[commands.JobPage]:
+        return JobWalk(self.table, state, lambda page: [page])
 
     def peek(self, count: int, domain: Key | None) -> JobWalk[JobInfo]:
         return self._walk(State.WAITING, count, domain)

@@ -22,7 +22,9 @@ from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.runner import AsyncRunner
 from fjord.client.schemas import Row
+from fjord.commands import JobPage
 from fjord.errors import FjordError, UnavailableError
+from fjord.jobs import State
 from fjord.values import PLAIN_TYPES, Value
 
 
@@ -134,6 +136,10 @@ class AsyncJobs:
         """
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
         await self._write(lambda: self._calls.push_many(listed, **columns))
+
+    async def push_raw(self, **columns: Any) -> None:
+        """Adds jobs, all or none, as the columns of `commands.Push`; for imports."""
+        await self._declared.run(self._calls.push_raw(columns))
 
     # -- taking -----------------------------------------------------------------------------------
 
@@ -342,6 +348,13 @@ class AsyncJobs:
     async def taken(self, count: int = 10) -> list[JobInfo]:
         """Returns taken jobs, those taken first."""
         return [job async for job in self._walk(self._calls.taken(count))]
+
+    def pages(self, state: State) -> AsyncIterator[JobPage]:
+        """Yields all waiting, taken or dead jobs, without taking them: many at a time, as columns.
+
+        Jobs that are pushed or taken meanwhile may be missing, or come twice.
+        """
+        return self._walk(self._calls.pages(state))
 
     def dead(self, **filters: Unpack[DeadFilters]) -> AsyncIterator[DeadJob]:
         """Yields dead jobs, a page at a time, in the order of their pushes.

@@ -1,6 +1,6 @@
-"""Slow work on threads beside the loop: syncs, scans, reading blocks, sealing.
+"""Slow work on threads, away from the loop: syncs, scans, reading blocks, sealing.
 
-A `Worker` is one thread.  `Beside` has several, for requests of peers:
+A `WorkerThread` is one.  A `ThreadPool` has several, for requests of peers:
 
     put -> queue -> a thread is free, and the peer reads its replies -> work -> finish, on the loop
 
@@ -16,14 +16,14 @@ from collections import deque
 from collections.abc import Callable
 
 from fjord import limits
-from fjord.server.sessions import Origin
+from fjord.server.origin import Origin
 
 Work = Callable[[], object]
 Finish = Callable[[object, Exception | None], object]
 Asked = tuple[Origin | None, Work, Finish, Callable[[], None]]
 
 
-class Worker:
+class WorkerThread:
     """Runs work in order; `finish` is called on the worker's own thread."""
 
     def __init__(self, name: str) -> None:
@@ -50,7 +50,7 @@ class Worker:
                 finish(result, None)
 
 
-class Beside:
+class ThreadPool:
     """Runs work in order, as many items at a time as it has threads."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Beside:
         on_idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
-        self._workers = [Worker(name) for _ in range(threads)]
+        self._workers = [WorkerThread(name) for _ in range(threads)]
         self._free = list(self._workers)
         self._waiting: deque[Asked] = deque()
         self._on_idle = on_idle  # called whenever an item is done
@@ -105,7 +105,7 @@ class Beside:
         for worker in self._workers:
             worker.close()
 
-    def _begin(self, worker: Worker, asked: Asked) -> None:
+    def _begin(self, worker: WorkerThread, asked: Asked) -> None:
         def finish(result: object, error: Exception | None) -> None:
             self._free.append(worker)
             asked[2](result, error)

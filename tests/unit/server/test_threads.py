@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fjord.server.worker import Beside
+from fjord.server.threads import ThreadPool
 from fjord.testing import SimClock
 from tests.unit.server.asking import Asker
 from tests.unit.server.sim_loop import SimLoop
@@ -16,16 +16,16 @@ SECONDS_MAX = 10.0
 
 
 class World:
-    """One Beside, and what came of what it was given."""
+    """One ThreadPool, and what came of what it was given."""
 
     def __init__(self, threads: int) -> None:
         self.loop = SimLoop(SimClock())
         self.idle = 0
         self.done: list[tuple[object, str]] = []
-        self.beside = Beside(self.loop.as_loop, "test", threads=threads, on_idle=self._note_idle)
+        self.pool = ThreadPool(self.loop.as_loop, "test", threads=threads, on_idle=self._note_idle)
 
     def _note_idle(self) -> None:
-        self.idle += self.beside.is_idle
+        self.idle += self.pool.is_idle
 
     def put(self, client: Asker, name: str, wait_for: threading.Event | None = None) -> None:
         def work() -> str:
@@ -38,7 +38,7 @@ class World:
         def finish(result: object, error: Exception | None) -> None:
             self.done.append((result, str(error or "")))
 
-        self.beside.put(client, work, finish, lambda: client.forget(name))
+        self.pool.put(client, work, finish, lambda: client.forget(name))
 
     def until(self, count: int) -> list[object]:
         self.loop.until(lambda: len(self.done) >= count)
@@ -49,7 +49,7 @@ class World:
 def world() -> Iterator[World]:
     one = World(1)
     yield one
-    one.beside.close()
+    one.pool.close()
 
 
 def test_work_is_done_in_order_and_finished_on_the_loop(world: World) -> None:
@@ -58,7 +58,7 @@ def test_work_is_done_in_order_and_finished_on_the_loop(world: World) -> None:
         world.put(client, name)
     assert world.done == []
     assert world.until(3) == ["a", "b", "c"]
-    assert world.beside.is_idle
+    assert world.pool.is_idle
     assert world.idle == 1
 
 
@@ -68,10 +68,10 @@ def test_as_much_is_done_at_a_time_as_there_are_threads() -> None:
     world.put(client, "a")
     world.put(client, "b")
     assert world.until(2) == ["a", "b"]
-    assert not world.beside.is_idle
+    assert not world.pool.is_idle
     event.set()
     assert world.until(3) == ["a", "b", "slow"]
-    world.beside.close()
+    world.pool.close()
 
 
 def test_who_takes_no_replies_waits_and_others_have_their_turn(world: World) -> None:
@@ -80,9 +80,9 @@ def test_who_takes_no_replies_waits_and_others_have_their_turn(world: World) -> 
     world.put(stalled, "a")
     world.put(client, "b")
     assert world.until(1) == ["b"]
-    assert not world.beside.is_idle
+    assert not world.pool.is_idle
     stalled.is_stalled = False
-    world.beside.release()
+    world.pool.release()
     assert world.until(2) == ["b", "a"]
 
 
@@ -91,6 +91,6 @@ def test_what_a_peer_asked_for_that_is_gone_is_forgotten(world: World) -> None:
     gone.is_stalled = True
     world.put(gone, "a")
     gone.is_open = False
-    world.beside.release()
+    world.pool.release()
     assert gone.forgotten == ["a"]
-    assert world.beside.is_idle
+    assert world.pool.is_idle
