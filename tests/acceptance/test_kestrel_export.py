@@ -16,7 +16,7 @@ from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import collection
-from fjord.kestrel.exporting import ExportOptions, export
+from fjord.kestrel.exporter import ExportOptions, export
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
     command,

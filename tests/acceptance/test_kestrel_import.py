@@ -17,8 +17,8 @@ from fjord import limits
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import codec
-from fjord.kestrel import importing as imports
-from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
+from fjord.kestrel import importer as imports
+from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (

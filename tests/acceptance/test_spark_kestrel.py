@@ -20,7 +20,7 @@ from fjord.cli.pipelines import running
 from fjord.clock import SystemClock
 from fjord.errors import FjordError
 from fjord.kestrel import codec
-from fjord.kestrel.importing import Importer, ImportOptions
+from fjord.kestrel.importer import Importer, ImportOptions
 from fjord.spark.pipelines import kestrel_import as pipeline
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from tests.acceptance.daemon import Daemon

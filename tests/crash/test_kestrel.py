@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel import config as configs
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
@@ -36,7 +36,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 
 def state_of(disk: SimDisk) -> State:
     state = inspect.Whole()
-    found = reading.survey(disk, FOLDER, QUEUE)
+    found = reader.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     assert state.missed == 0

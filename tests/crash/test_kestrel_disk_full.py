@@ -16,7 +16,7 @@ import pytest
 
 from fjord import limits
 from fjord.kestrel.collection import RESERVE_BYTES
-from fjord.kestrel.serving import ServerOptions
+from fjord.kestrel.server import ServerOptions
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs
 from tests.unit.kestrel.serving_world import World, run

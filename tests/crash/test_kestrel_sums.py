@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fjord.kestrel import codec, exporting, inspect, reading
+from fjord.kestrel import codec, exporter, inspect, reader
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -87,7 +87,7 @@ def copied(disk: SimDisk) -> SimDisk:
 
 def told(disk: SimDisk) -> list[str]:
     """Returns the names of files that a reader says are damaged or changed."""
-    (report,) = inspect.verify([reading.survey(disk, FOLDER, QUEUE)])
+    (report,) = inspect.verify([reader.survey(disk, FOLDER, QUEUE)])
     return [one.path.rpartition("/")[2] for one in report.files if one.is_damaged]
 
 
@@ -236,7 +236,7 @@ def check_no_alerts(disk: SimDisk, cut: Callable[[SimDisk], None]) -> None:
     started(disk).close()
     disk.power_cut()
     assert told(disk) == []
-    assert reading.CURRENT in reading.read_sums(disk, FOLDER, QUEUE)
+    assert reader.CURRENT in reader.read_sums(disk, FOLDER, QUEUE)
 
 
 @pytest.mark.parametrize("kind", [SimDisk, ReusingDisk])
@@ -264,7 +264,7 @@ def test_a_crash_while_a_queue_is_exported_is_no_alert(is_there: bool) -> None:
             closed(disk)
         disk.crash_after(call)
         try:
-            exporting.write(
+            exporter.write(
                 disk, FOLDER, QUEUE, [ITEM, ITEM], appends=True, now_ms=lambda: 1_700_000_000_000
             )
         except SimCrash:
@@ -427,9 +427,9 @@ def test_a_full_disk_has_no_sums_but_goes_on() -> None:
     adds(queue, 3)
     disk.capacity = disk.used_bytes()
     queue._rotate()
-    assert reading.read_sums(disk, FOLDER, QUEUE) == {}
+    assert reader.read_sums(disk, FOLDER, QUEUE) == {}
     disk.capacity = None
     adds(queue, 1)
     queue.close()
-    assert len(reading.read_sums(disk, FOLDER, QUEUE)) == 2
+    assert len(reader.read_sums(disk, FOLDER, QUEUE)) == 2
     assert told(disk) == []

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Broken, Decoder, Placed
+from fjord.kestrel.items import Waiting
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.waiting import Waiting
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, copied, encoded
 
@@ -80,7 +80,7 @@ def reading_by(*, batch_bytes: int = 64, chunk_bytes: int = 64) -> Iterator[None
     """Makes batches and reads so small that a short journal has many borders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_BATCH_BYTES", batch_bytes)
-        patch.setattr(reading, "_CHUNK_BYTES", chunk_bytes)
+        patch.setattr(reader, "_CHUNK_BYTES", chunk_bytes)
         yield
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import config as configs
-from fjord.kestrel import inspect, reading
+from fjord.kestrel import inspect, reader
 from fjord.kestrel.codec import Dialect, Item
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.inspect import ReplayState
@@ -39,7 +39,7 @@ WORK = st.lists(
 def on_disk(disk: SimDisk) -> ReplayState[Item]:
     """Returns what a reader of the files finds."""
     state = inspect.Whole()
-    found = reading.survey(disk, FOLDER, QUEUE)
+    found = reader.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     assert [file.broken for file in found.files] == [None] * len(found.files)

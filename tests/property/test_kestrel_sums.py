@@ -7,7 +7,7 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import inspect, names, reading
+from fjord.kestrel import inspect, names, reader
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -53,7 +53,7 @@ class World:
         assert self.queue.alerts == []
 
     def told(self) -> list[str]:
-        (report,) = inspect.verify([reading.survey(self.disk, FOLDER, QUEUE)])
+        (report,) = inspect.verify([reader.survey(self.disk, FOLDER, QUEUE)])
         return [one.path for one in report.files if one.is_damaged]
 
     def do_add(self, size: int) -> None:
@@ -100,7 +100,7 @@ class World:
     def do_kestrel_1(self, size: int) -> None:
         """It knows the current file alone, and leaves all others."""
         self.disk.process_crash()
-        known = reading.read_sums(self.disk, FOLDER, QUEUE).get(reading.CURRENT)
+        known = reader.read_sums(self.disk, FOLDER, QUEUE).get(reader.CURRENT)
         if known is None or known.size != size:  # or else that would be bad luck
             self.disk.remove(f"{FOLDER}/{QUEUE}")
             self.write(QUEUE, size)
@@ -113,8 +113,8 @@ class World:
             file.sync()
 
     def check_all_summed(self) -> None:
-        known = reading.read_sums(self.disk, FOLDER, QUEUE)
-        found = reading.survey(self.disk, FOLDER, QUEUE).files
+        known = reader.read_sums(self.disk, FOLDER, QUEUE)
+        found = reader.survey(self.disk, FOLDER, QUEUE).files
         assert [one.size for one in found if one.size] == [
             known[number].size for number in sorted(known, key=lambda one: (one < 0, one))
         ]
@@ -141,9 +141,9 @@ def test_sums_are_true_and_every_flip_is_told(
         assert world.told() == []
     if is_closed:
         world.queue.close()
-    known = reading.read_sums(world.disk, FOLDER, QUEUE)
+    known = reader.read_sums(world.disk, FOLDER, QUEUE)
     which, at, bit = place
-    paths = {one.path: one.sum for one in reading.survey(world.disk, FOLDER, QUEUE).files}
+    paths = {one.path: one.sum for one in reader.survey(world.disk, FOLDER, QUEUE).files}
     held = [(path, one) for path, one in paths.items() if one is not None]
     assert len(held) == len(known)
     if held:

@@ -122,7 +122,7 @@ def dump(
     Example: fjord kestrel dump /var/spool/kestrel --queue cars
     """
     from fjord.cli import kestrel_output
-    from fjord.kestrel.reading import ReadOptions
+    from fjord.kestrel.reader import ReadOptions
 
     with explained(repairable=False):
         if raw + raw_queue + as_json > 1:
@@ -158,12 +158,12 @@ def verify(
     """
     from fjord.cli import kestrel_output
     from fjord.disk import LocalDisk
-    from fjord.kestrel import inspect, reading
+    from fjord.kestrel import inspect, reader
 
     found: list[inspect.QueueReport] = []
     with explained(repairable=False), Bar("verifying") as bar:
-        options = reading.ReadOptions(item_bytes_max=largest_item_mib * limits.MIB)
-        surveys = reading.surveys(LocalDisk(), directory, queue, passes_unreadable=True)
+        options = reader.ReadOptions(item_bytes_max=largest_item_mib * limits.MIB)
+        surveys = reader.surveys(LocalDisk(), directory, queue, passes_unreadable=True)
         for one in inspect.verify(surveys, bar.update, options):
             found.append(one)
             if as_json:
@@ -266,7 +266,7 @@ def serve(
     Example: fjord kestrel serve --to fjord://127.0.0.1:17994
     """
     from fjord.kestrel import service
-    from fjord.kestrel.serving import ServerOptions
+    from fjord.kestrel.server import ServerOptions
     from fjord.server import logs
     from fjord.server.service import default_awake_us
 
@@ -326,7 +326,7 @@ def import_(
     """
     from fjord.cli import kestrel_output
     from fjord.cli.pipelines import running
-    from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
+    from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome
     from fjord.kinds import Kind
 
     found: list[ImportOutcome] = []
@@ -391,7 +391,7 @@ def export_(
     import dataclasses
 
     from fjord.cli import kestrel_output
-    from fjord.kestrel.exporting import ExportOptions, export
+    from fjord.kestrel.exporter import ExportOptions, export
 
     with explained(repairable=False), Bar("exporting") as bar:
         if not directory:

@@ -14,13 +14,13 @@ from fjord.cli import output
 from fjord.cli.output import tell
 from fjord.disk import LocalDisk
 from fjord.errors import UsageError
-from fjord.kestrel import inspect, journal, names, reading
+from fjord.kestrel import inspect, journal, names, reader
 from fjord.kestrel.codec import Item, Op, Opcode, Placed
 from fjord.kestrel.collection import Packed
-from fjord.kestrel.exporting import ExportOutcome
-from fjord.kestrel.importing import ImportOutcome
+from fjord.kestrel.exporter import ExportOutcome
+from fjord.kestrel.importer import ImportOutcome
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
-from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions
+from fjord.kestrel.reader import JournalFile, QueueSurvey, ReadOptions
 from fjord.kinds import Kind
 
 # qdump's words for ops; of CONTINUE and those that add something, the size follows.
@@ -64,11 +64,11 @@ def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
     """
     for path in paths:
         if os.path.isdir(path):
-            yield from reading.surveys(LocalDisk(), path, queue)
+            yield from reader.surveys(LocalDisk(), path, queue)
         elif queue:
             raise UsageError(f"{path} is no directory; --queue names a queue of one")
         else:
-            yield reading.alone(LocalDisk(), path)
+            yield reader.alone(LocalDisk(), path)
 
 
 def dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
@@ -216,7 +216,7 @@ def queue_json(one: QueueReport) -> dict[str, object]:
 def _file_line(file: FileReport) -> str:
     ops = output.counted(file.ops, "op")
     if file.ending in (Ending.TORN, Ending.DAMAGED):
-        broken = reading.broken_sentence(
+        broken = reader.broken_sentence(
             file.path,
             file.offset,
             file.reason,
@@ -236,7 +236,7 @@ def _file_line(file: FileReport) -> str:
 def foreign(directory: str) -> Iterator[str]:
     """Yields what else is in a directory, in words."""
     disk = LocalDisk()
-    for name in reading.foreign(disk, directory):
+    for name in reader.foreign(disk, directory):
         yield f"{name} is no file of a queue"
     for name in names.left_sums(disk.names(directory)):
         yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"

@@ -25,7 +25,7 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DirectoryError, FjordError, UsageError
-from fjord.kestrel import codec, names, reading
+from fjord.kestrel import codec, names, reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
@@ -82,7 +82,7 @@ class Collection:
         self._lock: disks.Lock | None = disk.lock(os.path.join(folder, _LOCK))
         self._reserve = Reserve(disk, folder, reserve_bytes)
         try:
-            for name in reading.queues(disk, folder):
+            for name in reader.queues(disk, folder):
                 self._with_room(self._open(name).back_out)
             self._keep_back()
         except BaseException:
@@ -386,7 +386,7 @@ def pack_queues(
         DirectoryInUseError: if a Fjord serves the directory.
         DirectoryError: if it cannot be opened.
     """
-    found = reading.wanted_queues(disk, folder, [queue] if queue else [])
+    found = reader.wanted_queues(disk, folder, [queue] if queue else [])
     try:
         with locked(disk, folder):
             for name in found:

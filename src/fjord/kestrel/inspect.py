@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Final, TypeVar, cast
 
 from fjord import limits
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Item, OpBatch, Opcode
+from fjord.kestrel.items import APPLIERS, QueueFold, Sized, Waiting
 from fjord.kestrel.journal import Segment, Segments
-from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions, UnreadableError
-from fjord.kestrel.waiting import APPLIERS, QueueFold, Sized, Waiting
+from fjord.kestrel.reader import JournalFile, QueueSurvey, ReadOptions, UnreadableError
 
 Progress = Callable[[int, int], None]
 
@@ -78,7 +78,7 @@ class QueueReport:
 def verify(
     surveys: Iterable[QueueSurvey],
     progress: Progress = lambda done, total: None,
-    options: ReadOptions = reading.PLAIN,
+    options: ReadOptions = reader.PLAIN,
 ) -> Iterator[QueueReport]:
     """Reads all files of these queues, and yields what there is of each.
 
@@ -279,7 +279,7 @@ class Contents:
     def __init__(
         self,
         found: QueueSurvey,
-        options: ReadOptions = reading.PLAIN,
+        options: ReadOptions = reader.PLAIN,
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         on_bytes: Callable[[int], None] = lambda size: None,
@@ -333,7 +333,7 @@ class Contents:
             CorruptionError: if one has changed since.
         """
         waiting = self._waiting
-        with reading.readable(f"the journal of {self.queue}"):
+        with reader.readable(f"the journal of {self.queue}"):
             for xid in sorted(waiting.open):
                 yield waiting.open[xid].item()._replace(xid=xid)
             while (entry := waiting.head()) is not None:
@@ -345,7 +345,7 @@ class Contents:
         crc = 0
         for file in self.files:
             with contextlib.closing(file.open()) as opened:
-                crc = reading.crc_of(opened, file.size, crc, _extend_crc32)
+                crc = reader.crc_of(opened, file.size, crc, _extend_crc32)
         return crc
 
     def close(self) -> None:

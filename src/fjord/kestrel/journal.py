@@ -39,15 +39,15 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, DurabilityError
-from fjord.kestrel import codec, names, reading
+from fjord.kestrel import codec, names, reader
 from fjord.kestrel.codec import Dialect, Item, Op, OpBatch, Opcode
-from fjord.kestrel.reading import Sum
+from fjord.kestrel.reader import Sum
 
 _log = logging.getLogger("fjord.kestrel")
 
 _WRITE_BYTES: Final = 1 * limits.MIB
 
-_add_to_crc = reading.add_to_crc
+_add_to_crc = reader.add_to_crc
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +57,7 @@ class Segment:
     name: str  # changes when it is rotated
     era: int  # how many files were begun before it
     size: int = 0
-    number: int = reading.CURRENT  # of a file that is written to no more
+    number: int = reader.CURRENT  # of a file that is written to no more
     crc: int = 0  # of all of it
     sum: Sum | None = None  # what is told of it beside the files
     is_changed: bool = False  # it is not what its sum says, and that has to be told again
@@ -150,11 +150,11 @@ class Journal:
 
     def replay(self, now_ms: int) -> Iterator[tuple[Segment, OpBatch]]:
         """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
-        found = reading.survey(self._disk, self._folder, self.queue)
-        options = reading.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
+        found = reader.survey(self._disk, self._folder, self.queue)
+        options = reader.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
         for lost in found.missing:
             self.alerts.append(lost.sentence)
-            if lost.number != reading.CURRENT:
+            if lost.number != reader.CURRENT:
                 self._missing[lost.number] = lost.sum
         for file in found.files:
             parsed = names.parse(file.name)
@@ -338,16 +338,16 @@ class Journal:
     def _put_sums(self, known: dict[int, Sum]) -> None:
         """Ensures that these sums are on the disk, or none."""
         if known != self._sums:
-            is_put = reading.put_sums(self._disk, self._folder, self.queue, known)
+            is_put = reader.put_sums(self._disk, self._folder, self.queue, known)
             self._sums = known if is_put else {}
 
-    def _take_sum(self, segment: Segment, file: reading.JournalFile) -> None:
+    def _take_sum(self, segment: Segment, file: reader.JournalFile) -> None:
         """Takes over the sum of a file that was read; one without gets it from what was read."""
         segment.sum = file.sum
         if file.changed is not None:
             segment.is_changed = True
             self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
-        elif segment.number != reading.CURRENT:
+        elif segment.number != reader.CURRENT:
             segment.sum = segment.summed()
 
     def _sync_names(self) -> None:
@@ -456,7 +456,7 @@ class Journal:
             self._sync_names()
             for name in found.temporary:
                 self._disk.remove(self._path(name))
-            self._sums = reading.read_sums(self._disk, self._folder, self.queue)
+            self._sums = reader.read_sums(self._disk, self._folder, self.queue)
             if any(name.endswith(names.PACK) for name in found.live):
                 self._put_sums({})  # they may be those of what is dead
             for name in found.dead:
@@ -468,7 +468,7 @@ class Journal:
                     self._rename(name, name.removesuffix(names.PACK))
                     self._sync_names()
 
-    def _cut(self, file: reading.JournalFile, number: int) -> int:
+    def _cut(self, file: reader.JournalFile, number: int) -> int:
         """Ends a file before what cannot be read of it; keeps that, if it is damage.
 
         Returns its CRC.
@@ -489,7 +489,7 @@ class Journal:
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})
             opened.truncate(file.broken.offset)
             opened.sync()
-            return reading.crc_of(opened, file.broken.offset)
+            return reader.crc_of(opened, file.broken.offset)
 
 
 def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:
@@ -497,7 +497,7 @@ def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) ->
     data = b"".join(parts)
     if data:
         file.write(offset, data)
-    return reading.add_to_crc(crc, data)
+    return reader.add_to_crc(crc, data)
 
 
 # -- bytes of a queue's files that cannot be read: kept where nobody looks for queues -------------

@@ -29,11 +29,11 @@ from typing import Final
 from fjord import limits
 from fjord.clock import Clock
 from fjord.kestrel import codec
-from fjord.kestrel import waiting as checkpoints
+from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.items import Entry, Waiting
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.waiting import Entry, Waiting
 
 _REMOVE: Final = codec.remove()
 _REMOVES: Final = 65_536  # written at a time

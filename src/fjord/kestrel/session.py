@@ -21,7 +21,7 @@ from fjord.kestrel.config import Status
 from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 
 if TYPE_CHECKING:
-    from fjord.kestrel.serving import Connection, Server
+    from fjord.kestrel.server import Connection, Server
 
 _log = logging.getLogger("fjord.kestrel")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fjord.kestrel import codec, inspect
-from fjord.kestrel import waiting as checkpoints
+from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import Dialect
+from fjord.kestrel.items import Checkpoints, Entry
 from fjord.kestrel.journal import Segment
-from fjord.kestrel.waiting import Checkpoints, Entry
 
 
 def entry(data: bytes, era: int = 0) -> Entry:

@@ -9,7 +9,7 @@ import pytest
 
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryInUseError, DurabilityError, FjordError, UsageError
-from fjord.kestrel import codec, collection, config, reading
+from fjord.kestrel import codec, collection, config, reader
 from fjord.kestrel.codec import Dialect, Item, Op
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.config import QueueConfig
@@ -231,7 +231,7 @@ def test_an_end_leaves_nothing_of_empty_queues_but_their_names() -> None:
     world.queues.remove("a")
     world.queues.close()
     assert world.disk.names(FOLDER) == ["a", "b", "b~~sums"]
-    assert reading.survey(world.disk, FOLDER, "a").size == 0
+    assert reader.survey(world.disk, FOLDER, "a").size == 0
     world.again()
     assert world.drained("b") == [b"x"]
 

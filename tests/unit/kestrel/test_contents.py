@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fjord.disk import LocalDisk
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Op
 from fjord.kestrel.inspect import Contents
-from fjord.kestrel.reading import ReadOptions
+from fjord.kestrel.reader import ReadOptions
 from fjord.testing.disk import SimDisk
 from tests.unit.kestrel.vectors import encoded
 
@@ -27,7 +27,7 @@ def item(data: bytes, expiry_ms: int = 0) -> Op:
 
 
 def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
-    survey = reading.survey(LocalDisk(), str(directory), "cars")
+    survey = reader.survey(LocalDisk(), str(directory), "cars")
     return Contents(survey, ReadOptions(now_ms=5), memory_bytes_max=memory_bytes_max)
 
 
@@ -88,7 +88,7 @@ def test_files_are_checked_and_a_missing_one_is_damage(tmp_path: Path) -> None:
     for name in ("cars.1", "cars.3", "cars"):
         put(tmp_path, name, item(b"1"))
     look(tmp_path).check()
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reading.Sum(22, 1)})
+    reader.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reader.Sum(22, 1)})
     with pytest.raises(CorruptionError, match=r"cars\.2 is damaged at byte 0: it is missing"):
         look(tmp_path).check()
     (tmp_path / "cars.1").write_bytes(b"\x63")
@@ -123,7 +123,7 @@ def test_bytes_are_told_as_they_are_read(tmp_path: Path) -> None:
     put(tmp_path, "cars.904", *[item(b"x" * 1000)] * 3000)
     put(tmp_path, "cars", item(b"2"))
     told: list[int] = []
-    survey = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    survey = reader.survey(LocalDisk(), str(tmp_path), "cars")
     found = Contents(survey, on_bytes=told.append)
     assert sum(told) == found.size
     assert len(told) > 3
@@ -165,7 +165,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     state = inspect.Whole()
     for op in made:
         state.apply(op)
-    found = Contents(reading.survey(disk, "/", "cars"), memory_bytes_max=most)
+    found = Contents(reader.survey(disk, "/", "cars"), memory_bytes_max=most)
     expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected

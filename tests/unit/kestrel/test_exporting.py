@@ -18,7 +18,7 @@ from fjord.errors import (
     UnavailableError,
     UsageError,
 )
-from fjord.kestrel import codec, collection, exporting, inspect, reading
+from fjord.kestrel import codec, collection, exporter, inspect, reader
 from fjord.kestrel.codec import Item
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
@@ -51,17 +51,17 @@ def added(*data: bytes) -> bytes:
 def chunks() -> Iterator[bytes]:
     for start in range(0, len(NEW), 3):
         part = NEW[start : start + 3]
-        yield exporting.encoded(
+        yield exporter.encoded(
             bytes((Type.BUFFER,)) * len(part), part, [ADD_MS * 1000] * len(part), [0] * len(part)
         )
 
 
 def write(disk: SimDisk, *, appends: bool = False) -> int:
-    return exporting.write(disk, FOLDER, "cars", chunks(), appends=appends, now_ms=lambda: NOW_MS)
+    return exporter.write(disk, FOLDER, "cars", chunks(), appends=appends, now_ms=lambda: NOW_MS)
 
 
 def items(disk: SimDisk) -> list[Item]:
-    with contextlib.closing(inspect.Contents(reading.survey(disk, FOLDER, "cars"))) as found:
+    with contextlib.closing(inspect.Contents(reader.survey(disk, FOLDER, "cars"))) as found:
         return list(found.items())
 
 
@@ -85,12 +85,12 @@ def files(disk: SimDisk) -> list[str]:
     ],
 )
 def test_values_are_items_as_they_are_written(type_: Type, data: bytes, expected: bytes) -> None:
-    assert exporting.item_data(type_, data) == expected
+    assert exporter.item_data(type_, data) == expected
 
 
 @pytest.mark.req("KJ-05")
 def test_dates_are_carried_over_and_expiries_rounded_up() -> None:
-    made = exporting.encoded(
+    made = exporter.encoded(
         bytes((Type.BUFFER, Type.BUFFER)),
         [b"a", b"b"],
         [ADD_MS * 1000 + 999, ADD_MS * 1000],
@@ -112,7 +112,7 @@ def test_new_queue_is_one_file_and_nothing_else() -> None:
 
 def test_empty_table_is_an_empty_queue() -> None:
     disk = folder()
-    size = exporting.write(disk, FOLDER, "cars", [], appends=False, now_ms=lambda: NOW_MS)
+    size = exporter.write(disk, FOLDER, "cars", [], appends=False, now_ms=lambda: NOW_MS)
     assert (size, files(disk), data_of(disk)) == (0, ["cars"], [])
 
 
@@ -162,7 +162,7 @@ def test_damaged_queue_is_refused_as_it_is() -> None:
 
 def test_name_that_no_queue_has_is_refused() -> None:
     with pytest.raises(UsageError, match="another use"):
-        exporting.write(folder(), FOLDER, "a.b", [], appends=False, now_ms=lambda: 0)
+        exporter.write(folder(), FOLDER, "a.b", [], appends=False, now_ms=lambda: 0)
 
 
 def test_directory_that_is_served_is_refused() -> None:
@@ -179,7 +179,7 @@ def test_what_ends_in_the_middle_leaves_nothing() -> None:
 
     disk = folder()
     with pytest.raises(UnavailableError):
-        exporting.write(disk, FOLDER, "cars", broken(), appends=False, now_ms=lambda: NOW_MS)
+        exporter.write(disk, FOLDER, "cars", broken(), appends=False, now_ms=lambda: NOW_MS)
     assert files(disk) == []
 
 
@@ -190,7 +190,7 @@ def test_full_disk_leaves_nothing() -> None:
         yield bytes(2 * limits.KIB)
 
     with pytest.raises(DirectoryError, match="cars was not exported: No space"):
-        exporting.write(disk, FOLDER, "cars", large(), appends=False, now_ms=lambda: NOW_MS)
+        exporter.write(disk, FOLDER, "cars", large(), appends=False, now_ms=lambda: NOW_MS)
     assert files(disk) == []
 
 

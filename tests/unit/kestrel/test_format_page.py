@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Dialect, Opcode
-from fjord.kestrel.reading import CURRENT, Sum
+from fjord.kestrel.reader import CURRENT, Sum
 from tests.unit.kestrel.vectors import VECTORS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
@@ -40,7 +40,7 @@ def test_the_page_has_sums_as_they_are_written() -> None:
     older = bytes.fromhex(VECTORS["ADDX"][2])
     current = older + bytes.fromhex(VECTORS["REMOVE"][2])
     known = {
-        904: Sum(len(older), reading.add_to_crc(0, older)),
-        CURRENT: Sum(len(current), reading.add_to_crc(0, current), "2049:1311", 10**9),
+        904: Sum(len(older), reader.add_to_crc(0, older)),
+        CURRENT: Sum(len(current), reader.add_to_crc(0, current), "2049:1311", 10**9),
     }
-    assert found[1].encode() == reading.encode_sums(known)
+    assert found[1].encode() == reader.encode_sums(known)

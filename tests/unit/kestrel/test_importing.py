@@ -18,9 +18,9 @@ from fjord.commands import Append, Push
 from fjord.disk import LocalDisk
 from fjord.errors import UsageError
 from fjord.jobs import Priority
-from fjord.kestrel import codec, importing, inspect, reading
+from fjord.kestrel import codec, importer, inspect, reader
 from fjord.kestrel.codec import Dialect, Item, Op
-from fjord.kestrel.importing import Load, Tally
+from fjord.kestrel.importer import Load, Tally
 from fjord.kinds import Kind
 from fjord.values import Type
 
@@ -33,11 +33,11 @@ def item(data: bytes = b"x", *, add_ms: int = NOW_MS, expiry_ms: int = 0, xid: i
 
 
 def loaded(items: Sequence[Item], skip: int = 0) -> list[Load]:
-    return list(importing.loads(items, NOW_US, skip=skip))
+    return list(importer.loads(items, NOW_US, skip=skip))
 
 
 def pushed(load: Load, now_us: int = NOW_US) -> Push:
-    made = importing.command(load, load.live(now_us), "cars", Kind.JOBS, now_us)
+    made = importer.command(load, load.live(now_us), "cars", Kind.JOBS, now_us)
     assert isinstance(made, Push)
     return made
 
@@ -50,69 +50,69 @@ def test_writer_is_that_of_the_directory_however_it_is_named(
 ) -> None:
     (tmp_path / "queues").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "queues")
-    name = importing.writer_of(str(tmp_path / "queues"), "cars", "cars", 7)
+    name = importer.writer_of(str(tmp_path / "queues"), "cars", "cars", 7)
     assert name.startswith("kestrel:")
     assert len(name) <= limits.WRITER_BYTES_MAX
-    assert importing.writer_of(str(tmp_path / "link"), "cars", "cars", 7) == name
+    assert importer.writer_of(str(tmp_path / "link"), "cars", "cars", 7) == name
     monkeypatch.chdir(tmp_path)
-    assert importing.writer_of("link/../queues/", "cars", "cars", 7) == name
+    assert importer.writer_of("link/../queues/", "cars", "cars", 7) == name
 
 
 def test_writer_of_files_differs_with_all_that_it_is_of() -> None:
-    name = importing.files_writer_of("cars", "vans", 7, crc=8, size=9)
+    name = importer.files_writer_of("cars", "vans", 7, crc=8, size=9)
     assert name.startswith("kestrel-files:")
     assert len(name) <= limits.WRITER_BYTES_MAX
     others = {
-        importing.files_writer_of("bikes", "vans", 7, crc=8, size=9),
-        importing.files_writer_of("cars", "bikes", 7, crc=8, size=9),
-        importing.files_writer_of("cars", "vans", 1, crc=8, size=9),
-        importing.files_writer_of("cars", "vans", 7, crc=1, size=9),
-        importing.files_writer_of("cars", "vans", 7, crc=8, size=1),
+        importer.files_writer_of("bikes", "vans", 7, crc=8, size=9),
+        importer.files_writer_of("cars", "bikes", 7, crc=8, size=9),
+        importer.files_writer_of("cars", "vans", 1, crc=8, size=9),
+        importer.files_writer_of("cars", "vans", 7, crc=1, size=9),
+        importer.files_writer_of("cars", "vans", 7, crc=8, size=1),
     }
     assert len(others - {name}) == 5
 
 
 def test_what_is_done_is_what_either_writer_says_of_these_files() -> None:
-    at = importing.number_of(5, 3)
-    assert importing.done_of(importing.UNKNOWN, importing.UNKNOWN, 5) == 0
-    assert importing.done_of(at, importing.UNKNOWN, 5) == 3
-    assert importing.done_of(importing.UNKNOWN, 4, 5) == 4
-    assert importing.done_of(at, 4, 5) == 4
-    assert importing.done_of(at, 2, 5) == 3
-    assert importing.done_of(at, 4, 6) is None
+    at = importer.number_of(5, 3)
+    assert importer.done_of(importer.UNKNOWN, importer.UNKNOWN, 5) == 0
+    assert importer.done_of(at, importer.UNKNOWN, 5) == 3
+    assert importer.done_of(importer.UNKNOWN, 4, 5) == 4
+    assert importer.done_of(at, 4, 5) == 4
+    assert importer.done_of(at, 2, 5) == 3
+    assert importer.done_of(at, 4, 6) is None
 
 
 def test_writer_differs_with_all_that_it_is_of(tmp_path: Path) -> None:
     here, there = str(tmp_path), str(tmp_path / "there")
     names = {
-        importing.writer_of(here, "cars", "cars", 7),
-        importing.writer_of(there, "cars", "cars", 7),
-        importing.writer_of(here, "bikes", "cars", 7),
-        importing.writer_of(here, "cars", "bikes", 7),
-        importing.writer_of(here, "cars", "cars", 8),
-        importing.writer_of(here, "cars", "cars", 7, 1),
+        importer.writer_of(here, "cars", "cars", 7),
+        importer.writer_of(there, "cars", "cars", 7),
+        importer.writer_of(here, "bikes", "cars", 7),
+        importer.writer_of(here, "cars", "bikes", 7),
+        importer.writer_of(here, "cars", "cars", 8),
+        importer.writer_of(here, "cars", "cars", 7, 1),
     }
     assert len(names) == 6
 
 
 @given(crc=st.integers(0, 2**32 - 1), done=st.integers(1, 2**32 - 2))
 def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None:
-    number = importing.number_of(crc, done)
+    number = importer.number_of(crc, done)
     assert 0 < number < 2**63 - 1
-    assert importing.done_by(number) == done
-    assert importing.is_same(number, crc)
-    assert not importing.is_same(number, crc ^ 1)
-    assert importing.number_of(crc, done + 1) == number + 1
+    assert importer.done_by(number) == done
+    assert importer.is_same(number, crc)
+    assert not importer.is_same(number, crc ^ 1)
+    assert importer.number_of(crc, done + 1) == number + 1
 
 
 # -- loads ----------------------------------------------------------------------------------------
 
 
 def test_loads_have_so_many_items_or_so_many_bytes() -> None:
-    many = loaded([item()] * (2 * importing.ITEMS_MAX + 1))
-    assert [len(load.data) for load in many] == [importing.ITEMS_MAX, importing.ITEMS_MAX, 1]
+    many = loaded([item()] * (2 * importer.ITEMS_MAX + 1))
+    assert [len(load.data) for load in many] == [importer.ITEMS_MAX, importer.ITEMS_MAX, 1]
     assert [load.end for load in many] == [1000, 2000, 2001]
-    half = bytes(importing.BYTES_MAX // 2)
+    half = bytes(importer.BYTES_MAX // 2)
     assert [len(load.data) for load in loaded([item(half)] * 5)] == [2, 2, 1]
     assert loaded([]) == []
 
@@ -128,7 +128,7 @@ def test_item_of_the_most_bytes_goes_alone_and_a_larger_one_is_left_out() -> Non
 
 def test_load_of_nothing_but_too_large_items_is_bounded() -> None:
     larger = item(bytes(limits.VALUE_BYTES_MAX + 1))
-    loads = loaded([larger] * (importing.ITEMS_MAX + 1))
+    loads = loaded([larger] * (importer.ITEMS_MAX + 1))
     assert [(load.too_large, load.data) for load in loads] == [(1000, []), (1, [])]
 
 
@@ -159,11 +159,11 @@ def test_dates_never_go_back_and_are_not_to_come() -> None:
 
 def test_dates_of_pieces_are_those_of_the_whole() -> None:
     items = [item(add_ms=add_ms) for add_ms in (5, NOW_MS - 9, 0, NOW_MS - 20, NOW_MS + 99)]
-    first = importing.dates(items[:2], importing.DATE_MS_MIN, NOW_MS)
-    assert first == [importing.DATE_MS_MIN, NOW_MS - 9]
-    assert importing.dates(items[2:3], first[-1], NOW_MS) == [NOW_MS]
-    assert importing.dates(items[3:4], first[-1], NOW_MS) == [NOW_MS - 9]
-    assert importing.dates(items, importing.DATE_MS_MIN, NOW_MS) == [*first, *[NOW_MS] * 3]
+    first = importer.dates(items[:2], importer.DATE_MS_MIN, NOW_MS)
+    assert first == [importer.DATE_MS_MIN, NOW_MS - 9]
+    assert importer.dates(items[2:3], first[-1], NOW_MS) == [NOW_MS]
+    assert importer.dates(items[3:4], first[-1], NOW_MS) == [NOW_MS - 9]
+    assert importer.dates(items, importer.DATE_MS_MIN, NOW_MS) == [*first, *[NOW_MS] * 3]
 
 
 def test_jobs_have_no_key_and_are_due_since_they_were_added() -> None:
@@ -202,7 +202,7 @@ def test_expiry_later_than_a_job_can_have_is_none(expiry_ms: int) -> None:
 
 def test_messages_are_values_alone() -> None:
     (load,) = loaded([item(b"a"), item(b"b", expiry_ms=NOW_MS + 1), item(b"c", expiry_ms=1)])
-    append = importing.command(load, load.live(NOW_US), "cars", Kind.STREAM, NOW_US)
+    append = importer.command(load, load.live(NOW_US), "cars", Kind.STREAM, NOW_US)
     assert isinstance(append, Append)
     assert append.table == "cars"
     assert append.values.rows() == [b"a", b"b"]
@@ -251,16 +251,16 @@ def test_nothing_is_imported_of_a_queue_of_which_nothing_lives(
 
 
 def tallied(items: Iterable[Item]) -> Tally:
-    counts = [load.tally(len(load.live(NOW_US))) for load in importing.loads(items, NOW_US)]
+    counts = [load.tally(len(load.live(NOW_US))) for load in importer.loads(items, NOW_US)]
     return functools.reduce(Tally.plus, counts, Tally())
 
 
 def contents(directory: Path) -> inspect.Contents:
-    return inspect.Contents(reading.survey(LocalDisk(), str(directory), "cars"))
+    return inspect.Contents(reader.survey(LocalDisk(), str(directory), "cars"))
 
 
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
-    tables_of = importing.tables_of
+    tables_of = importer.tables_of
     assert tables_of(["cars", "trucks"], []) == {"cars": "cars", "trucks": "trucks"}
     assert tables_of(["cars+seo"], ["seo"]) == {"cars+seo": "seo"}
     named = ["cars+seo=seo", "a=b=c"]  # the queue a=b, since no table has such a name
@@ -290,4 +290,4 @@ def test_names_that_no_table_can_have_are_refused(
     queues: list[str], named: list[str], told: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
-        importing.tables_of(queues, named)
+        importer.tables_of(queues, named)

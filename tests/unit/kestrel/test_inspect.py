@@ -8,12 +8,12 @@ from pathlib import Path
 
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
-from fjord.kestrel.reading import Sum
+from fjord.kestrel.reader import Sum
 from fjord.testing import SimClock
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
@@ -33,8 +33,8 @@ class FailingDisk(LocalDisk):
 def verify(directory: Path) -> list[QueueReport]:
     disk = LocalDisk()
     found = [
-        reading.survey(disk, str(directory), queue, passes_unreadable=True)
-        for queue in reading.queues(disk, str(directory))
+        reader.survey(disk, str(directory), queue, passes_unreadable=True)
+        for queue in reader.queues(disk, str(directory))
     ]
     return list(inspect.verify(found))
 
@@ -101,7 +101,7 @@ def test_progress_goes_to_the_end(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(items(*[bytes(limits.MIB)] * 10))
     (tmp_path / "b").write_bytes(b"\x63" * 1000)
     disk = LocalDisk()
-    found = [reading.survey(disk, str(tmp_path), queue) for queue in "ab"]
+    found = [reader.survey(disk, str(tmp_path), queue) for queue in "ab"]
     told: list[tuple[int, int]] = []
     list(inspect.verify(found, lambda done, total: told.append((done, total))))
     total = sum(one.size for one in found)
@@ -112,7 +112,7 @@ def test_progress_goes_to_the_end(tmp_path: Path) -> None:
 
 def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
     (tmp_path / "cars.5").write_bytes(items(b"1", b"2"))
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
+    reader.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(44, 1)})
     (one,) = verify(tmp_path)
     assert (one.items, one.is_damaged, one.temporary) == (2, True, [])
     (file,) = one.files
@@ -122,7 +122,7 @@ def test_a_changed_file_is_told_and_its_items_count(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_of_a_changed_file_is_damage(tmp_path: Path) -> None:
     (tmp_path / "cars.5").write_bytes(items(b"1", b"2") + b"\x63")
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
+    reader.put_sums(LocalDisk(), str(tmp_path), "cars", {5: Sum(22, 1)})
     (one,) = verify(tmp_path)
     assert (one.files[0].ending, one.files[0].offset) == (Ending.DAMAGED, 44)
     assert "99" in one.files[0].reason
@@ -144,9 +144,9 @@ def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path
 def test_a_file_that_is_missing_in_the_middle_is_told(tmp_path: Path) -> None:
     for name in ("cars.5", "cars.7", "cars"):
         (tmp_path / name).write_bytes(items(b"1"))
-    whole = Sum(22, reading.add_to_crc(0, items(b"1")))
-    known = dict.fromkeys((4, 5, 6, 7, reading.CURRENT), whole)
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", known)
+    whole = Sum(22, reader.add_to_crc(0, items(b"1")))
+    known = dict.fromkeys((4, 5, 6, 7, reader.CURRENT), whole)
+    reader.put_sums(LocalDisk(), str(tmp_path), "cars", known)
     (one,) = verify(tmp_path)
     assert (one.items, one.is_damaged) == (3, True)
     (lost,) = [file for file in one.files if file.is_damaged]
@@ -180,7 +180,7 @@ def test_a_file_that_fails_while_it_is_read_is_told_with_all_others(tmp_path: Pa
     data = items(*[bytes(limits.MIB)] * 3)
     (tmp_path / "cars.5").write_bytes(data)
     (tmp_path / "cars").write_bytes(items(b"1"))
-    (one,) = inspect.verify([reading.survey(FailingDisk(), str(tmp_path), "cars")])
+    (one,) = inspect.verify([reader.survey(FailingDisk(), str(tmp_path), "cars")])
     failed, fine = one.files
     assert (failed.ending, failed.bytes, failed.ops) == (Ending.UNREADABLE, len(data), 1)
     assert failed.offset + failed.skipped_bytes == len(data)

@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Dialect, Op, Opcode
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.reading import CURRENT, Sum
+from fjord.kestrel.reader import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS
 
@@ -195,11 +195,11 @@ def summed(disk: SimDisk, name: str) -> Sum:
     whole = read(disk, name)
     path = f"{FOLDER}/{name}"
     last = (disk.identity(path) or "", disk.modified_s(path)) if name == "cars" else ("", 0)
-    return Sum(len(whole), reading.add_to_crc(0, whole), *last)
+    return Sum(len(whole), reader.add_to_crc(0, whole), *last)
 
 
 def known(disk: SimDisk) -> dict[int, Sum]:
-    return reading.read_sums(disk, FOLDER, "cars")
+    return reader.read_sums(disk, FOLDER, "cars")
 
 
 def test_a_file_is_summed_when_nothing_more_is_written_to_it(disk: SimDisk) -> None:

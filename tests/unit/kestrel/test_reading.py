@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Item, Op
 from fjord.kestrel.inspect import ReplayState
-from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
+from fjord.kestrel.reader import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.vectors import ADD_MS, encoded
 
@@ -41,7 +41,7 @@ def state_of(found: QueueSurvey) -> ReplayState[Item]:
 
 
 def cars(directory: Path) -> tuple[list[bytes], QueueSurvey]:
-    found = reading.survey(LocalDisk(), str(directory), "cars")
+    found = reader.survey(LocalDisk(), str(directory), "cars")
     return [bytes(one.data) for one in state_of(found).queue], found
 
 
@@ -74,7 +74,7 @@ def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
 def test_a_queue_without_a_current_file_is_read(tmp_path: Path) -> None:
     write(tmp_path, cars_904=encoded(item(b"1")))
     assert cars(tmp_path)[0] == [b"1"]
-    assert reading.queues(LocalDisk(), str(tmp_path)) == ["cars"]
+    assert reader.queues(LocalDisk(), str(tmp_path)) == ["cars"]
 
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_temporary_dead_and_foreign_files_are_passed_over(tmp_path: Path) -> Non
     waiting, found = cars(tmp_path)
     assert waiting == [b"1", b"2", b"3"]
     assert (found.dead, found.temporary) == (["cars.904", "cars.950"], ["cars~~970"])
-    assert reading.foreign(LocalDisk(), str(tmp_path)) == ["cars.txt"]
+    assert reader.foreign(LocalDisk(), str(tmp_path)) == ["cars.txt"]
 
 
 def test_nothing_is_changed_by_reading(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_simulated_disk_does_as_well() -> None:
     disk.make_directory("/q")
     file = disk.open("/q/cars", writable=True, create=True)
     file.write(0, encoded(item(b"1")))
-    found = reading.survey(disk, "/q", "cars")
+    found = reader.survey(disk, "/q", "cars")
     assert [bytes(one.data) for one in state_of(found).queue] == [b"1"]
 
 
@@ -285,7 +285,7 @@ def test_a_file_that_is_cut_meanwhile_is_no_damage(tmp_path: Path) -> None:
 
 def test_files_that_are_renamed_meanwhile_are_told(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
-    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    found = reader.survey(LocalDisk(), str(tmp_path), "cars")
     (tmp_path / "cars").rename(tmp_path / "cars.5")
     with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
         state_of(found)
@@ -313,7 +313,7 @@ class Rotating(LocalDisk):
 
 def test_the_directory_is_looked_at_again_if_files_are_rotated_meanwhile(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
-    found = reading.survey(Rotating(tmp_path / "cars", iter([1, 3, 6])), str(tmp_path), "cars")
+    found = reader.survey(Rotating(tmp_path / "cars", iter([1, 3, 6])), str(tmp_path), "cars")
     assert [file.name for file in found.files] == ["cars.1", "cars.3", "cars.6"]
     assert [file.is_last for file in found.files] == [False, False, True]
 
@@ -322,7 +322,7 @@ def test_looking_ends_if_files_are_rotated_without_end(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
     disk = Rotating(tmp_path / "cars", iter(range(1, 10_000, 2)))
     with pytest.raises(DirectoryError, match="change all the time"):
-        reading.survey(disk, str(tmp_path), "cars")
+        reader.survey(disk, str(tmp_path), "cars")
 
 
 class FailingFile(LocalFile):
@@ -339,10 +339,10 @@ class Failing(LocalDisk):
 
 def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
-    found = reading.survey(Failing(), str(tmp_path), "cars")
+    found = reader.survey(Failing(), str(tmp_path), "cars")
     with pytest.raises(DirectoryError, match="cars cannot be read: Input/output error"):
         state_of(found)
-    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    found = reader.survey(LocalDisk(), str(tmp_path), "cars")
     (tmp_path / "cars").unlink()
     (tmp_path / "cars").mkdir()
     with pytest.raises(DirectoryError, match="cars cannot be read"):
@@ -354,18 +354,18 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(DirectoryError, match="cars is a symbolic link; put the file itself"):
         cars(tmp_path)
     with pytest.raises(DirectoryError, match="cannot be read"):
-        reading.queues(LocalDisk(), __file__)
+        reader.queues(LocalDisk(), __file__)
 
 
 # -- sums -----------------------------------------------------------------------------------------
 
 
 def summed(data: bytes, identity: str = "") -> Sum:
-    return Sum(len(data), reading.add_to_crc(0, data), identity)
+    return Sum(len(data), reader.add_to_crc(0, data), identity)
 
 
 def put_sums(directory: Path, known: dict[int, Sum]) -> None:
-    assert reading.put_sums(LocalDisk(), str(directory), "cars", known)
+    assert reader.put_sums(LocalDisk(), str(directory), "cars", known)
 
 
 def changed(directory: Path) -> list[str | None]:
@@ -378,7 +378,7 @@ def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
     write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE)
     put_sums(tmp_path, {1: summed(first), 2: summed(second), CURRENT: summed(WHOLE, "any")})
     assert changed(tmp_path) == [None] * 3
-    assert reading.foreign(LocalDisk(), str(tmp_path)) == []
+    assert reader.foreign(LocalDisk(), str(tmp_path)) == []
     write(tmp_path, cars_1=encoded(item(b"x")), cars_2=second[:-1])
     assert changed(tmp_path) == [
         "its first 22 bytes are not those that were written",
@@ -443,14 +443,14 @@ def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_pa
             put_sums(tmp_path, {5: summed(WHOLE)})
             return super().names(path)
 
-    (file,) = reading.survey(Packing(), str(tmp_path), "cars").files
+    (file,) = reader.survey(Packing(), str(tmp_path), "cars").files
     assert file.sum == summed(WHOLE)
 
 
 def test_a_sum_may_end_anywhere_in_what_is_read_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(reader, "_CHUNK_BYTES", 10)
     data = encoded(*[item(b"1")] * 4)
     write(tmp_path, cars_5=data)
     for size in range(1, len(data) + 1):

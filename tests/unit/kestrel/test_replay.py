@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import codec, inspect
-from fjord.kestrel import waiting as checkpoints
+from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import XID_MAX, XID_MIN, Dialect, Item, Op, Opcode
 from fjord.kestrel.inspect import ReplayState
-from fjord.kestrel.waiting import Entry
+from fjord.kestrel.items import Entry
 from tests.unit.kestrel.vectors import ADD_MS, added
 
 A, B, C = (codec.addx(one, add_ms=ADD_MS) for one in (b"a", b"b", b"c"))

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from fjord.kestrel import reading
+from fjord.kestrel import reader
 from fjord.kestrel.collection import Reserve
 from fjord.testing import SimDisk
 
@@ -24,7 +24,7 @@ def test_space_is_kept_back_and_given_once() -> None:
     assert not reserve.give()  # there is none yet
     reserve.take()
     assert disk.used_bytes() == SIZE
-    assert reading.queues(disk, FOLDER) == []
+    assert reader.queues(disk, FOLDER) == []
     assert reserve.give()
     assert disk.used_bytes() == 0
     assert not reserve.give()

@@ -11,7 +11,7 @@ import pytest
 import fjord
 from fjord.errors import DurabilityError
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.serving import ServerOptions
+from fjord.kestrel.server import ServerOptions
 from fjord.testing import SimCrash
 from tests.unit.kestrel.serving_world import SECONDS_MAX, World, run
 

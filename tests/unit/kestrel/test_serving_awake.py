@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fjord.kestrel.serving import Awake
+from fjord.kestrel.server import Awake
 from fjord.testing import SimClock
 
 

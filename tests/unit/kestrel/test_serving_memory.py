@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fjord.kestrel.serving import ConnectionMemory
+from fjord.kestrel.server import ConnectionMemory
 from fjord.testing import SimClock
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fjord
 from fjord.kestrel.config import Standing, Status
-from fjord.kestrel.serving import ServerOptions
+from fjord.kestrel.server import ServerOptions
 from tests.unit.kestrel.serving_world import Client, World, run
 
 VERSION = f"VERSION {fjord.__version__}\r\n".encode()
@@ -282,7 +282,7 @@ def test_who_waits_for_room_and_goes_leaves_the_item_to_the_next() -> None:
 
 
 def test_client_that_does_not_read_for_long_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fjord.kestrel.serving._STALLED_US", 0)
+    monkeypatch.setattr("fjord.kestrel.server._STALLED_US", 0)
 
     async def test(world: World) -> None:
         slow, client = await world.client(), await world.client()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel.serving import ServerOptions
+from fjord.kestrel.server import ServerOptions
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import Client, World, run
 from tests.unit.kestrel.transcripts import MEMCACHE, MEMCACHE_ENDS, TEXT, TEXT_ENDS, Transcript

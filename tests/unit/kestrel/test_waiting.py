@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import CorruptionError
-from fjord.kestrel import codec, inspect, reading, waiting
+from fjord.kestrel import codec, inspect, items, reader
 from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
@@ -61,7 +61,7 @@ def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
     """Returns what the plain fold of all ops gives."""
     state = inspect.Whole()
     for op, _, _ in chain.from_iterable(
-        file.ops() for file in reading.survey(disk, FOLDER, "q").files
+        file.ops() for file in reader.survey(disk, FOLDER, "q").files
     ):
         state.apply(op)
     items = [bytes(item.data) for item in state.queue]
@@ -77,7 +77,7 @@ def held(queue: PersistentQueue) -> tuple[list[bytes], dict[int, bytes], int]:
 def test_every_op_is_applied_by_something() -> None:
     special = {Opcode.ADD_XID, Opcode.REMOVE_TENTATIVE}
     adding = {Opcode.ADD, Opcode.ADDX, Opcode.CONTINUE}
-    assert set(waiting.APPLIERS) | special | adding == set(Opcode)
+    assert set(items.APPLIERS) | special | adding == set(Opcode)
 
 
 @given(

@@ -19,8 +19,8 @@ from pyspark.sql.types import StructType
 
 from fjord import disk as disks
 from fjord.errors import FjordError
-from fjord.kestrel import reading
-from fjord.kestrel.reading import QueueSurvey
+from fjord.kestrel import reader
+from fjord.kestrel.reader import QueueSurvey
 from fjord.spark.options import known_options, word_option
 
 if TYPE_CHECKING:
@@ -79,14 +79,14 @@ def surveys(directory: str, queue: str = "") -> list[QueueSurvey]:
             f"there is no directory {directory}; check the option path. "
             "Every machine that runs tasks of Spark must see it there"
         )
-    names = reading.queues(disk, directory)
+    names = reader.queues(disk, directory)
     if queue and queue not in names:
         some = f"it has {', '.join(names[:_SHOWN_QUEUES]) or 'none'}"
         more = " and others" if len(names) > _SHOWN_QUEUES else ""
         raise FjordError(
             f"there is no queue {queue!r} in {directory}; check the option queue: {some}{more}"
         )
-    found = [reading.survey(disk, directory, name) for name in ([queue] if queue else names)]
+    found = [reader.survey(disk, directory, name) for name in ([queue] if queue else names)]
     # What is named like a queue and is no file has no files.
     return sorted((one for one in found if one.files), key=lambda one: -one.size)
 

@@ -19,10 +19,10 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import importing, reading
+from fjord.kestrel import importer, reader
 from fjord.kestrel.codec import Item, Opcode
 from fjord.kestrel.inspect import Contents
-from fjord.kestrel.reading import JournalFile
+from fjord.kestrel.reader import JournalFile
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ def read(partition: QueuePartition, clock: Clock | None = None) -> Iterator[pa.R
 
 def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
-    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
+    survey = reader.survey(disks.LocalDisk(), options.directory, queue)
     with contextlib.closing(Contents(survey)) as found:
         _check(found, options)
-        first, date_ms = 0, importing.DATE_MS_MIN
+        first, date_ms = 0, importer.DATE_MS_MIN
         now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
         for piece in pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
             positions = _alive(piece, first, options.alive_seconds, clock)
             alive = [piece[at - first] for at in positions]
             if alive:
-                dates_ms = importing.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
+                dates_ms = importer.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
                 date_ms = dates_ms[-1]
                 yield of_items(queue, positions, alive, dates_ms, partition.columns)
             first += len(piece)
@@ -105,7 +105,7 @@ def _alive(items: list[Item], first: int, seconds: int | None, clock: Clock) -> 
 
 def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
-    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
+    survey = reader.survey(disks.LocalDisk(), options.directory, queue)
     if not survey.files:
         raise changed(options.directory, queue)
     if options.fails_on_damage:

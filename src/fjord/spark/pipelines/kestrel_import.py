@@ -2,7 +2,7 @@
 
     directory --looked at, on the driver--> plans --one task a queue--> tables of the daemon
 
-The rules are those of `fjord.kestrel.importing`, as is all that is sent; Spark does many queues at
+The rules are those of `fjord.kestrel.importer`, as is all that is sent; Spark does many queues at
 a time.  A task that is run again finds what is there, and sends the rest.
 """
 
@@ -19,7 +19,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from fjord.errors import FjordError
-from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome, ImportPlan
+from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome, ImportPlan
 from fjord.kinds import Kind
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import QueuePartition
@@ -171,14 +171,14 @@ def test_a_file_that_is_renamed_while_it_is_read_is_told(
 ) -> None:
     put(tmp_path, "cars.904", item(b"a"))
     second = put(tmp_path, "cars", item(b"b"))
-    survey: Callable[..., Any] = reading.survey
+    survey: Callable[..., Any] = reader.survey
 
     def renaming(*given: Any) -> Any:
         found = survey(*given)
         second.rename(tmp_path / "cars.1000")
         return found
 
-    monkeypatch.setattr(reading, "survey", renaming)
+    monkeypatch.setattr(reader, "survey", renaming)
     with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
         read(tmp_path, mode=mode)
 

@@ -53,7 +53,7 @@ from fjord.errors import (
     UsageError,
 )
 from fjord.jobs import Priority
-from fjord.kestrel import reading
+from fjord.kestrel import reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.inspect import Contents
 from fjord.kinds import Kind
@@ -375,7 +375,7 @@ class Importer:
         options = self._options
         if options.is_anew and options.is_moved:
             raise UsageError("--anew imports all, and --moved what is left: give one of them")
-        queues = reading.wanted_queues(LocalDisk(), options.directory, options.queues)
+        queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues)
         tables = tables_of(queues, options.tables)
         with self._daemon() as daemon:
             plans = [self._plan(queue, table, daemon) for queue, table in tables.items()]
@@ -534,7 +534,7 @@ class Importer:
 
     @contextlib.contextmanager
     def _opened(self, queue: str) -> Iterator[Contents]:
-        survey = reading.survey(LocalDisk(), self._options.directory, queue)
+        survey = reader.survey(LocalDisk(), self._options.directory, queue)
         done = 0
 
         def on_bytes(size: int) -> None:
@@ -542,7 +542,7 @@ class Importer:
             done += size
             self._show(f"reading {queue}", done, survey.size)
 
-        options = reading.ReadOptions(now_ms=self._clock.wall_us() // 1000)
+        options = reader.ReadOptions(now_ms=self._clock.wall_us() // 1000)
         with contextlib.closing(Contents(survey, options, on_bytes=on_bytes)) as found:
             yield found
 

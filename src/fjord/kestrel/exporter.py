@@ -35,9 +35,9 @@ from fjord.errors import (
     UsageError,
 )
 from fjord.jobs import State
-from fjord.kestrel import codec, collection, inspect, names, reading
+from fjord.kestrel import codec, collection, inspect, names, reader
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.reading import Sum
+from fjord.kestrel.reader import Sum
 from fjord.values import Type
 
 # Messages of one read, which has 8 MiB at most.
@@ -268,7 +268,7 @@ def write(
 
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
-    with contextlib.closing(inspect.Contents(reading.survey(disk, folder, queue))) as found:
+    with contextlib.closing(inspect.Contents(reader.survey(disk, folder, queue))) as found:
         try:
             found.check()
         except CorruptionError as error:
@@ -299,15 +299,15 @@ def _write(
             for chunk in chunks:
                 file.write(size, chunk)
                 size += len(chunk)
-                crc = reading.add_to_crc(crc, chunk)
+                crc = reader.add_to_crc(crc, chunk)
             file.sync()
         if journal is not None and journal.current.size:
             journal.rotate()
         # What the current file will be is told before it has its name.
         new = Sum(size, crc, disk.identity(path) or "-")
-        known = {**reading.read_sums(disk, folder, queue), reading.CURRENT: new}
+        known = {**reader.read_sums(disk, folder, queue), reader.CURRENT: new}
         told = {number: one for number, one in known.items() if one.size}
-        reading.put_sums(disk, folder, queue, told)
+        reader.put_sums(disk, folder, queue, told)
         disk.rename(path, os.path.join(folder, names.current(queue)))
     except BaseException:
         with contextlib.suppress(OSError):
@@ -326,7 +326,7 @@ def _write(
 
 def _opened(disk: disks.Disk, folder: str, queue: str, now_ms: Callable[[], int]) -> Journal | None:
     """Returns the journal of a queue that is there, ended where its last whole op ends."""
-    if queue not in reading.queues(disk, folder):
+    if queue not in reader.queues(disk, folder):
         return None
     journal = Journal(disk, folder, queue, now_ms=now_ms)
     for _ in journal.replay(now_ms()):
