@@ -10,7 +10,7 @@ from itertools import chain
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, inspect, reader
+from fjord.kestrel import codec, reader
 from fjord.kestrel import config as configs
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
@@ -19,6 +19,7 @@ from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
 from fjord.testing.disk import SimCrash
+from tests.unit.kestrel.vectors import Replayed
 
 FOLDER, QUEUE = "/kestrel", "cars"
 SEEDS = range(4)
@@ -35,7 +36,7 @@ def make(disk: SimDisk, dialect: Dialect, memory_bytes: int = 1 << 20) -> Persis
 
 
 def state_of(disk: SimDisk) -> State:
-    state = inspect.Whole()
+    state = Replayed()
     found = reader.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.kestrel import config as configs
-from fjord.kestrel import inspect, reader
-from fjord.kestrel.codec import Dialect, Item
+from fjord.kestrel import reader
+from fjord.kestrel.codec import Dialect
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.inspect import ReplayState
 from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.vectors import Replayed
 
 FOLDER, QUEUE = "/kestrel", "cars"
 
@@ -36,9 +36,9 @@ WORK = st.lists(
 )
 
 
-def on_disk(disk: SimDisk) -> ReplayState[Item]:
+def on_disk(disk: SimDisk) -> Replayed:
     """Returns what a reader of the files finds."""
-    state = inspect.Whole()
+    state = Replayed()
     found = reader.survey(disk, FOLDER, QUEUE)
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)

@@ -266,6 +266,10 @@ class OpBatch(NamedTuple):
     op_count: int
     alone: list[Op]  # all of them, if they were read one by one
 
+    def part(self, start: int, end: int) -> OpBatch:
+        """Returns what stands between two borders that follow one another."""
+        return self._replace(borders=[start, end])
+
     def ops(self) -> Iterator[Placed]:
         """Yields the ops one by one; data of items are views."""
         if self.alone:

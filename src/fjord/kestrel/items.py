@@ -1,23 +1,39 @@
-"""A queue as it is used: items in memory, items in files behind them, and open items.
+"""The items of a queue: in memory, in files behind them, and open.
 
     [ head ... memory ... ][ ... behind: counted, and read from the journal when needed ... ]
 
-It means what `QueueFold` says, but holds no more in memory than it may.  When that is reached,
-items that are added are counted alone: read-behind.  When items are taken, those behind them are
-read; once all are in memory, read-behind is over.  The same methods serve a start, which applies
-the ops of the journal, and the work behind it, which writes each op before it is applied here.
+    waiting  --REMOVE_TENTATIVE-->  open  --CONFIRM_REMOVE-->  gone
+       ^                              |
+       +----------UNREMOVE------------+     (to the head)
 
-What a start finds is *raw*, the bytes of its ADDX, and becomes an `Entry` when somebody looks at
-it: most items of a journal are gone before that, and what waits takes less memory meanwhile.
+When memory is full, items that are added are only counted: read-behind.  As items are taken, those
+behind them are read; once all are in memory, read-behind is over.  Replaying a journal, and working
+with the queue afterwards, call the same methods; live work writes each op before it is applied.
+
+Replay keeps an item *raw*, as the bytes of its ADDX, and makes an `Entry` of it when somebody looks
+at it: most items of a journal are gone before that, and those that wait take less memory.
+
+An op on an item that is not there changes nothing, as in Kestrel, and is counted in `missed`.
+Nothing expires here: whether an item has expired is checked when it is handed out.
+
+Xids.  REMOVE_TENTATIVE has none: the item gets the one that ADD_XID brought, else the next.  Right
+behind an ADD_XID it means that very item, wherever the head is, so a rewritten file may have its
+open items in any place.  The next xid is one more than the last; 0 and those of open items are
+skipped, and after the largest comes the smallest.  No item is dropped because its xid is taken:
+the one that was open before gets the next xid, and is counted in `displaced`.
+
+STATE_DUMP repeats the open items.  Those that are open already stay as they are, the others become
+open, whether or not a REMOVE_TENTATIVE follows each of them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Final, cast
 
 from fjord.errors import FjordError
 from fjord.kestrel import codec
@@ -26,13 +42,12 @@ from fjord.kestrel.journal import Behind, Segment, Segments
 
 # Items without data take memory, too.
 _MEMORY_ITEMS_MAX: Final = 1_000_000
-# A name of a module is found faster than one of an enum.
+# A module's global is found faster than a member of an enum.
 _CONTINUE: Final = Opcode.CONTINUE
 _ADD_XID: Final = Opcode.ADD_XID
 _RESERVE_NEXT: Final = Opcode.REMOVE_TENTATIVE
 _ADDX: Final = Opcode.ADDX.number
 _REMOVE: Final = Opcode.REMOVE.number
-_REMOVE_TENTATIVE: Final = Opcode.REMOVE_TENTATIVE.number
 _RESERVE: Final = Opcode.REMOVE_TENTATIVE_XID.number
 _CONFIRM: Final = Opcode.CONFIRM_REMOVE.number
 _UNNAMED_RESERVE: Final = codec.remove_tentative()
@@ -42,234 +57,62 @@ _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STA
 Raw = bytes  # of an ADDX
 
 
-# -- what a journal means: the fold of its ops is a queue, its open items and the last xid ---------
-#
-#     waiting  --REMOVE_TENTATIVE-->  open  --CONFIRM_REMOVE-->  gone
-#        ^                              |
-#        +----------UNREMOVE------------+     (to the head)
-#
-# An op on something that is not there changes nothing, as in Kestrel, and is counted in `missed`.
-# Nothing expires: whether an item has is asked when it is handed out, not when it is read.
-#
-# Xids.  REMOVE_TENTATIVE has none: the item gets the one that it brought along with ADD_XID, else
-# the next.  One that stands right behind an ADD_XID means that very item, wherever the head is, so
-# a rewritten file may have its open items in any place.  The next xid is one more than the last; 0
-# and those of open items are skipped, and behind the largest comes the smallest.
-#
-# No item is dropped because its xid is taken already: the one that was open before gets the next
-# xid, and is counted in `displaced`.
-#
-# STATE_DUMP tells the open items again.  Those that are open already stay as they are, the others
-# become open, whether a REMOVE_TENTATIVE follows each of them or not.
+@dataclass(slots=True, eq=False)
+class Entry:
+    """An item of a queue that is in use."""
+
+    data: bytes
+    added_ms: int
+    expires_ms: int
+    xid: int  # the xid that it brought from another program's file, 0 = none
+    era: int  # of the file that was being written when it began to wait
+    is_gone: bool = False
+
+    def go(self) -> None:
+        """Removes it for good."""
+        self.is_gone = True
+        self.data = b""
+
+    def item(self) -> Item:
+        return Item(self.data, self.added_ms, self.expires_ms)
 
 
-class Sized(NamedTuple):
-    """All that counting needs of an item."""
+class Items:
+    """The items of one queue that is in use, or being replayed."""
 
-    size: int
-    xid: int = 0
-
-
-T = TypeVar("T", "Entry", Item, Sized)
-
-
-class QueueFold(Generic[T]):
-    """What ops do; what is kept of items, and where, is up to those that inherit it."""
-
-    def __init__(self) -> None:
-        self._memory: deque[T | Raw] = deque()  # the items that wait, or the first of them
-        self.memory_bytes = 0
-        self._open: dict[int, T | Raw] = {}  # by xid, the first that was opened first
-        self.open_bytes = 0
-        self.last_xid = 0
-        self.missed = 0  # ops on what was not there
-        self.displaced = 0  # open items whose xid was given again
-        self.reserved_xid = 0  # what the last op has reserved, 0 = nothing
-        self._named: tuple[Item, Segment | None, int] | None = (
-            None  # an ADD_XID, until what follows
-        )
-        self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
-        self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
-
-    def add(self, item: Item, segment: Segment | None, offset: int) -> None:
-        """Puts an item at the end; its op begins at this place in the journal."""
-        self._memory.append(self._keep(item))
-        self.memory_bytes += len(item.data)
-
-    def _keep(self, item: Item) -> T:
-        raise NotImplementedError
-
-    def _pop(self) -> T | None:
-        """Takes the head; None if there is none, which is counted."""
-        if not self._memory:
-            self.missed += 1
-            return None
-        item = self._unpacked(self._memory.popleft())
-        self.memory_bytes -= item.size
-        return item
-
-    def _put_back(self, item: T) -> None:
-        """Puts an item at the head; the xid that it brought was for its first reserve alone."""
-        raise NotImplementedError
-
-    def _unpacked(self, one: T | Raw) -> T:
-        assert not isinstance(one, bytes)
-        return one
-
-    def apply(self, op: Op, segment: Segment | None = None, offset: int = 0) -> None:
-        """Does what an op of the journal says, which begins at this place."""
-        self.reserved_xid = 0
-        opcode, xid, item, open_count = op
-        if opcode is _ADD_XID:
-            assert item is not None
-            self._apply_add_xid(item, segment, offset)
-        elif opcode is _RESERVE_NEXT:
-            self._apply_reserve()
-        else:
-            if self._dump_left or self._is_told or self._named is not None:
-                self.end_apply()
-            if item is None:
-                APPLIERS[opcode](self, xid)
-                self._dump_left = open_count
-                return
-            if opcode is _CONTINUE:
-                self.confirm(xid)
-            self.add(item, segment, offset)
-
-    @property
-    def _is_amid(self) -> bool:
-        """Says whether what the next op means depends on those before it."""
-        return self._named is not None or bool(self._dump_left) or self._is_told
-
-    def end_apply(self) -> None:
-        """Ends a start: the journal has no more ops, or none that belong to those before."""
-        self._settle()
-        self._dump_left, self._is_told = 0, False
-
-    def _settle(self) -> None:
-        """An ADD_XID waits, if no reserve followed it."""
-        named, self._named = self._named, None
-        if named is not None:
-            self.add(*named)
-
-    def _apply_add_xid(self, item: Item, segment: Segment | None, offset: int) -> None:
-        self._settle()
-        self._is_told = bool(self._dump_left and item.xid)
-        if not self._is_told:
-            data = bytes(item.data)  # it is looked at when the next op was read
-            self._named = (item._replace(data=data), segment, offset)
-            return
-        self._dump_left -= 1
-        if item.xid not in self._open:
-            self._reserve(item.xid, self._keep(item))
-
-    def _apply_reserve(self) -> None:
-        named, self._named = self._named, None
-        told, self._is_told = self._is_told, False
-        if told:
-            return  # it is open since it was told
-        self._dump_left = 0
-        if named is None:
-            self.reserve(0)
-        else:
-            self._reserve(named[0].xid or self._fresh_xid(), self._keep(named[0]))
-
-    def take(self) -> None:
-        """Takes the head away for good."""
-        self._pop()
-
-    def reserve(self, xid: int) -> int:
-        """Makes the head open; returns under which xid, 0 if there is none."""
-        item = self._pop()
-        if item is None:
-            return 0
-        if xid:
-            self.last_xid = xid
-        return self._reserve(xid or item.xid or self._fresh_xid(), item)
-
-    def confirm(self, xid: int) -> bool:
-        """Ends an open item; False if there is none with this xid."""
-        return self._close(xid) is not None
-
-    def unremove(self, xid: int) -> bool:
-        """Puts an open item back at the head; False if there is none with this xid."""
-        item = self._close(xid)
-        if item is not None:
-            self._put_back(item)
-        return item is not None
-
-    def next_xid(self) -> int:
-        """Returns the xid that the next reserve gets."""
-        xid = self.last_xid
-        while True:
-            xid = xid + 1 if xid < codec.XID_MAX else codec.XID_MIN
-            if xid != 0 and xid not in self._open:
-                return xid
-
-    def _apply_save_xid(self, xid: int) -> None:
-        self.last_xid = xid
-
-    def _fresh_xid(self) -> int:
-        self.last_xid = self.next_xid()
-        return self.last_xid
-
-    def _reserve(self, xid: int, item: T) -> int:
-        before = self._open.pop(xid, None)
-        self._open[xid] = item
-        self.open_bytes += item.size
-        self.reserved_xid = xid
-        if before is not None:
-            self.displaced += 1
-            self._open[self._fresh_xid()] = before
-        return xid
-
-    def _close(self, xid: int) -> T | None:
-        one = self._open.pop(xid, None)
-        if one is None:
-            self.missed += 1
-            return None
-        item = self._unpacked(one)
-        self.open_bytes -= item.size
-        return item
-
-
-# By number: ops without an item.  Those that have no xid pass it over.
-APPLIERS: Final[dict[int, Callable[[QueueFold[Any], int], object]]] = {
-    Opcode.REMOVE: lambda state, xid: state.take(),
-    Opcode.SAVE_XID: QueueFold._apply_save_xid,
-    Opcode.UNREMOVE: lambda state, xid: state.unremove(xid),
-    Opcode.CONFIRM_REMOVE: lambda state, xid: state.confirm(xid),
-    Opcode.REMOVE_TENTATIVE_XID: QueueFold.reserve,
-    Opcode.STATE_DUMP: QueueFold._apply_save_xid,
-}
-
-
-# -- the items of a queue, in memory and in files -------------------------------------------------
-
-
-class Waiting(QueueFold["Entry"]):
-    """The items of one queue that is in use, or being opened."""
-
-    def __init__(self, files: Segments | None, memory_bytes_max: int, now_ms: int = 0) -> None:
+    def __init__(
+        self, files: Segments | None = None, memory_bytes_max: int = sys.maxsize, now_ms: int = 0
+    ) -> None:
         """Begins with an empty queue.
 
         Args:
             files: what it is read from when it is larger than memory; None: it never is.
-            memory_bytes_max: so much is in memory, and one item more.
+            memory_bytes_max: how much is in memory; one more item may be.
             now_ms: the add time of items that have none.
         """
-        super().__init__()
+        self._memory: deque[Entry | Raw] = deque()  # the items that wait, or the first of them
+        self.memory_bytes = 0
+        self.memory_bytes_max = memory_bytes_max
         self.behind_count = 0  # items that wait and are not in memory
         self.behind_bytes = 0
+        self._open: dict[int, Entry | Raw] = {}  # by xid, in the order in which they were opened
+        self.open_bytes = 0
         self._has_raw_open = False  # some of these may be raw
-        # In which era the last raw item was added.  That will do for all of them: checkpoints are
-        # of this era or later, and so all of them waited then.
+        # The era in which the last raw item was added.  It will do for all of them: checkpoints are
+        # of this era or later, so all of them waited then.
         self._raw_era = 0
+        self.last_xid = 0
+        self.missed = 0  # ops on what was not there
+        self.displaced = 0  # open items whose xid was given again
+        self.reserved_xid = 0  # what the last op has reserved, 0 = nothing
+        # An ADD_XID, until what follows is known.
+        self._named: tuple[Item, Segment | None, int] | None = None
+        self._dump_left = 0  # so many open items of a STATE_DUMP are still to come
+        self._is_told = False  # the op before was an ADD_XID of a STATE_DUMP
         self.checkpoints = Checkpoints()
-        self.has_names = False  # some that wait may have brought an xid along
-        self.era = 0  # of the file that is written to
+        self.has_names = False  # some that wait may have brought an xid
+        self.era = 0  # of the file that is being written
         self._files = files
-        self.memory_bytes_max = memory_bytes_max
         self._now_ms = now_ms
         self._behind: Behind | None = None
         self._failure: OSError | FjordError | None = None  # why no more can be read from files
@@ -281,19 +124,6 @@ class Waiting(QueueFold["Entry"]):
     @property
     def memory_count(self) -> int:
         return len(self._memory)
-
-    def entries(self) -> Iterator[Entry]:
-        """Yields the items that are in memory, which must not change meanwhile."""
-        return map(self._unpacked, self._memory)
-
-    @property
-    def open(self) -> dict[int, Entry]:
-        """The open items by xid, the first that was opened first."""
-        if self._has_raw_open:
-            for xid, one in self._open.items():
-                self._open[xid] = self._unpacked(one)
-            self._has_raw_open = False
-        return cast("dict[int, Entry]", self._open)
 
     @property
     def bytes(self) -> int:
@@ -308,9 +138,23 @@ class Waiting(QueueFold["Entry"]):
         """The era of the file that is read, if one is."""
         return self._behind.segment.era if self._behind is not None else self.era
 
-    # -- what live work and a start share ---------------------------------------------------------
+    @property
+    def open(self) -> dict[int, Entry]:
+        """The open items by xid, in the order in which they were opened."""
+        if self._has_raw_open:
+            for xid, one in self._open.items():
+                self._open[xid] = self._unpacked(one)
+            self._has_raw_open = False
+        return cast("dict[int, Entry]", self._open)
+
+    def entries(self) -> Iterator[Entry]:
+        """Yields the items that are in memory, which must not change meanwhile."""
+        return map(self._unpacked, self._memory)
+
+    # -- what live work and replay share ----------------------------------------------------------
 
     def add(self, item: Item, segment: Segment | None, offset: int) -> None:
+        """Puts an item at the end; its op begins at this place in the journal."""
         if self._behind is None and segment is not None and self._is_full():
             assert self._files is not None
             self._behind = Behind(self._files, segment, offset, self._now_ms)
@@ -318,7 +162,8 @@ class Waiting(QueueFold["Entry"]):
             self.behind_count += 1
             self.behind_bytes += len(item.data)
         else:
-            super().add(item, segment, offset)
+            self._memory.append(self._keep(item))
+            self.memory_bytes += len(item.data)
 
     def head(self) -> Entry | None:
         """Returns the item at the head.
@@ -345,17 +190,37 @@ class Waiting(QueueFold["Entry"]):
         if entry is not None:
             entry.go()
 
-    def confirm(self, xid: int) -> bool:
-        entry = self._close(xid)
+    def reserve(self, xid: int) -> int:
+        """Makes the head open; returns under which xid, 0 if there is none."""
+        entry = self._pop()
         if entry is None:
-            return False
-        entry.go()
-        return True
+            return 0
+        if xid:
+            self.last_xid = xid
+        return self._reserve(xid or entry.xid or self._fresh_xid(), entry)
 
-    def _put_back(self, item: Entry) -> None:
-        item.xid, item.era = 0, self.era
-        self._memory.appendleft(item)
-        self.memory_bytes += len(item.data)
+    def confirm(self, xid: int) -> None:
+        """Ends an open item."""
+        entry = self._close(xid)
+        if entry is not None:
+            entry.go()
+
+    def unremove(self, xid: int) -> None:
+        """Puts an open item back at the head."""
+        entry = self._close(xid)
+        if entry is not None:
+            # The xid that it brought was for its first reserve alone.
+            entry.xid, entry.era = 0, self.era
+            self._memory.appendleft(entry)
+            self.memory_bytes += len(entry.data)
+
+    def next_xid(self) -> int:
+        """Returns the xid that the next reserve gets."""
+        xid = self.last_xid
+        while True:
+            xid = xid + 1 if xid < codec.XID_MAX else codec.XID_MIN
+            if xid != 0 and xid not in self._open:
+                return xid
 
     def drop_all(self) -> None:
         """Removes all that waits; what is open stays so."""
@@ -364,38 +229,70 @@ class Waiting(QueueFold["Entry"]):
                 one.go()
         self._memory.clear()
         self.memory_bytes = self.behind_count = self.behind_bytes = 0
-        self._end_behind()
+        self.close()
 
     def close(self) -> None:
-        self._end_behind()
+        if self._behind is not None:
+            self._behind.close()
+            self._behind = self._failure = None
+        self.checkpoints.clear()
 
-    # -- a start ----------------------------------------------------------------------------------
+    # -- replay -----------------------------------------------------------------------------------
 
     def apply(self, op: Op, segment: Segment | None = None, offset: int = 0) -> None:
+        """Does what an op of the journal says, which begins at this place."""
         if segment is not None and segment.era != self.era:
             self._enter(segment)
-        if op.opcode in _UNNAMED:
+        self.reserved_xid = 0
+        opcode, xid, item, open_count = op
+        if opcode in _UNNAMED:
             self.checkpoints.clear()
-        super().apply(op, segment, offset)
+        if opcode is _ADD_XID:
+            assert item is not None
+            self._apply_add_xid(item, segment, offset)
+        elif opcode is _RESERVE_NEXT:
+            self._apply_reserve()
+        else:
+            if self._is_amid:
+                self.end_apply()
+            if item is None:
+                APPLIERS[opcode](self, xid)
+                self._dump_left = open_count
+                return
+            if opcode is _CONTINUE:
+                self.confirm(xid)
+            self.add(item, segment, offset)
 
     def apply_batch(self, batch: OpBatch, segment: Segment) -> None:
         """Does what `apply` does for each op of a batch."""
         if segment.era != self.era:
             self._enter(segment)
         if batch.alone or self._is_amid:
-            for op, offset, _ in batch.ops():
-                self.apply(op, segment, offset)
-            return
-        if self._has_room_for(batch):
+            self._apply_each(batch, segment)
+        elif self._has_room_for(batch):
             self._apply_in_memory(batch, segment)
         else:
             self._apply_behind(batch, segment)
 
-    def _apply_in_memory(self, batch: OpBatch, segment: Segment) -> None:
-        """Applies a batch by which memory cannot become full.
+    def end_apply(self) -> None:
+        """Ends what depends on the next op: there is none, or none that belongs to those before."""
+        self._settle()
+        self._dump_left, self._is_told = 0, False
 
-        What is frequent is done here, with items as they stand in the journal; the rest is done by
-        the methods that live work has.
+    @property
+    def _is_amid(self) -> bool:
+        """Says whether what the next op means depends on those before it."""
+        return self._named is not None or bool(self._dump_left) or self._is_told
+
+    def _apply_each(self, batch: OpBatch, segment: Segment) -> None:
+        for op, offset, _ in batch.ops():
+            self.apply(op, segment, offset)
+
+    def _apply_in_memory(self, batch: OpBatch, segment: Segment) -> None:
+        """Applies a batch that cannot make memory full.
+
+        Frequent ops are done here, with items as they stand in the journal; the others by the
+        methods that live work uses.
         """
         data, memory, opened = batch.data, self._memory, self._open
         more_bytes = more_open_bytes = 0
@@ -414,7 +311,7 @@ class Waiting(QueueFold["Entry"]):
                     continue
                 for _ in range(start, end):
                     self.take()
-            elif number == _REMOVE_TENTATIVE:
+            elif number == _RESERVE_NEXT:
                 self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
             else:
                 (xid,) = unpack_xid(data, start)
@@ -439,23 +336,46 @@ class Waiting(QueueFold["Entry"]):
         """Applies a batch while memory is full, or nearly so."""
         data, head_bytes = batch.data, codec.ADDX_BYTES
         for start, end in pairwise(batch.borders):
-            number = data[start]
-            if number == _ADDX and self._behind is not None:
+            if data[start] == _ADDX and self._behind is not None:
                 self.behind_count += 1
                 self.behind_bytes += end - start - head_bytes
-            elif number == _ADDX:
-                item = Item(*codec.split_addx(data[start:end]))
-                self.add(item, segment, batch.base + start)
-            elif number == _REMOVE:
-                for _ in range(start, end):
-                    self.take()
-            elif number == _REMOVE_TENTATIVE:
-                self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
             else:
-                APPLIERS[number](self, *codec.unpack_xid(data, start))
+                self._apply_each(batch.part(start, end), segment)
+
+    def _apply_add_xid(self, item: Item, segment: Segment | None, offset: int) -> None:
+        self._settle()
+        self._is_told = bool(self._dump_left and item.xid)
+        if not self._is_told:
+            data = bytes(item.data)  # it is looked at when the next op was read
+            self._named = (item._replace(data=data), segment, offset)
+            return
+        self._dump_left -= 1
+        if item.xid not in self._open:
+            self._reserve(item.xid, self._keep(item))
+
+    def _apply_reserve(self) -> None:
+        named, self._named = self._named, None
+        told, self._is_told = self._is_told, False
+        if told:
+            return  # it has been open since the dump
+        self._dump_left = 0
+        if named is None:
+            self.reserve(0)
+        else:
+            self._reserve(named[0].xid or self._fresh_xid(), self._keep(named[0]))
+
+    def _apply_save_xid(self, xid: int) -> None:
+        self.last_xid = xid
+
+    def _settle(self) -> None:
+        """Lets an ADD_XID wait that no reserve followed."""
+        named, self._named = self._named, None
+        if named is not None:
+            self.has_names = True
+            self.add(*named)
 
     def _has_room_for(self, batch: OpBatch) -> bool:
-        """Says whether memory cannot become full by a batch, even if all that is open goes back."""
+        """Says whether a batch cannot make memory full, even if all that is open goes back."""
         bytes_max = self.memory_bytes + self.open_bytes + batch.borders[-1] - batch.borders[0]
         count_max = len(self._memory) + len(self._open) + batch.op_count
         is_small = bytes_max < self.memory_bytes_max and count_max < _MEMORY_ITEMS_MAX
@@ -484,120 +404,116 @@ class Waiting(QueueFold["Entry"]):
         data = item.data if isinstance(item.data, bytes) else bytes(item.data)
         return Entry(data, item.add_ms, item.expiry_ms, item.xid, self.era)
 
-    def _settle(self) -> None:
-        self.has_names = self.has_names or self._named is not None
-        super()._settle()
-
     def _pop(self) -> Entry | None:
+        """Takes the head; None if there is none, which is counted."""
         if not self._memory:
             self._check_read()
             self.missed += 1
             return None
-        entry = self._memory.popleft()
-        if isinstance(entry, bytes):
-            entry = self._unpacked(entry)
+        entry = self._unpacked(self._memory.popleft())
         self.memory_bytes -= len(entry.data)
         if self._behind is not None:
             self.checkpoints.note(entry, self.era)
             if self._failure is None:
-                self._try_fill(self._behind)
+                try:
+                    self._fill(self._behind)
+                except (OSError, FjordError) as error:
+                    self._failure = error  # for whoever wants what cannot be read
         return entry
 
-    def _try_fill(self, behind: Behind) -> None:
-        """Fills memory; what cannot be read is told when it is wanted, not to who takes this."""
-        try:
-            self._fill(behind)
-        except (OSError, FjordError) as error:
-            self._failure = error
+    def _close(self, xid: int) -> Entry | None:
+        one = self._open.pop(xid, None)
+        if one is None:
+            self.missed += 1
+            return None
+        entry = self._unpacked(one)
+        self.open_bytes -= len(entry.data)
+        return entry
+
+    def _fresh_xid(self) -> int:
+        self.last_xid = self.next_xid()
+        return self.last_xid
+
+    def _reserve(self, xid: int, entry: Entry) -> int:
+        before = self._open.pop(xid, None)
+        self._open[xid] = entry
+        self.open_bytes += len(entry.data)
+        self.reserved_xid = xid
+        if before is not None:
+            self.displaced += 1
+            self._open[self._fresh_xid()] = before
+        return xid
 
     def _check_read(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _fill(self, behind: Behind) -> None:
-        """Ensures that memory has what it may have, and the head in any case."""
-        memory = self._memory
+        """Reads as many items as memory may have, the head in any case."""
         while self.behind_count and not self._is_full():
             item = behind.next()
             data = bytes(item.data)
-            size = len(data)
             era = behind.segment.era
-            memory.append(Entry(data, item.add_ms, item.expiry_ms, item.xid, era))
+            self._memory.append(Entry(data, item.add_ms, item.expiry_ms, item.xid, era))
             self.behind_count -= 1
-            self.behind_bytes -= size
-            self.memory_bytes += size
+            self.behind_bytes -= len(data)
+            self.memory_bytes += len(data)
         if self.behind_count == 0:
-            self._end_behind()
+            self.close()
 
-    def _end_behind(self) -> None:
-        if self._behind is not None:
-            self._behind.close()
-            self._behind = self._failure = None
-        self.checkpoints.clear()
+
+# Ops without an item, by number.  Those that have no xid ignore it.
+APPLIERS: Final[dict[int, Callable[[Items, int], object]]] = {
+    Opcode.REMOVE: lambda items, xid: items.take(),
+    Opcode.SAVE_XID: Items._apply_save_xid,
+    Opcode.UNREMOVE: Items.unremove,
+    Opcode.CONFIRM_REMOVE: Items.confirm,
+    Opcode.REMOVE_TENTATIVE_XID: Items.reserve,
+    Opcode.STATE_DUMP: Items._apply_save_xid,
+}
 
 
 # -- what a pack in the middle of a journal must hold ---------------------------------------------
 #
 # While a queue is in read-behind, its older files can be replaced as soon as all of their items
-# were read, by something that means the same *for the files behind them*, which stay as they are.
-# So it has to be the queue as of the end of the older files, the *checkpoint*.  Not as of now:
-# the removes that were done since stand in the newer files and are done again when those are
-# read.
+# were read, by a file that means the same *to the files after them*, which stay as they are.  So it
+# has to hold the queue as of the end of the older files, the *checkpoint*, not the queue of now:
+# the removes that were done since are in the newer files and are done again when those are read.
 #
-#     open then         with its data if it is needed still, else an empty item
+#     open then         with its data if it is still needed, else an empty item
 #     taken since       in the order in which it was taken; the same
 #     waiting still     all that waited then, and waits
 #
-# So data of items that are gone is not written, but their places are.  Kestrel writes the items
+# So the data of items that are gone is not written, but their places are.  Kestrel writes the items
 # that became open since first and counts the others, which mixes them up when somebody removes in
 # between.
 #
 # Memory: an item that is gone gives its data away; runs of such items are one number.
 
 
-# What an item takes beside its data: an ADDX, and if it is open what says so, in any dialect.
+# What an item takes besides its data: an ADDX, and if it is open what says so, in any dialect.
 _OVERHEAD_BYTES: Final = 21
 _OPEN_BYTES: Final = 5
 _RUNS_MIN: Final = 1_000
-# Stands for an item that is gone; always the same one, which is written fast.
+# Stands for an item that is gone; always the same object, so it is encoded once.
 _PLACE: Final = Op(Opcode.ADDX, 0, Item(b""))
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """An item of a queue that is in use."""
-
-    data: bytes
-    added_ms: int
-    expires_ms: int
-    xid: int  # the xid that it brought along from another's file, 0 = none
-    era: int  # of the file that was written to when it began to wait
-    is_gone: bool = False
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    def go(self) -> None:
-        """It is removed for good."""
-        self.is_gone = True
-        self.data = b""
-
-    def item(self) -> Item:
-        return Item(self.data, self.added_ms, self.expires_ms)
 
 
 @dataclass(slots=True)
 class _Run:
-    """Items that were taken one behind the other: one, or so many that are gone."""
+    """Items that were taken one after the other: one item, or so many that are gone."""
 
     entered: int  # the era in which they began to wait
     taken: int
     count: int
     entry: Entry | None
 
+    @property
+    def is_gone(self) -> bool:
+        return self.entry is None or self.entry.is_gone
 
-@dataclass(slots=True, kw_only=True)
+
+@dataclass(slots=True)
 class Checkpoint:
     """The end of a file, and what was open then."""
 
@@ -616,7 +532,7 @@ class Checkpoints:
 
     def add(self, segment: Segment, open_now: dict[int, Entry], last_xid: int) -> None:
         self.compact()
-        self.waiting.append(Checkpoint(segment=segment, open=dict(open_now), last_xid=last_xid))
+        self.waiting.append(Checkpoint(segment, dict(open_now), last_xid))
 
     def clear(self) -> None:
         self.waiting.clear()
@@ -632,13 +548,11 @@ class Checkpoints:
             self.compact()
 
     def _shrink(self) -> None:
-        """Makes the last runs one, if what they had is gone."""
+        """Joins the last runs while what they had is gone."""
         runs = self._runs
         while len(runs) > 1:
             one, other = runs[-2], runs[-1]
-            if other.entry is not None and not other.entry.is_gone:
-                return
-            if one.entry is not None and not one.entry.is_gone:
+            if not (one.is_gone and other.is_gone):
                 return
             if one.entered != other.entered or one.taken != other.taken:
                 return
@@ -647,12 +561,12 @@ class Checkpoints:
             runs.pop()
 
     def compact(self) -> None:
-        """Makes runs one wherever they can be: items that were open may be gone by now."""
+        """Joins runs wherever possible: items that were open may be gone by now."""
         runs, self._runs = self._runs, []
         for run in runs:
             self._runs.append(run)
             self._shrink()
-        # What is left is open, or between what is; so this takes no more than a part of the time.
+        # What is left is open, or between what is; so this takes a bounded part of the time.
         self._compact_at = 2 * len(self._runs) + _RUNS_MIN
 
     @property
@@ -660,7 +574,7 @@ class Checkpoints:
         return len(self._runs)
 
     def reached(self, era: int) -> Checkpoint | None:
-        """Returns the last checkpoint that a reader in this era is behind; forgets those before."""
+        """Returns the last checkpoint that a reader in this era has passed; forgets those before."""
         found = None
         while self.waiting and self.waiting[0].segment.era < era:
             found = self.waiting.pop(0)

@@ -28,11 +28,10 @@ from typing import Final
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.kestrel import codec
-from fjord.kestrel import items as checkpoints
+from fjord.kestrel import codec, items
 from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.items import Entry, Waiting
+from fjord.kestrel.items import Entry, Items
 from fjord.kestrel.journal import Journal
 
 _REMOVE: Final = codec.remove()
@@ -76,7 +75,7 @@ class PersistentQueue:
         self._journal = journal
         self._open_items_max = open_items_max
         now_ms = self._now_ms()
-        self.waiting = Waiting(journal.files if journal else None, config.max_memory_size, now_ms)
+        self.waiting = Items(journal.files if journal else None, config.max_memory_size, now_ms)
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
         self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
@@ -421,8 +420,8 @@ class PersistentQueue:
         taken = list(marks.taken(found))
         left = [entry for entry in self.waiting.entries() if entry.era <= era]
         before = sum(one.size for one in self._journal.segments if one.era <= era)
-        if 2 * checkpoints.size_of(found.open, taken, left) <= before:
-            made = checkpoints.made(
+        if 2 * items.size_of(found.open, taken, left) <= before:
+            made = items.made(
                 found.open, taken, left, last_xid=found.last_xid, dialect=self._journal.dialect
             )
             try:
@@ -436,7 +435,7 @@ class PersistentQueue:
         assert self._journal is not None
         opened, last_xid = self.waiting.open, self.waiting.last_xid
         dialect = self._journal.dialect
-        return checkpoints.made(opened, (), entries, last_xid=last_xid, dialect=dialect)
+        return items.made(opened, (), entries, last_xid=last_xid, dialect=dialect)
 
     def _drained(self) -> Iterator[Entry]:
         """Yields all that waits, and empties the queue meanwhile: items are read as they go."""
@@ -447,7 +446,7 @@ class PersistentQueue:
 
     def _state_size(self) -> int:
         waiting = self.waiting
-        return checkpoints.file_size(
+        return items.file_size(
             len(waiting.open) + waiting.count,
             len(waiting.open),
             waiting.open_bytes + waiting.bytes,

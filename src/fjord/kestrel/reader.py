@@ -72,6 +72,7 @@ class JournalFile:
         with contextlib.closing(disk.open(path)) as file:
             self.size = file.size()
         self.read_bytes = 0  # how far it is read
+        self.op_count = 0  # of the ops that were given
         self.crc = 0  # of what was read
         self.sum: Sum | None = None  # what it has to be
         self._front_crc = 0  # of so many bytes as the sum tells of
@@ -132,15 +133,20 @@ class JournalFile:
                 self._add_to_crc(data)
                 self.read_bytes += len(data)
                 decoder.feed(data)
-                yield from decoder.batches()
+                yield from self._counted(decoder)
                 on_bytes(len(data))
                 if decoder.broken is not None:
                     break
             decoder.end()
-            yield from decoder.batches()
+            yield from self._counted(decoder)
             self.broken = self._judge(file, decoder.broken)
         on_bytes(self.size - self.read_bytes)  # what nobody needs to read
         self.changed = self._difference()
+
+    def _counted(self, decoder: Decoder) -> Iterator[OpBatch]:
+        for batch in decoder.batches():
+            self.op_count += batch.op_count
+            yield batch
 
     def check(self) -> None:
         """Ensures that the file is whole, but for a torn tail where one may be.

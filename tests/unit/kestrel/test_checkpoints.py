@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fjord.kestrel import codec, inspect
+from fjord.kestrel import codec
 from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import Dialect
 from fjord.kestrel.items import Checkpoints, Entry
 from fjord.kestrel.journal import Segment
+from tests.unit.kestrel.vectors import Replayed
 
 
 def entry(data: bytes, era: int = 0) -> Entry:
@@ -82,7 +83,7 @@ def test_a_pack_has_open_items_then_taken_ones_then_those_that_wait(dialect: Dia
     taken: list[Entry | int] = [2, entry(b"taken"), 1]
     waiting = [entry(b"waits")]
     made = list(checkpoints.made(opened, taken, waiting, last_xid=9, dialect=dialect))
-    state = inspect.Whole()
+    state = Replayed()
     for op in made:
         state.apply(op)
     assert [item.data for item in state.queue] == [b"", b"", b"taken", b"", b"waits"]

@@ -15,7 +15,7 @@ from fjord.kestrel.codec import Op
 from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reader import ReadOptions
 from fjord.testing.disk import SimDisk
-from tests.unit.kestrel.vectors import encoded
+from tests.unit.kestrel.vectors import Replayed, encoded
 
 
 def put(directory: Path, name: str, *made: Op) -> None:
@@ -162,7 +162,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     for name, low, high in zip(names, edges, edges[1:], strict=False):
         with contextlib.closing(disk.open(f"/{name}", writable=True, create=True)) as file:
             file.write(0, encoded(*made[low:high]))
-    state = inspect.Whole()
+    state = Replayed()
     for op in made:
         state.apply(op)
     found = Contents(reader.survey(disk, "/", "cars"), memory_bytes_max=most)

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, inspect, reader
-from fjord.kestrel.codec import Item, Op
-from fjord.kestrel.inspect import ReplayState
+from fjord.kestrel import codec, reader
+from fjord.kestrel.codec import Op
 from fjord.kestrel.reader import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
-from tests.unit.kestrel.vectors import ADD_MS, encoded
+from tests.unit.kestrel.vectors import ADD_MS, Replayed, encoded
 
 
 def item(data: bytes) -> Op:
@@ -33,8 +32,8 @@ def write(directory: Path, **files: bytes) -> None:
         (directory / name.replace("__", "~~").replace("_", ".")).write_bytes(data)
 
 
-def state_of(found: QueueSurvey) -> ReplayState[Item]:
-    state = inspect.Whole()
+def state_of(found: QueueSurvey) -> Replayed:
+    state = Replayed()
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     return state

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import CorruptionError
-from fjord.kestrel import codec, inspect, items, reader
+from fjord.kestrel import codec, items, reader
 from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimClock, SimDisk
-from tests.unit.kestrel.vectors import ADD_MS
+from tests.unit.kestrel.vectors import ADD_MS, Replayed
 
 FOLDER = "/kestrel"
 
@@ -59,7 +59,7 @@ def opened(disk: SimDisk, memory_bytes: int) -> PersistentQueue:
 
 def read(disk: SimDisk) -> tuple[list[bytes], dict[int, bytes], int]:
     """Returns what the plain fold of all ops gives."""
-    state = inspect.Whole()
+    state = Replayed()
     for op, _, _ in chain.from_iterable(
         file.ops() for file in reader.survey(disk, FOLDER, "q").files
     ):
