@@ -70,7 +70,7 @@ def test_memcache_connection_ends(server: Serving, is_exact: bool, transcript: T
 def test_text(server: Serving, is_exact: bool, transcript: Transcript) -> None:
     with raw(server.text_port) as client:
         follow(client, transcript, is_exact=is_exact)
-        expect(client, b"status\n", b"+up\n")
+        expect(client, b"status\n", b":UP\n")
 
 
 @pytest.mark.parametrize("transcript", TEXT_ENDS.values(), ids=TEXT_ENDS.keys())

@@ -219,7 +219,7 @@ def test_sweep_outlives_a_full_disk() -> None:
     async def test(world: World) -> None:
         client = await world.client()
         await client.check(put(b"b"), STORED)
-        await world.backend.add("old", b"a", 1)
+        await world.backend.add("old", [b"a"], 1)
         world.disk.capacity = world.disk.used_bytes()
         before = len(world.disk.calls)
         await world.until(lambda: "write" in world.disk.calls[before:])

@@ -44,7 +44,7 @@ ANY = st.one_of(
     st.builds(
         lambda data, seconds: codec.add(data, expiry_ms=seconds * 1000),
         DATA,
-        st.integers(0, 2**31 - 1),
+        st.integers(0, 2**32 - 1),
     ),
     st.builds(lambda xid, data: codec.add_xid(xid, data, add_ms=ADD_MS), XIDS, DATA),
     st.builds(lambda xid, data: codec.proceed(xid, data, add_ms=ADD_MS), XIDS, DATA),

@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Final, Self
 from weakref import WeakKeyDictionary
 
 from fjord import aio, kinds, limits
 from fjord.clock import Clock
+from fjord.commands import name_problem
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
 from fjord.kestrel import names
@@ -43,6 +45,7 @@ class _Listening:
     """Who waits for items, by queue; first come, first told."""
 
     tidy_seconds: float | None = None  # how often to tidy; None: there is nothing to do
+    shares_commits = False  # items that are added together cost no more than one
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -85,11 +88,15 @@ class DirectoryBackend(_Listening):
 
     # -- items ------------------------------------------------------------------------------------
 
-    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
-        try:
-            return self._collection.add(queue, data, expires_ms)
-        finally:
-            self._arrived(queue)  # some of an alias, or a parent, may have it and others not
+    async def add(self, queue: str, items: Sequence[bytes], expires_ms: int) -> list[bool]:
+        """Adds items; returns for each whether it was stored."""
+        stored = []
+        for item in items:
+            try:
+                stored.append(self._collection.add(queue, item, expires_ms))
+            finally:
+                self._arrived(queue)  # some of an alias, or a parent, may have it and others not
+        return stored
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
         item = self._collection.remove(queue, opens=opens)
@@ -276,6 +283,8 @@ _AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
 class JobsBackend(_Listening):
     """The jobs tables of a daemon, as queues."""
 
+    shares_commits = True
+
     def __init__(self, db: aio.AsyncDatabase, clock: Clock) -> None:
         super().__init__()
         self._db = db
@@ -294,24 +303,36 @@ class JobsBackend(_Listening):
 
     # -- items ------------------------------------------------------------------------------------
 
-    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
-        if len(data) > limits.VALUE_BYTES_MAX:
-            return False
+    async def add(self, queue: str, items: Sequence[bytes], expires_ms: int) -> list[bool]:
+        """Adds items, as many in a commit as fit; returns for each whether it was stored."""
         now_ms = self._clock.wall_us() // 1000
+        stored = [len(item) <= limits.VALUE_BYTES_MAX for item in items]
         if 0 < expires_ms <= now_ms:
-            return True  # it has expired already, which a jobs table does not take
+            return stored  # they have expired already, which a jobs table does not take
         expires_at = None  # that is also for what is further ahead than a daemon takes
         if 0 < expires_ms <= now_ms + _AHEAD_MS_MAX:
             expires_at = datetime.fromtimestamp(expires_ms / 1000, UTC)
+        values: list[bytes] = []
+        size = 0
+        for item in compress(items, stored):
+            if values and size + len(item) > limits.VALUE_BYTES_MAX:
+                await self._push(queue, values, expires_at)
+                values, size = [], 0
+            values.append(item)
+            size += len(item)
+        if values:
+            await self._push(queue, values, expires_at)
+        return stored
+
+    async def _push(self, queue: str, values: list[bytes], expires_at: datetime | None) -> None:
         try:
-            await self._table(queue).push_many(values=[data], expires_at=expires_at)
+            await self._table(queue).push_many(values=values, expires_at=expires_at)
         except RefusedError as error:
             if error.code is not Code.EMPTY_KEY:
                 raise
             # Somebody has dropped the table since it was made, so it is made again.
-            self._tables.pop(queue, None)
-            await self._table(queue).push_many(values=[data], expires_at=expires_at)
-        return True
+            del self._tables[queue]
+            await self._table(queue).push_many(values=values, expires_at=expires_at)
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
         self._look(queue)
@@ -448,6 +469,8 @@ class JobsBackend(_Listening):
     def _table(self, queue: str) -> aio.AsyncJobs:
         found = self._tables.get(queue)
         if found is None:
+            if (problem := name_problem(queue)) is not None:
+                raise problem.error()
             found = self._tables[queue] = self._db.jobs(queue, merge=False)
         return found
 

@@ -2,7 +2,7 @@
 
     journal  = op*
     op       = opcode u8, fields, all little-endian
-    ADD                   0  size i32, expiry i32 (seconds), data          size = 4 + data
+    ADD                   0  size i32, expiry u32 (seconds), data          size = 4 + data
     REMOVE                1
     ADDX                  2  size i32, added i64, expiry i64, data         size = 16 + data
     REMOVE_TENTATIVE      3
@@ -137,7 +137,7 @@ ADD_MS_MAX: Final = 4_102_444_800_000
 
 _NUMBER: Final = struct.Struct("<i")
 _XID: Final = struct.Struct("<Bi")
-_ADD: Final = struct.Struct("<Bii")
+_ADD: Final = struct.Struct("<BiI")
 _ADDX: Final = struct.Struct("<Biqq")
 _TIMES: Final = struct.Struct("<5xqq")  # of an ADDX: when it was added, and when it expires
 _ADD_XID: Final = struct.Struct("<Biiqq")

@@ -36,7 +36,7 @@ from fjord.errors import (
 )
 from fjord.jobs import State
 from fjord.kestrel import codec, collection, inspect, names, reader
-from fjord.kestrel.journal import Journal
+from fjord.kestrel.journal import Journal, made, write_file
 from fjord.kestrel.reader import Sum
 from fjord.values import Type
 
@@ -292,27 +292,19 @@ def _write(
 ) -> int:
     journal = _opened(disk, folder, queue, now_ms)
     path = os.path.join(folder, names.temporary(queue, _NUMBER))
-    size = crc = 0
+    current = os.path.join(folder, names.current(queue))
     try:
-        with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
-            file.truncate(0)
-            for chunk in chunks:
-                file.write(size, chunk)
-                size += len(chunk)
-                crc = reader.add_to_crc(crc, chunk)
-            file.sync()
-        if journal is not None and journal.current.size:
-            journal.rotate()
-        # What the current file will be is told before it has its name.
-        new = Sum(size, crc, disk.identity(path) or "-")
-        known = {**reader.read_sums(disk, folder, queue), reader.CURRENT: new}
-        told = {number: one for number, one in known.items() if one.size}
-        reader.put_sums(disk, folder, queue, told)
-        disk.rename(path, os.path.join(folder, names.current(queue)))
-    except BaseException:
-        with contextlib.suppress(OSError):
-            disk.remove(path)
-        raise
+        with made(disk, path):
+            size, crc = write_file(disk, path, chunks, like=current)
+            if journal is not None and journal.current.size:
+                journal.rotate()
+            # The sum of the current file is there before the file has its name.
+            new = Sum(size, crc, disk.identity(path) or "-")
+            known = {**reader.read_sums(disk, folder, queue), reader.CURRENT: new}
+            reader.put_sums(
+                disk, folder, queue, {number: one for number, one in known.items() if one.size}
+            )
+            disk.rename(path, current)
     finally:
         if journal is not None:
             journal.close()

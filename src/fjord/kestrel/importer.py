@@ -3,17 +3,17 @@
     look at every queue, and ask the daemon how far it is  ->  make the tables  ->  send, in order
     items of the queue  ->  loads, in order  ->  ADVANCE and PUSH or APPEND, in one commit
 
-All that can be refused is found while queues are looked at, before anything is sent.
+Everything that can be refused is found while queues are looked at, before anything is sent.
 
-How far an import is, the daemon knows, and nobody else: each batch moves a writer of no table on to
+Only the daemon knows how far an import is: each batch moves a writer of no table on to
 
     number = CRC of the files << 32 | how many items of the queue are done
 
-So whoever was cut off asks where the writer is, and goes on behind it; and whoever finds another
-CRC there knows that the files have changed since.  Items that are left out count as done, too.
+So an import that was cut off asks where the writer is, and continues there; and one that finds
+another CRC there knows that the files have changed since.  Items that are left out count as done.
 
-That writer is known by the directory.  A second one is known by the bytes of the files, and goes
-along with it: it tells whoever has the same files somewhere else.
+That writer is known by the directory.  A second one, known by the bytes of the files, moves along
+with it: it tells when the same files were imported from somewhere else.
 
 An item was inserted when it was added to the queue, and is due since then.  Both dates never go
 back from one item to the next, since the order of jobs is that of their dates.
@@ -21,20 +21,18 @@ back from one item to the next, since the order of jobs is that of their dates.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import os
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from itertools import islice
 from operator import add
 from typing import Final, NamedTuple
 
 from fjord import commands, limits
-from fjord.client.async_connection import AsyncConnection
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
@@ -65,14 +63,11 @@ BYTES_MAX: Final = 1 * limits.MIB
 
 UNKNOWN: Final = -1  # where a writer is that is not known
 
-DATE_MS_MIN: Final = limits.TIMESTAMP_US_MIN // 1000  # that a job can have
-
 _DONE_BITS: Final = 32
 _DONE_MASK: Final = (1 << _DONE_BITS) - 1
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
 _DIGEST_BYTES: Final = 16
-_SHOWN_MAX: Final = 5
 
 
 def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
@@ -100,8 +95,8 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
 
     Args:
         queues: those to import.
-        named: tables that are not called as their queues: `QUEUE=TABLE` each, which no name of a
-            table can be; or, of one queue alone, `TABLE`.
+        named: tables that are not named as their queues: `QUEUE=TABLE` each; or, of one queue
+            alone, `TABLE`.
 
     Raises:
         UsageError: if a name is none that a table may have, or is given twice, or for no queue.
@@ -111,31 +106,22 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
         queue, equals, table = text.rpartition("=")
         if not equals and len(queues) != 1:
             raise UsageError(
-                f"--table {text} names the table of one queue, and these are {len(queues)}; say of "
-                f"which, as in --table QUEUE={text}"
+                f"--table {text} names the table of one queue, and these are {len(queues)}; say "
+                f"which one, as in --table QUEUE={text}"
             )
         queue = queue if equals else queues[0]
         if queue not in tables:
             raise UsageError(f"--table {text}: no queue {queue} is imported")
         tables[queue] = table
-    _check_tables(tables)
-    return tables
-
-
-def _check_tables(tables: dict[str, str]) -> None:
-    bad = [
-        (queue, problem) for queue in tables if (problem := commands.name_problem(tables[queue]))
-    ]
-    if bad:
-        others = f", nor {len(bad) - 1} others" if len(bad) > 1 else ""
-        ((queue, problem), *_) = bad
-        words = " ".join(f"--table {one}={_table_for(one)}" for one, _ in bad[:_SHOWN_MAX])
-        raise UsageError(
-            f"no table can be called {tables[queue]}{others}: {problem.text}; give another name, "
-            f"such as {words}"
-        )
+    for queue, table in tables.items():
+        if problem := commands.name_problem(table):
+            raise UsageError(
+                f"no table can be called {table}: {problem.text}; give another name, such as "
+                f"--table {queue}={_table_for(queue)}"
+            )
     if twice := [one for one, count in Counter(tables.values()).items() if count > 1]:
         raise UsageError(f"{twice[0]} would be the table of two queues; give one another name")
+    return tables
 
 
 def _table_for(queue: str) -> str:
@@ -206,18 +192,6 @@ class Load:
         if not any(expiries):
             return range(len(expiries))
         return [at for at, expiry_us in enumerate(expiries) if not expiry_us or expiry_us > now_us]
-
-
-def dates(items: Sequence[Item], first_ms: int, now_ms: int) -> list[int]:
-    """Returns the dates of jobs that items become: none goes back, and none is to come.
-
-    Args:
-        items: some, in order; one that does not say when it was added was just now.
-        first_ms: the date of the one before them, or DATE_MS_MIN.
-        now_ms: no date is later.
-    """
-    added_ms = (min(item.add_ms or now_ms, now_ms) for item in items)
-    return list(accumulate(added_ms, max, initial=first_ms))[1:]
 
 
 def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load]:
@@ -354,6 +328,10 @@ class ImportPlan:
         at = places.get(self.writer, UNKNOWN)
         return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
 
+    def number(self, writer: str, done: int) -> int:
+        """Returns where a writer is once so many items are done."""
+        return done if writer == self.files_writer else number_of(self.crc, done)
+
 
 class Importer:
     """Imports the queues of one directory."""
@@ -362,6 +340,7 @@ class Importer:
         self._options = options
         self._show = show
         self._clock = SystemClock()
+        self._ahead_us = 0  # by how much the clock of the daemon may be ahead
 
     def plans(self) -> list[ImportPlan]:
         """Looks at all queues, and makes their tables unless it is a dry run.
@@ -391,19 +370,61 @@ class Importer:
         outcome = plan.outcome
         if outcome.is_dry or outcome.is_done or not plan.writer:
             return outcome
-        with self._opened(outcome.queue) as found:
+        tally = Tally()
+        with self._opened(outcome.queue) as found, self._daemon() as daemon:
             if found.crc() != plan.crc:
                 raise self.changed(outcome.queue)
-            sending = Sending(
-                loads(found.items(), self._clock.wall_us(), skip=outcome.before),
-                plan,
-                lambda done: self._show(f"importing {outcome.queue}", done, outcome.items),
-            )
-            try:
-                asyncio.run(sending.run(self._options.url))
-            except UnavailableError as error:
-                raise UnavailableError(f"{error}; {_AGAIN}") from error
-        return replace(outcome, tally=sending.tally)
+            places = dict(plan.places)
+            for load in loads(found.items(), self._clock.wall_us(), skip=outcome.before):
+                try:
+                    imported = self._send(load, plan, places, daemon)
+                except UnavailableError as error:
+                    raise UnavailableError(f"{error}; {_AGAIN}") from error
+                tally = tally.plus(load.tally(imported))
+                self._show(f"importing {outcome.queue}", load.end, outcome.items)
+        return replace(outcome, tally=tally)
+
+    def _send(
+        self, load: Load, plan: ImportPlan, places: dict[str, int], daemon: Connection
+    ) -> int:
+        """Sends a load and moves the writers to its end, in one commit; returns how many items.
+
+        Args:
+            load: what is sent.
+            plan: of its queue.
+            places: where the writers are; changed to where they are then.
+            daemon: where to.
+        """
+        outcome = plan.outcome
+        while True:
+            now_us = self._clock.wall_us() + self._ahead_us
+            rows = load.live(now_us)
+            numbers = {one: max(at, plan.number(one, load.end)) for one, at in places.items()}
+            made: list[commands.Command] = [
+                commands.Advance(writer=one, expected=at, batch=numbers[one])
+                for one, at in places.items()
+                if at < numbers[one]
+            ]
+            if rows:
+                made.append(command(load, rows, outcome.table, outcome.kind, now_us))
+            reply = daemon.execute(commands.Batch(commands=made))
+            if not isinstance(reply, commands.Refusal):
+                places.update(numbers)
+                return len(rows)
+            if reply.code is Code.BAD_TIMEOUT and not self._ahead_us:
+                # By the clock of the daemon, something has expired meanwhile.
+                self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
+            elif reply.code is not Code.STALE_NUMBER:
+                raise reply.error()
+            places.update(_places(daemon, places))
+            done = plan.done(places)
+            if done == load.end:
+                return len(rows)  # the answer was lost
+            if done != load.end - load.done:
+                raise FjordError(
+                    "somebody else imports this queue, too; when that is over, run the same "
+                    "command again, which finds what is left"
+                )
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -475,7 +496,7 @@ class Importer:
 
     def _asked(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Asks where the writers are."""
-        places = {one: Runner(daemon).run(_writer_call(one)) for one in plan.places}
+        places = _places(daemon, plan.places)
         if self._options.is_anew:
             # The writer of imports without --anew goes along.
             ((writer, at), (plain, plain_at)) = places.items()
@@ -564,145 +585,14 @@ def _table_id(daemon: Connection, table: str) -> int | None:
         return None
 
 
-def _writer_call(writer: str) -> Call[int]:
-    """Asks where a writer is; UNKNOWN if it is nowhere."""
-    return Call(
-        commands.AskWriter(table="", writer=writer),
-        lambda reply: expect(reply, commands.Committed).batch,
-    )
-
-
-# -- sending the items of a queue to a table of a daemon, several batches under way ---------------
-#
-# Each batch holds an `Advance`, so batches are applied in their order or not at all.  When one is
-# refused, all behind it are, too; then the daemon is asked how far it is, and what has not arrived
-# is sent again.
-
-
-# Batches that are sent before the first of them is confirmed.
-_IN_FLIGHT: Final = 4
-
-
-class _Sent(NamedTuple):
-    """A load that is under way."""
-
-    load: Load
-    imported: int  # items of it that had not expired
-    reply: asyncio.Task[commands.Reply]
-
-
-class Sending:
-    """Sends the loads of one queue."""
-
-    def __init__(
-        self, loads: Iterator[Load], plan: ImportPlan, on_done: Callable[[int], None]
-    ) -> None:
-        """Takes note of what to send.
-
-        Args:
-            loads: what is not done yet.
-            plan: of that queue.
-            on_done: told how many items of the queue are done.
-        """
-        self._loads = loads
-        self._plan = plan
-        self._on_done = on_done
-        # Where the writers are once all that is under way has arrived.
-        self._places = dict(plan.places)
-        self._clock = SystemClock()
-        self._flight: deque[_Sent] = deque()
-        self._again: deque[Load] = deque()  # to be sent before any other
-        self._ahead_us = 0  # by how much the clock of the daemon may be ahead
-        self.tally = Tally()  # of what has arrived
-
-    async def run(self, url: str) -> None:
-        """Sends all.
-
-        Raises:
-            UnavailableError: if the daemon is away for too long.
-            RefusedError: if something is refused for good.
-        """
-        connection = AsyncConnection(url, timeout=limits.REPLY_SECONDS_MAX)
-        await connection.open()
-        try:
-            while await self._fill(connection):
-                reply = await self._flight[0].reply
-                if isinstance(reply, commands.Refusal):
-                    await self._go_back(connection, reply)
-                else:
-                    self._confirm(self._flight.popleft())
-        finally:
-            connection.close()
-            await self._replies()
-
-    async def _fill(self, connection: AsyncConnection) -> bool:
-        """Sends as much as may be under way; False if nothing is."""
-        outcome = self._plan.outcome
-        while len(self._flight) < _IN_FLIGHT:
-            if self._again:
-                load: Load | None = self._again.popleft()
-            else:
-                # In a thread, so that replies are not late when much has to be read for one load.
-                load = await asyncio.to_thread(next, self._loads, None)
-            if load is None:
-                break
-            now_us = self._clock.wall_us() + self._ahead_us
-            rows = load.live(now_us)
-            made: list[commands.Command] = [*self._advances(load.end)]
-            if rows:
-                made.append(command(load, rows, outcome.table, outcome.kind, now_us))
-            reply = asyncio.create_task(connection.execute(commands.Batch(commands=made)))
-            self._flight.append(_Sent(load, len(rows), reply))
-        return bool(self._flight)
-
-    def _advances(self, end: int) -> Iterator[commands.Advance]:
-        """Moves the writers on to where so many items are done."""
-        for writer, at in self._places.items():
-            is_of_files = writer == self._plan.files_writer
-            number = end if is_of_files else number_of(self._plan.crc, end)
-            if at < number:
-                yield commands.Advance(writer=writer, expected=at, batch=number)
-                self._places[writer] = number
-
-    def _confirm(self, sent: _Sent) -> None:
-        self.tally = self.tally.plus(sent.load.tally(sent.imported))
-        self._on_done(sent.load.end)
-
-    async def _go_back(self, connection: AsyncConnection, refusal: commands.Refusal) -> None:
-        """Something was refused, and so was all behind it: what has not arrived is to be sent."""
-        for reply in await self._replies():
-            if isinstance(reply, BaseException):
-                raise reply
-        if refusal.code is Code.BAD_TIMEOUT and not self._ahead_us:
-            # By the clock of the daemon, something has expired meanwhile.
-            self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
-        elif refusal.code is not Code.STALE_NUMBER:
-            raise refusal.error()
-        done = await self._ask(connection)
-        while self._flight and self._flight[0].load.end <= done:
-            self._confirm(self._flight.popleft())  # its answer was lost
-        self._again.extendleft(sent.load for sent in reversed(self._flight))
-        self._flight.clear()
-
-    async def _ask(self, connection: AsyncConnection) -> int:
-        """Returns how many items of the queue are done, by the daemon.
-
-        Raises:
-            FjordError: if it was not this import that has done them.
-        """
-        for writer in self._places:
-            call = _writer_call(writer)
-            self._places[writer] = call.result(await connection.execute(call.command))
-        done = self._plan.done(self._places)
-        first = self._flight[0].load
-        ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
-        if done is None or done not in ends:
-            raise FjordError(
-                "somebody else imports this queue, too; when that is over, run the same command "
-                "again, which finds what is left"
+def _places(daemon: Connection, writers: Iterable[str]) -> dict[str, int]:
+    """Asks where writers are; UNKNOWN if one is nowhere."""
+    return {
+        one: Runner(daemon).run(
+            Call(
+                commands.AskWriter(table="", writer=one),
+                lambda reply: expect(reply, commands.Committed).batch,
             )
-        return done
-
-    async def _replies(self) -> list[commands.Reply | BaseException]:
-        """Waits for all that is under way."""
-        return await asyncio.gather(*(sent.reply for sent in self._flight), return_exceptions=True)
+        )
+        for one in writers
+    }

@@ -574,7 +574,7 @@ class Checkpoints:
         return len(self._runs)
 
     def reached(self, era: int) -> Checkpoint | None:
-        """Returns the last checkpoint that a reader in this era has passed; forgets those before."""
+        """Returns the last checkpoint that a reader in this era has passed; drops those before."""
         found = None
         while self.waiting and self.waiting[0].segment.era < era:
             found = self.waiting.pop(0)

@@ -232,13 +232,14 @@ class Journal:
         taken = max([*self._missing, *(one.number for one in self.segments)])
         number = max(self._now_ms(), taken + 1)
         name, temporary = names.rotated(self.queue, number), names.temporary(self.queue, number)
-        file = self._disk.open(self._path(temporary), writable=True, create=True)
+        path = self._path(temporary)
+        file = self._disk.open(path, writable=True, create=True)
         try:
-            self._exchange(number, temporary)
+            with made(self._disk, path):
+                self._disk.keep_owner(path, self._path(old.name))
+                self._exchange(number, temporary)
         except BaseException:
             file.close()
-            with contextlib.suppress(OSError):
-                self._disk.remove(self._path(temporary))
             raise
         self._close_file()
         self._file = file
@@ -247,7 +248,7 @@ class Journal:
         self.rotations += 1
         return old
 
-    def pack(self, last: Segment, made: Iterable[Op]) -> None:
+    def pack(self, last: Segment, ops: Iterable[Op]) -> None:
         """Replaces all files up to `last`, which is a rotated one, by these ops.
 
         Raises:
@@ -255,7 +256,7 @@ class Journal:
             DurabilityError: if the disk is broken.
         """
         self._writable()
-        size, crc = self._write_pack(last.number, made)
+        size, crc = self._write_pack(last.number, ops)
         name = names.rotated(self.queue, last.number)
         packed = Segment(name, last.era, size, last.number, crc, Sum(size, crc))
         with self._failing():
@@ -269,10 +270,10 @@ class Journal:
         self._size += size
         self.rewrites += 1
 
-    def rewrite(self, made: Iterable[Op]) -> None:
+    def rewrite(self, ops: Iterable[Op]) -> None:
         """Replaces all files by these ops; raises what `pack` does."""
         old = self.rotate()
-        size, crc = self._write_pack(old.number, made)
+        size, crc = self._write_pack(old.number, ops)
         current = self.current
         with self._failing():
             current.sum = Sum(size, crc, *self._identity(names.pack(self.queue, old.number)))
@@ -404,40 +405,31 @@ class Journal:
         with self._failing():
             self._sync_names()
 
-    def _write_pack(self, number: int, made: Iterable[Op]) -> tuple[int, int]:
+    def _write_pack(self, number: int, ops: Iterable[Op]) -> tuple[int, int]:
         """Makes a pack durable; returns its size and CRC.  Nothing has changed if that fails."""
         temporary = names.temporary(self.queue, number)
         path = self._path(temporary)
-        try:
-            with contextlib.closing(self._disk.open(path, writable=True, create=True)) as file:
-                file.truncate(0)
-                size, crc = self._write_ops(file, made)
-                file.sync()
+        with made(self._disk, path):
+            like = self._path(self.current.name)
+            size, crc = write_file(self._disk, path, self._encoded(ops), like)
             self._rename(temporary, names.pack(self.queue, number))
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._disk.remove(path)
-            raise
         with self._failing():
             self._sync_names()
         return size, crc
 
-    def _write_ops(self, file: disks.File, made: Iterable[Op]) -> tuple[int, int]:
-        size = crc = 0
+    def _encoded(self, ops: Iterable[Op]) -> Iterator[bytes]:
+        """Yields the bytes of ops, many at a time."""
         parts: list[bytes] = []
-        bytes_ready = 0
-        last: Op | None = None
-        data = b""
-        for op in made:
+        size, last, data = 0, None, b""
+        for op in ops:
             if op is not last:
                 last, data = op, codec.encode(op, self.dialect)
             parts.append(data)
-            bytes_ready += len(data)
-            if bytes_ready >= _WRITE_BYTES:
-                crc = _write_parts(file, size, parts, crc)
-                size += bytes_ready
-                parts, bytes_ready = [], 0
-        return size + bytes_ready, _write_parts(file, size, parts, crc)
+            size += len(data)
+            if size >= _WRITE_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+        yield b"".join(parts)
 
     def _bury(self, last: Segment) -> None:
         """Removes the files up to `last`, durably: a pack has what they had."""
@@ -492,12 +484,39 @@ class Journal:
             return reader.crc_of(opened, file.broken.offset)
 
 
-def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:
-    """Writes pieces one behind the other; returns the CRC with them."""
-    data = b"".join(parts)
-    if data:
-        file.write(offset, data)
-    return reader.add_to_crc(crc, data)
+@contextlib.contextmanager
+def made(disk: disks.Disk, path: str) -> Iterator[None]:
+    """Removes a file that is being made, if what is done in here fails."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.remove(path)
+        raise
+
+
+def write_file(
+    disk: disks.Disk, path: str, chunks: Iterable[bytes], like: str = ""
+) -> tuple[int, int]:
+    """Makes a file, durably; returns its size and CRC.
+
+    Args:
+        disk: where it is.
+        path: its name.
+        chunks: its bytes.
+        like: the file whose owner and mode it gets, if there is one.
+    """
+    size = crc = 0
+    with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
+        file.truncate(0)
+        if disk.exists(like):
+            disk.keep_owner(path, like)
+        for chunk in filter(None, chunks):
+            file.write(size, chunk)
+            size += len(chunk)
+            crc = _add_to_crc(crc, chunk)
+        file.sync()
+    return size, crc
 
 
 # -- bytes of a queue's files that cannot be read: kept where nobody looks for queues -------------
@@ -510,7 +529,6 @@ def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) ->
 
 
 DIRECTORY: Final = "~~corrupt"
-_CHUNK_BYTES: Final = 1 * limits.MIB
 _MADE: Final = "~new"  # what is being copied
 
 
@@ -523,20 +541,14 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
     directory = os.path.join(folder, DIRECTORY)
     disk.make_directory(directory)
     disk.sync_directory(folder)
-    made = os.path.join(directory, name + _MADE)
-    with contextlib.closing(disk.open(made, writable=True, create=True)) as copy:
-        copy.truncate(0)
-        size = 0
-        while data := damaged.read(offset + size, _CHUNK_BYTES):
-            copy.write(size, data)
-            size += len(data)
-        copy.sync()
+    fresh = os.path.join(directory, name + _MADE)
+    write_file(disk, fresh, reader.chunks(damaged, offset, damaged.size()))
     taken = set(disk.names(directory))
     kept, count = name, 0
     while kept in taken:
         count += 1
         kept = f"{name}~{count}"
-    disk.rename(made, os.path.join(directory, kept))
+    disk.rename(fresh, os.path.join(directory, kept))
     disk.sync_directory(directory)
     return f"{DIRECTORY}/{kept}"
 

@@ -81,7 +81,6 @@ class PersistentQueue:
         self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
         # When items were opened, by xid, the first opened first; if there is a timeout.
         self._opened_us: dict[int, int] = {}
-        self._age_ms = 0  # how long the last item that was removed had waited
         self._compacted_us: int | None = None
         self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
         self._unrotated_until_us = 0  # there was no space for another file
@@ -124,7 +123,6 @@ class PersistentQueue:
         if head is None or (opens and self._is_full_of_open()):
             return None
         item = head.item()
-        self._age_ms = max(0, self._now_ms() - head.added_ms)
         if opens:
             xid = self._reserve(head)
             item = item._replace(xid=xid)
@@ -274,7 +272,7 @@ class PersistentQueue:
             "expired_items": self.expired,
             "mem_items": waiting.memory_count,
             "mem_bytes": waiting.memory_bytes,
-            "age": self._age_ms if waiting.count else 0,
+            "age": self._age_ms(),
             "discarded": self.discarded,
             "waiters": 0,
             "open_transactions": len(waiting.open),
@@ -284,6 +282,11 @@ class PersistentQueue:
             "journal_rewrites": journal.rewrites if journal else 0,
             "journal_rotations": journal.rotations if journal else 0,
         }
+
+    def _age_ms(self) -> int:
+        """Returns how long the item at the head has waited."""
+        head = next(self.waiting.entries(), None)
+        return 0 if head is None else max(0, self._now_ms() - head.added_ms)
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -182,12 +182,8 @@ class JournalFile:
 
     def _is_zero(self, file: disks.File, offset: int) -> bool:
         """Says whether there is nothing but zeros from an offset to the end."""
-        while offset < self.size:
-            data = self._read(file, offset, min(_CHUNK_BYTES, self.size - offset))
-            if not data or data.count(0) < len(data):
-                return False
-            offset += len(data)
-        return True
+        with readable(self.path):
+            return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
 
     def _add_to_crc(self, data: bytes) -> None:
         """Adds the bytes at `read_bytes`."""
@@ -483,7 +479,6 @@ def _files(
 CURRENT: Final = names.CURRENT
 # A line has less than 80 bytes, so that is more than 13,000 files.  Of more, there are no sums.
 SUMS_BYTES_MAX: Final = 1 * limits.MIB
-_CRC_CHUNK_BYTES: Final = 1 * limits.MIB
 
 # To change the format: count the version up, and go on reading this one.
 _SUMS_HEAD: Final = "fjord-sums 1\n"
@@ -521,14 +516,19 @@ def missing_numbers(known: Mapping[int, Sum], there: Collection[int]) -> list[in
     return [number for number in lost if number == CURRENT or number > oldest]
 
 
+def chunks(file: disks.File, start: int, end: int) -> Iterator[bytes]:
+    """Yields the bytes of a part of a file, some at a time; it may end before."""
+    while data := file.read(start, min(_CHUNK_BYTES, end - start)):
+        yield data
+        start += len(data)
+
+
 def crc_of(
     file: disks.File, size: int, crc: int = 0, extend: Callable[[int, bytes], int] = add_to_crc
 ) -> int:
-    """Returns the CRC of the front of a file, behind that of others."""
-    at = 0
-    while data := file.read(at, min(_CRC_CHUNK_BYTES, size - at)):
+    """Returns the CRC of the front of a file, continuing that of others."""
+    for data in chunks(file, 0, size):
         crc = extend(crc, data)
-        at += len(data)
     return crc
 
 

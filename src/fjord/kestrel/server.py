@@ -20,11 +20,11 @@ from typing import Final, cast
 from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
-from fjord.errors import DurabilityError, FjordError
+from fjord.errors import Code, DurabilityError, FjordError, RefusedError
 from fjord.kestrel import protocols
 from fjord.kestrel.backends import Backend
 from fjord.kestrel.config import ServerConfig, Standing, Status
-from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader
+from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader, Verb
 from fjord.kestrel.session import Session
 
 _RETRY_SECONDS: Final = 1.0
@@ -245,6 +245,15 @@ class Server:
         for session in [one.session for one in self._connections] + self.orphans:
             session.forget(queue, xids)
 
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Returns what memcached has in `stats settings`, as far as it is there."""
+        options = self.options
+        return (
+            ("maxconns", str(options.connections_max)),
+            ("item_size_max", str(options.item_bytes_max)),
+            ("cas_enabled", "no"),
+        )
+
     @property
     def blocks_reads(self) -> bool:
         return self._is_over(self.options.refuse_reads_over) or (
@@ -309,6 +318,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, reader: _Reader) -> None:
         self._server = server
         self._reader = reader
+        self._ahead: KestrelRequest | None = None  # the next one, if it was read already
         self.session = Session(server, self)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -402,10 +412,9 @@ class Connection(asyncio.Protocol):
     async def _serve(self) -> None:
         while not self._is_ending:
             self._news.clear()
-            request = self._reader.next_request()
-            if request is not None:
+            if requests := self._next_requests():
                 self._is_busy = True
-                await self.send(request, await self._reply(request))
+                await self._answer(requests)
                 continue
             if self._is_refused:
                 self._replies.append(self._reader.NO_MEMORY)
@@ -418,13 +427,46 @@ class Connection(asyncio.Protocol):
                 return
         await self._flush()
 
+    def _next_requests(self) -> list[KestrelRequest]:
+        """Returns the next request, with the puts after it that may share its commit."""
+        first, self._ahead = self._ahead or self._reader.next_request(), None
+        if first is None:
+            return []
+        found = [first]
+        if first.verb is Verb.PUT and self._server.backend.shares_commits:
+            size = sum(map(len, first.items))
+            while len(found) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
+                size += sum(map(len, more.items))
+                if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
+                    self._ahead = more  # of another queue or expiry, or too much at once
+                    break
+                found.append(more)
+        return found
+
+    async def _answer(self, requests: list[KestrelRequest]) -> None:
+        """Does requests and sends their replies; several of them are puts of an item each."""
+        first = requests[0]
+        if len(requests) == 1:
+            await self.send(first, await self._reply(first))
+            return
+        items = tuple(item for one in requests for item in one.items)
+        reply = await self._reply(first._replace(items=items))
+        for number, request in enumerate(requests):
+            if reply.stored:
+                reply = reply._replace(item_count=int(reply.stored[number]))
+            await self.send(request, reply)
+            if self._is_ending:
+                return
+
     async def _reply(self, request: KestrelRequest) -> Reply:
-        """Does a request; one that fails is told and costs the connection, not the server."""
+        """Does a request; if it fails, that is told and costs the connection, not the server."""
         try:
             return await self.session.serve(request)
         except DurabilityError:
             raise
         except (FjordError, OSError) as error:
+            if isinstance(error, RefusedError) and error.code is Code.BAD_NAME:
+                return Reply(Outcome.BROKEN, word=error.text)
             fields = {"verb": request.verb.value, "queue": request.queue, "error": error}
             _log.warning("a request failed", extra={"fields": fields})
             return Reply(Outcome.FAILED)

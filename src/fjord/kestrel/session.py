@@ -1,10 +1,9 @@
-"""What one connection asks for, done: which items it has open, and what the status allows.
+"""Does what one connection asks for: which items it has open, and what the status allows.
 
 A session does its requests one after the other.  Items that it opens stay its own until it closes
 or aborts them, or until it ends: then all go back to the head, in the order that they had there.
 
-Where the queues are is the matter of a `Backend`; waiting and sending are that of a `Connection`.
-Nothing here knows a socket.
+A `Backend` knows where the queues are; a `Connection` waits and sends.  No socket is known here.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
-import fjord
 from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Status
 from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
@@ -25,6 +23,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fjord.kestrel")
 
+# The version that clients are told: that of the Kestrel whose behavior this is.  libmemcached, and
+# with it memcstat, memcping and PHP, takes a server whose major version is 0 for broken.
+VERSION: Final = "2.4.1"
 
 _BLOCKED: Final = Reply(Outcome.BLOCKED)
 _DONE: Final = Reply(Outcome.DONE)
@@ -92,15 +93,14 @@ class Session:
     # -- items ------------------------------------------------------------------------------------
 
     async def _put(self, request: KestrelRequest) -> Reply:
-        expires_ms = self._expires_ms(request)
-        stored = 0
-        for item in request.items:
-            self._counts["cmd_set"] += 1
-            is_stored = await self._queues.add(request.queue, item, expires_ms)
-            stored += is_stored
-            self._trace("put" if is_stored else "put refused", request.queue, size=len(item))
-        self._counts["total_items"] += stored
-        return Reply(Outcome.COUNT, item_count=stored)
+        queue, items = request.queue, request.items
+        self._counts["cmd_set"] += len(items)
+        stored = await self._queues.add(queue, items, self._expires_ms(request))
+        count = sum(stored)
+        self._counts["total_items"] += count
+        for item, is_stored in zip(items, stored, strict=True):
+            self._trace("put" if is_stored else "put refused", queue, size=len(item))
+        return Reply(Outcome.COUNT, item_count=count, stored=tuple(stored))
 
     def _expires_ms(self, request: KestrelRequest) -> int:
         if not request.expires_in_ms:
@@ -248,12 +248,22 @@ class Session:
     # -- the server -------------------------------------------------------------------------------
 
     async def _stats(self, request: KestrelRequest) -> Reply:
+        match request.words:
+            case ("reset",):
+                kept = {"curr_connections": self._counts["curr_connections"]}
+                self._counts.update(dict.fromkeys(self._counts, 0) | kept)
+                self._queues.counts.update(dict.fromkeys(self._queues.counts, 0))
+                return _DONE
+            case ("settings",):
+                return Reply(Outcome.FIELDS, fields=self._server.settings())
+            case ("items" | "slabs" | "sizes",):
+                return Reply(Outcome.FIELDS)  # of a memory that no queue has
         queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}
         counts = dict(self._counts)
         fields: dict[str, int | str] = {
             "uptime": (self._clock.monotonic_us() - self._server.started_us) // 1_000_000,
             "time": self._clock.wall_us() // 1_000_000,
-            "version": fjord.__version__,
+            "version": VERSION,
             "curr_items": sum(int(one.get("items", 0)) for one in queues.values()),
             "total_items": counts.pop("total_items"),
             "bytes": sum(int(one.get("bytes", 0)) for one in queues.values()),
@@ -272,12 +282,12 @@ class Session:
         return Reply(Outcome.QUEUES, queues=tuple(shown))
 
     async def _version(self, request: KestrelRequest) -> Reply:
-        return Reply(Outcome.WORD, word=fjord.__version__)
+        return Reply(Outcome.WORD, word=VERSION)
 
     async def _status(self, request: KestrelRequest) -> Reply:
         standing = self._server.standing
         if not request.words:
-            return Reply(Outcome.WORD, word=standing.told.value)
+            return Reply(Outcome.WORD, word=standing.told.value.upper())
         wanted = request.words[0]
         if wanted not in list(Status):
             return Reply(Outcome.BROKEN, word=f"Unknown status: {wanted}")

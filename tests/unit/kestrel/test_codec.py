@@ -103,7 +103,9 @@ data = st.binary(max_size=60)
 
 OPS: dict[Opcode, st.SearchStrategy[Op]] = {
     Opcode.ADD: st.builds(
-        lambda data, seconds: codec.add(data, expiry_ms=seconds * 1000), data, i32
+        lambda data, seconds: codec.add(data, expiry_ms=seconds * 1000),
+        data,
+        st.integers(0, 2**32 - 1),
     ),
     Opcode.REMOVE: st.just(codec.remove()),
     Opcode.ADDX: st.builds(codec.addx, data, add_ms=i64, expiry_ms=i64),
@@ -162,7 +164,7 @@ def test_kestrel_24_writes_what_kestrel_24_reads() -> None:
     [
         codec.save_xid(2**31),
         codec.unremove(-(2**31) - 1),
-        codec.add(b"", expiry_ms=2**31 * 1000),
+        codec.add(b"", expiry_ms=2**32 * 1000),
         codec.addx(b"", add_ms=2**63),
         codec.state_dump(1, -1),
         codec.state_dump(1, 2**31),

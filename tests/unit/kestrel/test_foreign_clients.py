@@ -1,4 +1,4 @@
-"""What clients and tools of others meet: memcached's commands, Kestrel's replies, files of others."""
+"""What foreign clients and tools meet: commands of memcached, replies of Kestrel, files."""
 
 from __future__ import annotations
 
@@ -243,6 +243,6 @@ def test_requests_keep_no_data_of_a_refused_command() -> None:
     reader.receive(b"lo\r\nversion\r\n")
     refused, version = reader.next_request(), reader.next_request()
     assert refused is not None
-    assert (refused.verb, refused.items) == (protocols.Verb.UNSUPPORTED, ())
+    assert (refused.verb, refused.items, refused.ends) == (protocols.Verb.BROKEN, (), False)
     assert version == protocols.KestrelRequest(protocols.Verb.VERSION)
     assert reader.kept_bytes == 0

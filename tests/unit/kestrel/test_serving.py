@@ -8,14 +8,14 @@ import errno
 
 import pytest
 
-import fjord
 from fjord.errors import DurabilityError
+from fjord.kestrel import session
 from fjord.kestrel.collection import Collection
 from fjord.kestrel.server import ServerOptions
 from fjord.testing import SimCrash
 from tests.unit.kestrel.serving_world import SECONDS_MAX, World, run
 
-VERSION = fjord.__version__.encode()
+VERSION = session.VERSION.encode()
 
 
 def test_full_queue_stores_nothing() -> None:
@@ -131,7 +131,7 @@ def test_who_is_told_and_goes_leaves_the_item_to_the_next() -> None:
         await client.send(b"get q/t=60000\r\n")
         await world.waiting("q", 2)
         # The first is told, and ended before it can look.
-        await world.backend.add("q", b"a", 0)
+        await world.backend.add("q", [b"a"], 0)
         first = next(one for one in world.server._connections if one._waiting is not None)
         waiting = next(iter(world.backend._listening["q"]))
         for one in world.server._connections:

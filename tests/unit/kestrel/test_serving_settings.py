@@ -7,12 +7,12 @@ import logging
 
 import pytest
 
-import fjord
+from fjord.kestrel import session
 from fjord.kestrel.config import Standing, Status
 from fjord.kestrel.server import ServerOptions
 from tests.unit.kestrel.serving_world import Client, World, run
 
-VERSION = f"VERSION {fjord.__version__}\r\n".encode()
+VERSION = f"VERSION {session.VERSION}\r\n".encode()
 STORED, END = b"STORED\r\n", b"END\r\n"
 EXACT = ServerOptions(is_exact=True)
 
@@ -191,7 +191,7 @@ def test_status_that_cannot_be_kept_is_not_changed() -> None:
         client, other = await world.client(), await world.client(text=True)
         world.server.standing = Standing(world.clock, keep=keep)
         await client.check(b"status quiescent\r\n", b"SERVER_ERROR\r\n")
-        await other.check(b"status\n", b"+up\n")
+        await other.check(b"status\n", b":UP\n")
 
     run(test)
 
@@ -251,7 +251,7 @@ def test_who_asks_for_a_large_item_waits_until_there_is_room() -> None:
         world.server.memory.change(5 * MIB)  # of somebody else
         await client.send(b"version\r\nget none\r\nget q\r\n")
         await client.expect(VERSION + END)
-        await world.backend.add("r", large, 0)
+        await world.backend.add("r", [large], 0)
         await other.check(b"set s 0 0 1\r\na\r\nget s\r\n", STORED + value(b"s", b"a"))
         assert world.collection.stats("q")["items"] == 1
         assert world.collection.stats("r")["items"] == 1
@@ -271,7 +271,7 @@ def test_who_waits_for_room_and_goes_leaves_the_item_to_the_next() -> None:
         first = next(iter(world.backend._listening["q"]))
         (ended,) = [one for one in world.server._connections if one._waiting is first]
         world.server.memory.change(5 * MIB)  # of somebody else
-        await world.backend.add("q", bytes(MIB), 0)
+        await world.backend.add("q", [bytes(MIB)], 0)
         await world.waiting("q", 1)
         ended.end()
         await world.waiting("q", 0)

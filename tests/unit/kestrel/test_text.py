@@ -135,8 +135,8 @@ REPLIES = [
         False,
     ),
     (KestrelRequest(Verb.FLUSH, "q"), Reply(Outcome.DONE), b"+0\n", False),
-    (KestrelRequest(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b"+1.2\n", False),
-    (KestrelRequest(Verb.STATUS), Reply(Outcome.WORD, word="up"), b"+up\n", False),
+    (KestrelRequest(Verb.VERSION), Reply(Outcome.WORD, word="1.2"), b":1.2\n", False),
+    (KestrelRequest(Verb.STATUS), Reply(Outcome.WORD, word="UP"), b":UP\n", False),
     (
         KestrelRequest(Verb.STATUS),
         Reply(Outcome.BROKEN, word="Unknown status: x"),

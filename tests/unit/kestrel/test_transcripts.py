@@ -51,7 +51,7 @@ def test_text(transcript: Transcript, bytewise: bool) -> None:
     async def test(world: World) -> None:
         client = await world.client(text=True)
         await follow(client, transcript, bytewise=bytewise)
-        await client.check(b"status\n", b"+up\n")
+        await client.check(b"status\n", b":UP\n")
 
     run(test, ServerOptions(open_max=2))
 

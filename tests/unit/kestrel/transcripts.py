@@ -10,12 +10,12 @@ which QUEUES names, are gone, and that the status is up.
 
 from __future__ import annotations
 
-import fjord
+from fjord.kestrel import session
 
 Exchange = tuple[bytes, bytes] | tuple[bytes, bytes, bytes]
 Transcript = list[Exchange]
 
-VERSION = fjord.__version__.encode()
+VERSION = session.VERSION.encode()
 QUEUES = ("q", "q+child", "a", "b", "small", "tiny")
 
 
@@ -43,13 +43,13 @@ def nothing(key: bytes) -> Exchange:
 
 # What a queue with one item of five bytes says of itself.
 NUMBERS = {
-    "items": 1,
-    "bytes": 5,
+    "items": 0,
+    "bytes": 0,
     "total_items": 1,
-    "logsize": 26,
+    "logsize": 27,
     "expired_items": 0,
-    "mem_items": 1,
-    "mem_bytes": 5,
+    "mem_items": 0,
+    "mem_bytes": 0,
     "age": 0,
     "discarded": 0,
     "waiters": 0,
@@ -214,12 +214,15 @@ MEMCACHE: dict[str, Transcript] = {
     "dump_stats": [
         (b"dump_stats\r\n", b"END\r\n"),
         stored(b"q", b"hello"),
+        got(b"q", b"hello"),
         (b"dump_stats\r\n", b"queue 'q' {\r\n" + DUMPED + b"}\r\nEND\r\n"),
         (b"dump_stats q other\r\n", b"queue 'q' {\r\n" + DUMPED + b"}\r\nEND\r\n"),
     ],
     "dump_stats of a queue with a child": [
         nothing(b"q+child"),
         stored(b"q", b"hello"),
+        got(b"q", b"hello"),
+        got(b"q+child", b"hello"),
         (b"dump_stats q\r\n", b"queue 'q' {\r\n" + DUMPED + b"  children=q+child\r\n}\r\nEND\r\n"),
         (b"dump_stats q+child\r\n", b"queue 'q+child' {\r\n" + DUMPED + b"}\r\nEND\r\n"),
     ],
@@ -255,7 +258,7 @@ MEMCACHE_ENDS: dict[str, Transcript] = {
     "a name with a dot": refused(b"get q.1\r\n", NO_QUEUE),
     "a name that is no UTF-8": refused(b"get \xff\r\n", b"not UTF-8"),
     "an empty line": refused(b"\r\n", UNKNOWN),
-    "an unknown command": refused(b"add q 0 0 1\r\nx\r\n", UNKNOWN),
+    "an unknown command": refused(b"what q 0 0 1\r\nx\r\n", UNKNOWN),
     "a command of Kestrel's guide that no Kestrel has": refused(b"dump_config\r\n", UNKNOWN),
     "a set without a size": refused(
         b"set q 0 0\r\n", b"set needs a queue, flags, an expiry and a size"
@@ -365,22 +368,22 @@ TEXT: dict[str, Transcript] = {
         (b"delete missing\n", b"+0\n"),
     ],
     "what the server says of itself": [
-        (b"status\n", b"+up\n"),
+        (b"status\n", b":UP\n"),
         (b"status readonly\n", b"+0\n"),
-        (b"status\n", b"+readonly\n"),
+        (b"status\n", b":READONLY\n"),
         (b"put q:\na\n\n", NOT_NOW),
         (b"flush q\n", NOT_NOW),
         (b"delete q\n", NOT_NOW),
         (b"get q\n", b"*\n"),
         (b"status quiescent\n", b"+0\n"),
-        (b"status\n", b"+quiescent\n"),
+        (b"status\n", b":QUIESCENT\n"),
         (b"put q:\na\n\n", NOT_NOW),
         (b"get q\n", NOT_NOW),
         (b"peek q\n", NOT_NOW),
         (b"monitor q 1\n", NOT_NOW),
         (b"status what\n", b"-Unknown status: what\n"),
         (b"status up\n", b"+0\n"),
-        (b"version\n", b"+" + VERSION + b"\n"),
+        (b"version\n", b":" + VERSION + b"\n"),
     ],
     "errors": [
         (b"what\n", b"-Unknown command: what\n"),

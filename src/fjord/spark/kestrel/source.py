@@ -113,7 +113,7 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
 
 
 # Spark hands options over with their names in lower case; these are the names to show.
-NAMES: Final = ("path", "mode", "queue", "columns", "batchRows", "damaged", "aliveFor", "crc")
+NAMES: Final = ("path", "mode", "queue", "columns", "batchRows", "damaged")
 MODES: Final = ("state", "ops")
 
 #: The columns of each mode, and their types in the words of Spark.
@@ -123,7 +123,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "position": "bigint",
         "xid": "int",
         "added": "timestamp",
-        "dated": "timestamp",
         "expires": "timestamp",
         "data": "binary",
     },
@@ -144,8 +143,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
 # More rows a batch do not pay, see docs/spark.md; large items end a batch before.
 BATCH_ROWS: Final = 10_000
 BATCH_ROWS_MAX: Final = 1_000_000
-_ALIVE_SECONDS_MAX: Final = 366 * 24 * 3600
-_CRC_MAX: Final = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +155,6 @@ class KestrelOptions:
     columns: tuple[str, ...] = ()  # empty: all
     batch_rows: int = BATCH_ROWS
     fails_on_damage: bool = True
-    alive_seconds: int | None = None  # items live longer than this; None = expired ones, too
-    crc: int | None = None  # that the files have to have
 
 
 def parse(options: Mapping[str, str]) -> KestrelOptions:
@@ -172,16 +167,13 @@ def parse(options: Mapping[str, str]) -> KestrelOptions:
     if not given.get("path"):
         raise FjordError("give the option path: a directory of queues, also as load(path)")
     mode = word_option(given, "mode", MODES)
-    _refuse_useless(given, mode)
     return KestrelOptions(
         directory=os.path.abspath(given["path"]),
         mode=mode,
         queue=given.get("queue", ""),
         columns=_columns(given.get("columns", ""), mode),
-        batch_rows=_number(given, "batchRows", 1, BATCH_ROWS_MAX) or BATCH_ROWS,
+        batch_rows=_batch_rows(given),
         fails_on_damage=word_option(given, "damaged", ("fail", "skip")) == "fail",
-        alive_seconds=_number(given, "aliveFor", 0, _ALIVE_SECONDS_MAX),
-        crc=_number(given, "crc", 0, _CRC_MAX),
     )
 
 
@@ -189,15 +181,6 @@ def ddl(parsed: KestrelOptions) -> str:
     """Returns the schema that options ask for."""
     types = COLUMNS[parsed.mode]
     return ", ".join(f"`{name}` {types[name]}" for name in parsed.columns or types)
-
-
-def _refuse_useless(given: Mapping[str, str], mode: str) -> None:
-    if mode == "ops":
-        for name in ("aliveFor", "crc"):
-            if name.lower() in given:
-                raise FjordError(f"the option {name} is of no use with mode=ops; leave it out")
-    if "crc" in given and not given.get("queue"):
-        raise FjordError("the option crc is that of one queue; give the option queue, too")
 
 
 def _columns(text: str, mode: str) -> tuple[str, ...]:
@@ -212,10 +195,10 @@ def _columns(text: str, mode: str) -> tuple[str, ...]:
     return names
 
 
-def _number(given: Mapping[str, str], name: str, least: int, largest: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= largest:
-        raise FjordError(f"the option {name} is a number from {least} to {largest}, not {text!r}")
+def _batch_rows(given: Mapping[str, str]) -> int:
+    text = given.get("batchrows", str(BATCH_ROWS))
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BATCH_ROWS_MAX:
+        raise FjordError(
+            f"the option batchRows is a number from 1 to {BATCH_ROWS_MAX}, not {text!r}"
+        )
     return int(text)

@@ -14,9 +14,9 @@ from fjord.spark.kestrel.source import COLUMNS, NAMES, KestrelOptions
 def test_a_path_is_enough() -> None:
     found = source.parse({"path": "/queues"})
     assert found == KestrelOptions(directory="/queues")
-    assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
+    assert (found.mode, found.fails_on_damage) == ("state", True)
     assert source.ddl(found) == (
-        "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
+        "`queue` string, `position` bigint, `xid` int, `added` timestamp, "
         "`expires` timestamp, `data` binary"
     )
 
@@ -29,8 +29,6 @@ def test_all_are_read_whatever_their_case() -> None:
         "columns": "data, queue",
         "batchrows": "7",
         "damaged": "skip",
-        "alivefor": "0",
-        "crc": "4294967295",
     }
     assert len(given) == len(NAMES)
     found = source.parse(given)
@@ -40,8 +38,6 @@ def test_all_are_read_whatever_their_case() -> None:
         columns=("data", "queue"),
         batch_rows=7,
         fails_on_damage=False,
-        alive_seconds=0,
-        crc=2**32 - 1,
     )
     assert source.ddl(found) == "`data` binary, `queue` string"
 
@@ -64,11 +60,6 @@ def test_ops_have_columns_of_their_own() -> None:
         ({"path": "/q", "columns": "xid,xid"}, "the option columns: 'xid' is there twice"),
         ({"path": "/q", "batchRows": "0"}, "the option batchRows is a number from 1 to 1000000"),
         ({"path": "/q", "batchRows": "x"}, "the option batchRows is a number"),
-        ({"path": "/q", "aliveFor": "-1"}, "the option aliveFor is a number from 0"),
-        ({"path": "/q", "queue": "a", "crc": "4294967296"}, "the option crc is a number from 0"),
-        ({"path": "/q", "crc": "1"}, "the option crc is that of one queue"),
-        ({"path": "/q", "mode": "ops", "aliveFor": "1"}, "aliveFor is of no use with mode=ops"),
-        ({"path": "/q", "mode": "ops", "queue": "a", "crc": "1"}, "crc is of no use with mode=ops"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:

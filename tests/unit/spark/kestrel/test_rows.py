@@ -37,14 +37,14 @@ def test_any_date_is_one(found: list[int]) -> None:
 
 def test_items_are_rows_with_the_wanted_columns() -> None:
     items = [Item(b"a", 5, 0, 7), Item(b"", 0, 6, 0)]
-    whole = tasks.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
+    whole = tasks.of_items("cars", 3, items, tuple(COLUMNS["state"]))
     assert whole.schema == tasks.SCHEMAS["state"]
-    added, expires, *dated = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6, 8, 9))
+    added, expires = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6))
     assert [tuple(row.values()) for row in whole.to_pylist()] == [
-        ("cars", 3, 7, added, dated[0], None, b"a"),
-        ("cars", 5, None, None, dated[1], expires, b""),
+        ("cars", 3, 7, added, None, b"a"),
+        ("cars", 4, None, None, expires, b""),
     ]
-    some = tasks.of_items("cars", [3, 5], items, [], ("data", "queue"))
+    some = tasks.of_items("cars", 3, items, ("data", "queue"))
     assert some.to_pylist() == [{"data": b"a", "queue": "cars"}, {"data": b"", "queue": "cars"}]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from fjord.kestrel import codec, reader
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import QueuePartition
-from fjord.testing.disk import SimClock
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
 
@@ -90,16 +88,6 @@ def test_what_starling_wrote_has_no_date(tmp_path: Path) -> None:
         assert (row["added"], row["expires"].timestamp()) == (None, 5)
 
 
-def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
-    made = [item(b"x", add_ms=ADD_MS + more_ms) for more_ms in (5, 3, 9, 2)]
-    put(tmp_path, "cars", *made, codec.add(b"of Starling"), item(b"y", add_ms=ADD_MS))
-    clock = SimClock(wall_us=(ADD_MS + 100) * 1000)
-    found = partition(tmp_path, batch_rows=2, columns=("dated",))
-    dates = [row["dated"] for batch in tasks.read(found, clock) for row in batch.to_pylist()]
-    expected = [ADD_MS + more_ms for more_ms in (5, 5, 9, 9, 100, 100)]
-    assert [round(date.timestamp() * 1000) for date in dates] == expected
-
-
 @pytest.mark.parametrize("mode", COLUMNS)
 def test_batches_are_bounded_by_rows_and_bytes(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
@@ -116,26 +104,6 @@ def test_only_wanted_columns_are_made(tmp_path: Path) -> None:
     put(tmp_path, "cars", item(b"a"), codec.remove())
     (batch,) = tasks.read(partition(tmp_path, mode="ops", columns=("op", "size")))
     assert batch.to_pylist() == [{"op": "ADDX", "size": 22}, {"op": "REMOVE", "size": 1}]
-
-
-def test_what_expires_soon_is_left_out_if_that_is_wanted(tmp_path: Path) -> None:
-    clock = SimClock(wall_us=ADD_MS * 1000)
-    lives = {b"over": -1, b"now": 0, b"short": 10_000, b"long": 10_001, b"past": -2 * ADD_MS}
-    made = [item(name, expiry_ms=ADD_MS + ms) for name, ms in lives.items()]
-    put(tmp_path, "cars", *made, item(b"ever"))
-
-    def left(seconds: int | None) -> list[tuple[int, bytes]]:
-        found = tasks.read(partition(tmp_path, alive_seconds=seconds), clock)
-        return [(row["position"], row["data"]) for batch in found for row in batch.to_pylist()]
-
-    assert len(left(None)) == 6
-    assert left(0) == [(2, b"short"), (3, b"long"), (5, b"ever")]
-    assert left(10) == [(3, b"long"), (5, b"ever")]
-
-
-def test_a_queue_of_which_nothing_lives_has_no_batch(tmp_path: Path) -> None:
-    put(tmp_path, "cars", item(b"over", expiry_ms=1))
-    assert list(tasks.read(partition(tmp_path, alive_seconds=0))) == []
 
 
 # -- damage and changes ---------------------------------------------------------------------------
@@ -181,15 +149,6 @@ def test_a_file_that_is_renamed_while_it_is_read_is_told(
     monkeypatch.setattr(reader, "survey", renaming)
     with pytest.raises(DirectoryError, match="was renamed or removed while it was read"):
         read(tmp_path, mode=mode)
-
-
-def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
-    path = put(tmp_path, "cars", item(b"a"))
-    crc = zlib.crc32(path.read_bytes())
-    assert data(tmp_path, crc=crc) == [b"a"]
-    path.write_bytes(path.read_bytes() + written(codec.remove()))
-    with pytest.raises(DirectoryError, match="have changed since they were looked at"):
-        read(tmp_path, crc=crc)
 
 
 def test_a_read_that_is_left_early_ends(tmp_path: Path) -> None:
