@@ -195,7 +195,6 @@ def pack(
 
     Example: fjord kestrel pack /var/spool/kestrel
     """
-    import dataclasses
 
     from fjord.cli import kestrel_output
     from fjord.disk import LocalDisk
@@ -219,8 +218,7 @@ def pack(
                 has_failed = True
                 tell(f"fjord: {one}", style="red")
                 continue
-            what = dataclasses.asdict(one)
-            output.print_one(what, kestrel_output.pack_line(one), as_json=as_json)
+            output.print_one(one._asdict(), kestrel_output.pack_line(one), as_json=as_json)
             for alert in one.alerts:
                 has_failed = True
                 tell(alert)

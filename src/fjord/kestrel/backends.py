@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from itertools import compress
@@ -23,10 +23,9 @@ from fjord.clock import Clock
 from fjord.commands import name_problem
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
-from fjord.kestrel import names
 from fjord.kestrel.codec import Item
 from fjord.kestrel.collection import COUNTS, Collection
-from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.config import Configuration
 from fjord.values import Value
 
 _log = logging.getLogger("fjord.kestrel")
@@ -79,8 +78,8 @@ class DirectoryBackend(_Listening):
         super().__init__()
         self._collection = collection
         self.counts = collection.counts
+        collection.on_item = self.wake
         self._config = config
-        self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
         self._read_config = read_config
         self._has_traces = False  # somewhere
         self._settling: asyncio.Future[None] | None = None
@@ -90,32 +89,19 @@ class DirectoryBackend(_Listening):
 
     async def add(self, queue: str, items: Sequence[bytes], expires_ms: int) -> list[bool]:
         """Adds items; returns for each whether it was stored."""
-        stored = []
-        for item in items:
-            try:
-                stored.append(self._collection.add(queue, item, expires_ms))
-            finally:
-                self._arrived(queue)  # some of an alias, or a parent, may have it and others not
-        return stored
+        return [self._collection.add(queue, item, expires_ms) for item in items]
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
-        item = self._collection.remove(queue, opens=opens)
-        self._expired(queue)
-        return item
+        return self._collection.remove(queue, opens=opens)
 
     async def peek(self, queue: str) -> Item | None:
-        item = self._collection.peek(queue)
-        self._expired(queue)
-        return item
+        return self._collection.peek(queue)
 
     async def confirm(self, queue: str, xid: int) -> bool:
         return self._collection.confirm(queue, xid)
 
     async def unremove(self, queue: str, xid: int) -> bool:
-        is_back = self._collection.unremove(queue, xid)
-        if is_back:
-            self.wake(queue)
-        return is_back
+        return self._collection.unremove(queue, xid)
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -124,13 +110,9 @@ class DirectoryBackend(_Listening):
 
     async def delete(self, queue: str) -> None:
         self._collection.delete(queue)
-        self._configs.pop(queue, None)
 
     async def flush_expired(self, queue: str) -> int:
-        count = self._collection.flush_expired(queue)
-        if count:
-            self._expired(queue)
-        return count
+        return self._collection.flush_expired(queue)
 
     async def names(self) -> list[str]:
         return self._collection.names()
@@ -153,12 +135,10 @@ class DirectoryBackend(_Listening):
 
     def traces(self, queue: str) -> bool:
         """Says whether all that is done with a queue is to be logged."""
-        return self._has_traces and any(
-            self._config_of(one).enable_trace for one in self._targets(queue)
-        )
+        targets = self._config.aliases.get(queue, (queue,))
+        return self._has_traces and any(self._config.of(one).enable_trace for one in targets)
 
     def _configure(self) -> None:
-        self._configs.clear()
         self._has_traces = any(self._config.given("enable_trace"))
         bounds = [
             bound_ms
@@ -182,8 +162,6 @@ class DirectoryBackend(_Listening):
             xids = self._collection.time_out(queue)
             if xids:
                 forget(queue, set(xids))
-                for _ in xids:
-                    self.wake(queue)
                 _told("items were open for too long", queue=queue, items=len(xids))
             if queue not in self._listening and self._collection.is_unused(queue):
                 await self.delete(queue)
@@ -229,29 +207,6 @@ class DirectoryBackend(_Listening):
             if not future.done():
                 future.set_result(True)
                 return
-
-    def _arrived(self, queue: str) -> None:
-        """Tells who waits for what was added, also where it was copied to."""
-        if not self._listening:
-            return
-        for target in self._targets(queue):
-            self.wake(target)
-            for name in [name for name in self._listening if names.parent_of(name) == target]:
-                self.wake(name)
-
-    def _expired(self, queue: str) -> None:
-        """Tells who waits where the expired items of a queue go, if some may have gone there."""
-        target = self._config_of(queue).expire_to_queue
-        if target is not None:
-            self._arrived(target)
-
-    def _targets(self, queue: str) -> Iterable[str]:
-        return self._config.aliases.get(queue, (queue,))
-
-    def _config_of(self, queue: str) -> QueueConfig:
-        if queue not in self._configs:
-            self._configs[queue] = self._config.of(queue)
-        return self._configs[queue]
 
 
 def _told(what: str, **fields: object) -> None:

@@ -17,9 +17,8 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
@@ -76,6 +75,7 @@ class Collection:
         self._touched: set[str] = set()  # that may have something to sync
         self.wants_sync = False  # one of these is to be durable before that is told
         self.counts = dict.fromkeys(COUNTS, 0)
+        self.on_item: Callable[[str], None] = lambda queue: None  # told where an item has come
         if not disk.exists(folder):
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
@@ -103,20 +103,15 @@ class Collection:
             OSError: if there is no space on the disk.
             DurabilityError: if the disk is broken.
         """
-        if queue in self._config.aliases:
-            # All of them get it, also behind one that refuses.
-            added = [self._add(one, data, expires_ms) for one in self._config.aliases[queue]]
-            return all(added)
-        return self._add(queue, data, expires_ms)
+        # All queues of an alias get it, even if one refuses.
+        targets = self._config.aliases.get(queue, (queue,))
+        added = [self._add(one, data, expires_ms) for one in targets]
+        return all(added)
 
     def remove(self, queue: str, *, opens: bool = False) -> Item | None:
         """Takes the item at the head, for good or as open; None if there is none."""
         found = self._fresh(queue)
-        try:
-            return found.remove(opens=opens)
-        except OSError as error:
-            self._make_room(error)
-            return found.remove(opens=opens)
+        return self._with_room(lambda: found.remove(opens=opens))
 
     def peek(self, queue: str) -> Item | None:
         """Returns the item at the head, which stays there."""
@@ -125,16 +120,15 @@ class Collection:
     def confirm(self, queue: str, xid: int) -> bool:
         """Takes an open item away for good; False if there is no such one."""
         found = self._known(queue)
-        try:
-            return found is not None and found.confirm(xid)
-        except OSError as error:
-            self._make_room(error)
-            return found is not None and found.confirm(xid)
+        return found is not None and self._with_room(lambda: found.confirm(xid))
 
     def unremove(self, queue: str, xid: int) -> bool:
         """Puts an open item back at the head; False if there is no such one."""
         found = self._known(queue)
-        return found is not None and self._with_room(partial(found.unremove, xid))
+        is_back = found is not None and self._with_room(lambda: found.unremove(xid))
+        if is_back:
+            self.on_item(queue)
+        return is_back
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -241,10 +235,13 @@ class Collection:
         found = self._use(queue)
         if found.config.keep_journal:
             self._reserve.take()
-        if not found.config.fanout_only and not found.add(data, expires_ms):
-            return False
+        if not found.config.fanout_only:
+            if not found.add(data, expires_ms):
+                return False
+            self.on_item(queue)
         for child in self._children.get(queue, ()):
-            self._use(child).add(data, expires_ms)
+            if self._use(child).add(data, expires_ms):
+                self.on_item(child)
         return True
 
     def _fresh(self, name: str) -> PersistentQueue:
@@ -278,7 +275,7 @@ class Collection:
             if moved:
                 # It is there before it is gone from here: a crash may double it, not lose it.
                 self.sync()
-                self._with_room(partial(queue.drop_expired, moved))
+                self._with_room(lambda: queue.drop_expired(moved))
 
     def _keep_back(self) -> None:
         """A disk that is full already takes no items, but gives them."""
@@ -293,18 +290,15 @@ class Collection:
         try:
             return change()
         except OSError as error:
-            self._make_room(error)
+            if not disks.is_full(error) or not self._reserve.give():
+                raise
             return change()
-
-    def _make_room(self, error: OSError) -> None:
-        """Frees what was kept back, or raises the error again."""
-        if not disks.is_full(error) or not self._reserve.give():
-            raise error
 
     def _known(self, name: str) -> PersistentQueue | None:
         queue = self._queues.get(name)
         if queue is not None:
-            self._touch(queue)
+            self._touched.add(name)
+            self.wants_sync = self.wants_sync or queue.config.sync_journal_ms is not None
             if queue.config.max_queue_age_ms is not None:
                 queue.used_us = self._clock.monotonic_us()
         return queue
@@ -313,23 +307,14 @@ class Collection:
         queue = self._known(name)
         if queue is not None:
             return queue
-        problem = names.queue_problem(name)
-        if problem is not None:
+        if problem := names.queue_problem(name):
             raise UsageError(problem)
         if len(self._queues) >= self._queues_max:
-            raise FjordError(
-                f"there are {len(self._queues)} queues, and no more can have files open; delete "
-                "some, or let the server open more files"
-            )
+            raise FjordError("too many queues for the files that may be open; delete some")
         queue = self._open(name)
-        self._touch(queue)
+        self.wants_sync = self.wants_sync or queue.config.sync_journal_ms is not None
         self.counts["queue_creates"] += 1
         return queue
-
-    def _touch(self, queue: PersistentQueue) -> None:
-        self._touched.add(queue.name)
-        if queue.config.sync_journal_ms is not None:
-            self.wants_sync = True
 
     def _open(self, name: str) -> PersistentQueue:
         config = self._config.of(name)
@@ -355,14 +340,13 @@ class Collection:
             self._lock = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """A queue whose files were rewritten."""
 
     queue: str
-    items: int  # that wait
-    open_items: int
-    bytes_before: int  # of its files
+    items: int | str  # that wait
+    open_items: int | str
+    bytes_before: int | str  # of its files
     bytes_after: int
     alerts: tuple[str, ...]  # what was damaged, and where it is kept
 
@@ -376,7 +360,7 @@ def pack_queues(
     *,
     item_bytes_max: int = codec.ITEM_BYTES_MAX,
 ) -> Iterator[Packed | DirectoryError]:
-    """Packs the queues of a directory, or one, and yields what became of each.
+    """Packs the queues of a directory, or one, and yields the result of each.
 
     What is open stays open, and queues may be larger than memory.  One that cannot be read, or has
     no space, stays as it is; the others are packed all the same.
@@ -399,25 +383,16 @@ def pack_queues(
                         now_ms=lambda: clock.wall_us() // 1000,
                         item_bytes_max=item_bytes_max,
                     )
-                    yield _pack(PersistentQueue(name, config, clock, journal), journal)
+                    packed = PersistentQueue(name, config, clock, journal)
+                    before = packed.stats()
+                    packed.pack()
+                    counts = (before[one] for one in ("items", "open_transactions", "logsize"))
+                    yield Packed(name, *counts, journal.size, tuple(journal.alerts))
                 except (OSError, DirectoryError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
                     yield DirectoryError(f"{name} was not packed: {reason}")
     except OSError as error:
         raise DirectoryError(f"cannot open {folder}: {error.strerror}") from error
-
-
-def _pack(queue: PersistentQueue, journal: Journal) -> Packed:
-    stats = queue.stats()
-    queue.pack()
-    return Packed(
-        queue=queue.name,
-        items=int(stats["items"]),
-        open_items=int(stats["open_transactions"]),
-        bytes_before=int(stats["logsize"]),
-        bytes_after=journal.size,
-        alerts=tuple(journal.alerts),
-    )
 
 
 @contextlib.contextmanager

@@ -176,7 +176,7 @@ def test_there_is_a_bound_on_queues_that_are_made() -> None:
     world.queues.close()
     bounded = Collection(world.disk, FOLDER, None, world.clock, queues_max=1)
     assert bounded.names() == ["a", "b"]
-    with pytest.raises(FjordError, match="there are 2 queues"):
+    with pytest.raises(FjordError, match="too many queues"):
         bounded.remove("c")
     assert bounded.add("a", b"y")
     bounded.delete("a")
