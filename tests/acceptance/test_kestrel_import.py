@@ -316,7 +316,7 @@ def test_other_files_of_the_same_name_elsewhere_are_imported(daemon: Daemon, que
 
 def test_an_import_anew_may_pass_over_what_has_not_changed(daemon: Daemon, queues: Path) -> None:
     plain = ImportOptions(directory=str(queues), url=daemon.url)
-    anew = replace(plain, is_anew=True, passes_unchanged=True)
+    anew = replace(plain, anew=True, passes_unchanged=True)
     imported(plain)
     with (queues / "bikes").open("ab") as file:
         file.write(written(item(b"new")))
@@ -335,7 +335,7 @@ def test_an_import_anew_that_was_cut_short_loses_nothing_of_what_is_known_from_e
         fill(tmp_path / directory / "cars", numbered(MANY))
     imported(ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url))
     copies = ImportOptions(
-        directory=str(tmp_path / "copies"), url=daemon.url, is_anew=True, passes_unchanged=True
+        directory=str(tmp_path / "copies"), url=daemon.url, anew=True, passes_unchanged=True
     )
     with pytest.raises(KeyboardInterrupt):
         imported(copies, interrupt)
@@ -445,9 +445,7 @@ def test_connections_that_break_anywhere_double_nothing(
 
     with CuttingProxy(daemon.port) as proxy:
         directory = str(tmp_path / "queues")
-        (outcome,) = imported(
-            ImportOptions(directory=directory, url=proxy.url, is_anew=is_anew), cut
-        )
+        (outcome,) = imported(ImportOptions(directory=directory, url=proxy.url, anew=is_anew), cut)
         assert proxy.cuts > 3
     assert outcome.tally == (MANY, 0, 0)
     assert take_all(daemon.url, "cars") == numbered(MANY)
@@ -472,7 +470,7 @@ def test_an_import_that_was_cut_short_is_done_anew_and_known_then(
         imported(plain, interrupt)
     with fjord.connect(daemon.url) as db:
         before = db.jobs("cars").count().waiting
-        (anew,), (again,) = imported(replace(plain, is_anew=True)), imported(plain)
+        (anew,), (again,) = imported(replace(plain, anew=True)), imported(plain)
         assert (anew.before, anew.tally.imported, again.before) == (0, MANY, MANY)
         assert db.jobs("cars").count().waiting == before + MANY
 
@@ -482,7 +480,7 @@ def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, tmp_
     with pytest.raises(KeyboardInterrupt):
         imported(ImportOptions(directory=str(tmp_path / "queues"), url=daemon.url), interrupt)
     moved = str((tmp_path / "queues").rename(tmp_path / "moved"))
-    (outcome,) = imported(ImportOptions(directory=moved, url=daemon.url, is_moved=True))
+    (outcome,) = imported(ImportOptions(directory=moved, url=daemon.url, moved=True))
     assert 2000 <= outcome.before < MANY
     (again,) = imported(ImportOptions(directory=moved, url=daemon.url))
     assert again.before == MANY
@@ -530,6 +528,6 @@ def test_what_expires_on_its_way_is_left_out(
     (tmp_path / "queues" / "cars").write_bytes(written(*made))
     monkeypatch.setattr(imports, "SystemClock", Behind)
     directory = str(tmp_path / "queues")
-    (outcome,) = imported(ImportOptions(directory=directory, url=daemon.url, is_anew=is_anew))
+    (outcome,) = imported(ImportOptions(directory=directory, url=daemon.url, anew=is_anew))
     assert outcome.tally == (2, 1, 0)
     assert take_all(daemon.url, "cars") == [b"a", b"c"]

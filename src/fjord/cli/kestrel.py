@@ -334,14 +334,14 @@ def import_(
         options = ImportOptions(
             directory=directory,
             url=to,
-            queues=tuple(queue or ()),
-            tables=tuple(table or ()),
+            queues=queue or (),
+            tables=table or (),
             kind=Kind[as_.name],
-            is_anew=anew,
-            is_moved=moved,
-            is_dry=dry_run,
-            skips_too_large=skip_too_large,
-            takes_damaged=damaged,
+            anew=anew,
+            moved=moved,
+            dry_run=dry_run,
+            skip_too_large=skip_too_large,
+            damaged=damaged,
         )
         importer = Importer(options, show)
         for plan in importer.plans():

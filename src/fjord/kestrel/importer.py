@@ -274,15 +274,15 @@ class ImportOptions:
 
     directory: str
     url: str
-    queues: tuple[str, ...] = ()  # none: all of the directory
-    tables: tuple[str, ...] = ()  # those that are not named as their queues
+    queues: Sequence[str] = ()  # none: all of the directory
+    tables: Sequence[str] = ()  # those that are not named as their queues
     kind: Kind = Kind.JOBS
-    is_anew: bool = False  # True: whatever was imported before
+    anew: bool = False  # True: whatever was imported before
     passes_unchanged: bool = False  # True: but not what this directory has had imported as it is
-    is_moved: bool = False  # True: what was imported of the same files from elsewhere counts
-    is_dry: bool = False  # True: nothing is sent
-    skips_too_large: bool = False
-    takes_damaged: bool = False
+    moved: bool = False  # True: what was imported of the same files from elsewhere counts
+    dry_run: bool = False  # True: nothing is sent
+    skip_too_large: bool = False
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,14 +352,14 @@ class Importer:
             FjordError: if something is refused, or the daemon is away.
         """
         options = self._options
-        if options.is_anew and options.is_moved:
+        if options.anew and options.moved:
             raise UsageError("--anew imports all, and --moved what is left: give one of them")
         queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues)
         tables = tables_of(queues, options.tables)
         with self._daemon() as daemon:
             plans = [self._plan(queue, table, daemon) for queue, table in tables.items()]
             self._check_sizes([plan.outcome for plan in plans])
-            return plans if options.is_dry else [self._settle(plan, daemon) for plan in plans]
+            return plans if options.dry_run else [self._settle(plan, daemon) for plan in plans]
 
     def send(self, plan: ImportPlan) -> ImportOutcome:
         """Sends what is in a queue and not imported yet.
@@ -433,13 +433,13 @@ class Importer:
         options = self._options
         with self._opened(queue) as found:
             damaged = tuple(_damage(found))
-            if damaged and not options.takes_damaged:
+            if damaged and not options.damaged:
                 raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
                 kind=options.kind,
-                is_dry=options.is_dry,
+                is_dry=options.dry_run,
                 items=found.count,
                 bytes=found.bytes,
                 before=0,
@@ -487,7 +487,7 @@ class Importer:
         if table_id is None:
             raise FjordError(f"somebody has dropped the table {table}; run the same command again")
         plain = writer_of(self._options.directory, queue, table, table_id)
-        if self._options.is_anew:
+        if self._options.anew:
             anew = writer_of(self._options.directory, queue, table, table_id, plan.crc)
             return replace(plan, writer=anew, places={anew: UNKNOWN, plain: UNKNOWN})
         files = files_writer_of(queue, table, table_id, crc=plan.crc, size=plan.size)
@@ -497,7 +497,7 @@ class Importer:
     def _asked(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Asks where the writers are."""
         places = _places(daemon, plan.places)
-        if self._options.is_anew:
+        if self._options.anew:
             # The writer of imports without --anew goes along.
             ((writer, at), (plain, plain_at)) = places.items()
             if plain_at != UNKNOWN and not is_same(plain_at, plan.crc):
@@ -515,7 +515,7 @@ class Importer:
                 f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it "
                 "were imported; --anew imports all that is in it now"
             )
-        if done and plan.at == UNKNOWN and not self._options.is_moved:
+        if done and plan.at == UNKNOWN and not self._options.moved:
             raise FjordError(
                 f"{done} of the {outcome.items} items in these files of {outcome.queue} were "
                 f"imported into {outcome.table} before, from another directory; --moved counts "
@@ -526,7 +526,7 @@ class Importer:
     def _check_sizes(self, outcomes: Sequence[ImportOutcome]) -> None:
         """Makes sure that nothing is too large, unless that is to be left out."""
         found = [(one.queue, one.tally.too_large) for one in outcomes if one.tally.too_large]
-        if found and not self._options.skips_too_large:
+        if found and not self._options.skip_too_large:
             counts = [f"{queue} has {n} {'item' if n == 1 else 'items'}" for queue, n in found]
             raise FjordError(
                 f"{', '.join(counts)} of more than {limits.VALUE_BYTES_MAX} bytes, which is the "

@@ -26,8 +26,6 @@ from fjord.spark.options import known_options, word_option
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SHOWN_QUEUES: int = 10
-
 
 class KestrelSource(DataSource):
     """The queues of a directory: what is in them, or the ops of their journals."""
@@ -73,21 +71,8 @@ def surveys(directory: str, queue: str = "") -> list[QueueSurvey]:
     Raises:
         FjordError: if there is no such directory or queue.
     """
-    disk = disks.LocalDisk()
-    if not disk.exists(directory):
-        raise FjordError(
-            f"there is no directory {directory}; check the option path. "
-            "Every machine that runs tasks of Spark must see it there"
-        )
-    names = reader.queues(disk, directory)
-    if queue and queue not in names:
-        some = f"it has {', '.join(names[:_SHOWN_QUEUES]) or 'none'}"
-        more = " and others" if len(names) > _SHOWN_QUEUES else ""
-        raise FjordError(
-            f"there is no queue {queue!r} in {directory}; check the option queue: {some}{more}"
-        )
-    found = [reader.survey(disk, directory, name) for name in ([queue] if queue else names)]
-    # What is named like a queue and is no file has no files.
+    found = reader.surveys(disks.LocalDisk(), directory, queue)
+    # A directory that is named like a queue has no files.
     return sorted((one for one in found if one.files), key=lambda one: -one.size)
 
 
@@ -100,12 +85,10 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
     for field in wanted.fields:
         stored = COLUMNS[mode].get(field.name)
         if stored != field.dataType.simpleString() or not field.nullable:
-            all_of_them = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
-            raise FjordError(
-                f"there is no column `{field.name}` {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' NOT NULL'} with mode={mode}; "
-                f"a schema is some of: {all_of_them}"
-            )
+            asked = f"`{field.name}` {field.dataType.simpleString()}"
+            asked += "" if field.nullable else " NOT NULL"
+            known = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
+            raise FjordError(f"no column {asked} with mode={mode}; a schema is some of: {known}")
     return tuple(wanted.fieldNames())
 
 
@@ -113,7 +96,7 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
 
 
 # Spark hands options over with their names in lower case; these are the names to show.
-NAMES: Final = ("path", "mode", "queue", "columns", "batchRows", "damaged")
+NAMES: Final = ("path", "mode", "queue", "damaged")
 MODES: Final = ("state", "ops")
 
 #: The columns of each mode, and their types in the words of Spark.
@@ -140,10 +123,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-# More rows a batch do not pay, see docs/spark.md; large items end a batch before.
-BATCH_ROWS: Final = 10_000
-BATCH_ROWS_MAX: Final = 1_000_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KestrelOptions:
@@ -152,8 +131,6 @@ class KestrelOptions:
     directory: str  # absolute
     mode: str = "state"
     queue: str = ""  # empty: all
-    columns: tuple[str, ...] = ()  # empty: all
-    batch_rows: int = BATCH_ROWS
     fails_on_damage: bool = True
 
 
@@ -161,44 +138,19 @@ def parse(options: Mapping[str, str]) -> KestrelOptions:
     """Returns the checked options.
 
     Raises:
-        FjordError: if one is unknown, missing, wrong, or of no use here.
+        FjordError: if one is unknown, missing or wrong.
     """
     given = known_options(options, NAMES)
     if not given.get("path"):
         raise FjordError("give the option path: a directory of queues, also as load(path)")
-    mode = word_option(given, "mode", MODES)
     return KestrelOptions(
         directory=os.path.abspath(given["path"]),
-        mode=mode,
+        mode=word_option(given, "mode", MODES),
         queue=given.get("queue", ""),
-        columns=_columns(given.get("columns", ""), mode),
-        batch_rows=_batch_rows(given),
         fails_on_damage=word_option(given, "damaged", ("fail", "skip")) == "fail",
     )
 
 
 def ddl(parsed: KestrelOptions) -> str:
-    """Returns the schema that options ask for."""
-    types = COLUMNS[parsed.mode]
-    return ", ".join(f"`{name}` {types[name]}" for name in parsed.columns or types)
-
-
-def _columns(text: str, mode: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-    for name in names:
-        if name not in COLUMNS[mode] or names.count(name) > 1:
-            problem = "is there twice" if names.count(name) > 1 else "does not exist"
-            raise FjordError(
-                f"the option columns: {name!r} {problem}; "
-                f"columns of mode={mode} are some of {', '.join(COLUMNS[mode])}"
-            )
-    return names
-
-
-def _batch_rows(given: Mapping[str, str]) -> int:
-    text = given.get("batchrows", str(BATCH_ROWS))
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BATCH_ROWS_MAX:
-        raise FjordError(
-            f"the option batchRows is a number from 1 to {BATCH_ROWS_MAX}, not {text!r}"
-        )
-    return int(text)
+    """Returns the schema of a mode."""
+    return ", ".join(f"`{name}` {word}" for name, word in COLUMNS[parsed.mode].items())

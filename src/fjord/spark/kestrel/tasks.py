@@ -27,7 +27,9 @@ from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of the data in a batch; one item more may be in it.
+# More rows in a batch do not pay, see docs/spark.md; one with large items ends before.
+BATCH_ROWS: Final = 10_000
+# Of the data in a batch; one more item may be in it.
 BATCH_BYTES: Final = 8 * limits.MIB
 
 
@@ -62,7 +64,7 @@ def _read_state(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.R
     with contextlib.closing(Contents(survey)) as found:
         if options.fails_on_damage:
             found.check()
-        for piece in pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
+        for piece in pieces(found.items(), rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
             yield of_items(partition.queue, first, piece, partition.columns)
             first += len(piece)
 
@@ -75,7 +77,7 @@ def _read_ops(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.Rec
     first = 0
     for file in survey.files:
         found = _rows(file, has_data="data" in partition.columns)
-        for piece in pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
+        for piece in pieces(found, rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
             yield of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
         if options.fails_on_damage:

@@ -26,8 +26,6 @@ def test_all_are_read_whatever_their_case() -> None:
         "PATH": "/queues/../queues",
         "Mode": "STATE",
         "queue": "cars",
-        "columns": "data, queue",
-        "batchrows": "7",
         "damaged": "skip",
     }
     assert len(given) == len(NAMES)
@@ -35,17 +33,13 @@ def test_all_are_read_whatever_their_case() -> None:
     assert found == KestrelOptions(
         directory="/queues",
         queue="cars",
-        columns=("data", "queue"),
-        batch_rows=7,
         fails_on_damage=False,
     )
-    assert source.ddl(found) == "`data` binary, `queue` string"
 
 
 def test_ops_have_columns_of_their_own() -> None:
     found = source.parse({"path": "/queues", "mode": "ops"})
     assert source.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
-    assert source.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)
 
 
 @pytest.mark.parametrize(
@@ -56,10 +50,6 @@ def test_ops_have_columns_of_their_own() -> None:
         ({"path": "/q", "queues": "cars"}, "unknown option queues; the options are path, mode"),
         ({"path": "/q", "mode": "items"}, "the option mode is state or ops, not 'items'"),
         ({"path": "/q", "damaged": "no"}, "the option damaged is fail or skip, not 'no'"),
-        ({"path": "/q", "columns": "op"}, "the option columns: 'op' does not exist"),
-        ({"path": "/q", "columns": "xid,xid"}, "the option columns: 'xid' is there twice"),
-        ({"path": "/q", "batchRows": "0"}, "the option batchRows is a number from 1 to 1000000"),
-        ({"path": "/q", "batchRows": "x"}, "the option batchRows is a number"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import pyspark_kestrel
-from fjord.errors import DirectoryError, FjordError
+from fjord.errors import FjordError
 from fjord.spark.kestrel import source
 from fjord.spark.kestrel.source import KestrelReader, KestrelSource
 from fjord.spark.kestrel.tasks import QueuePartition
@@ -36,7 +36,7 @@ def queues(directory: Path, **given: str) -> list[str]:
 def test_the_module_that_spark_looks_for_has_the_source() -> None:
     assert pyspark_kestrel.DefaultSource is KestrelSource
     assert KestrelSource.name() == "kestrel"
-    assert KestrelSource({"path": "/q", "columns": "xid"}).schema() == "`xid` int"
+    assert KestrelSource({"path": "/q"}).schema().startswith("`queue` string, ")
 
 
 def test_finding_the_source_does_not_import_what_reading_needs() -> None:
@@ -66,16 +66,10 @@ def test_an_empty_directory_is_an_empty_frame(tmp_path: Path) -> None:
 
 
 def test_a_directory_or_a_queue_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FjordError, match=r"no directory .*nowhere; check the option path"):
+    with pytest.raises(FjordError, match=r"nowhere is not a directory"):
         reader(tmp_path / "nowhere").partitions()
-    with pytest.raises(FjordError, match=r"no queue 'cars' in .* option queue: it has none"):
+    with pytest.raises(FjordError, match=r"has no queue cars"):
         reader(tmp_path, queue="cars").partitions()
-    for number in range(12):
-        put(tmp_path, f"q{number:02}")
-    with pytest.raises(FjordError, match=r"it has q00, .*, q09 and others"):
-        reader(tmp_path, queue="cars").partitions()
-    with pytest.raises(DirectoryError, match="cannot be read"):
-        reader(put(tmp_path, "file")).partitions()
 
 
 @pytest.mark.parametrize(

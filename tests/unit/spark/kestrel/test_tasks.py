@@ -93,7 +93,9 @@ def test_batches_are_bounded_by_rows_and_bytes(
     tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, "cars", *[item(b"%d" % number) for number in range(10)])
-    found = list(tasks.read(partition(tmp_path, mode=mode, batch_rows=4)))
+    with monkeypatch.context() as patch:
+        patch.setattr(tasks, "BATCH_ROWS", 4)
+        found = list(tasks.read(partition(tmp_path, mode=mode)))
     assert [batch.num_rows for batch in found] == [4, 4, 2]
     monkeypatch.setattr(tasks, "BATCH_BYTES", 3)
     assert [batch.num_rows for batch in tasks.read(partition(tmp_path, mode=mode))] == [3, 3, 3, 1]
@@ -151,9 +153,10 @@ def test_a_file_that_is_renamed_while_it_is_read_is_told(
         read(tmp_path, mode=mode)
 
 
-def test_a_read_that_is_left_early_ends(tmp_path: Path) -> None:
+def test_a_read_that_is_left_early_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "BATCH_ROWS", 1)
     put(tmp_path, "cars", *[item(b"%d" % number) for number in range(10)])
-    found = tasks.read(partition(tmp_path, batch_rows=1))
+    found = tasks.read(partition(tmp_path))
     assert next(found).schema == tasks.SCHEMAS["state"]
     del found
     assert len(read(tmp_path)) == 10
