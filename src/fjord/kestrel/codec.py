@@ -325,6 +325,7 @@ class Decoder:
             offset: where in the file the first byte stands.
         """
         self.broken: Broken | None = None
+        self.op_count = 0  # of the ops that were given
         self._now_ms = now_ms
         self._item_bytes_max = item_bytes_max
         self._offset = offset  # of the next op
@@ -374,6 +375,7 @@ class Decoder:
         at = self._offset - self._base
         borders, count = _scan(self._data, at, self._item_bytes_max + _TIMES_BYTES)
         if count:
+            self.op_count += count
             return OpBatch(self._data, self._base, borders, count, [])
         alone: list[Op] = []
         try:
@@ -385,6 +387,7 @@ class Decoder:
         except (_ShortError, _BadError) as error:
             if not alone:  # else it is told when it is the next one
                 self._stop(error)
+        self.op_count += len(alone)
         return OpBatch(self._data, self._base, borders, len(alone), alone) if alone else None
 
     def _read(self, at: int) -> tuple[Op, int]:

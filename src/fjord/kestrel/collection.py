@@ -344,9 +344,9 @@ class Packed(NamedTuple):
     """A queue whose files were rewritten."""
 
     queue: str
-    items: int | str  # that wait
-    open_items: int | str
-    bytes_before: int | str  # of its files
+    items: int  # that wait
+    open_items: int
+    bytes_before: int  # of its files
     bytes_after: int
     alerts: tuple[str, ...]  # what was damaged, and where it is kept
 
@@ -384,10 +384,10 @@ def pack_queues(
                         item_bytes_max=item_bytes_max,
                     )
                     packed = PersistentQueue(name, config, clock, journal)
-                    before = packed.stats()
+                    items, opened = packed.waiting.count, len(packed.waiting.open)
+                    before = journal.size
                     packed.pack()
-                    counts = (before[one] for one in ("items", "open_transactions", "logsize"))
-                    yield Packed(name, *counts, journal.size, tuple(journal.alerts))
+                    yield Packed(name, items, opened, before, journal.size, tuple(journal.alerts))
                 except (OSError, DirectoryError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
                     yield DirectoryError(f"{name} was not packed: {reason}")

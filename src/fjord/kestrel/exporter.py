@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
-from fjord import kinds, limits, ops, values
+from fjord import errors, kinds, limits, ops, values
 from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
 from fjord.client.jobs.records import JobWalk
@@ -25,15 +25,6 @@ from fjord.clock import SystemClock
 from fjord.columns import repeat
 from fjord.commands import JobPage
 from fjord.disk import LocalDisk
-from fjord.errors import (
-    Code,
-    CorruptionError,
-    DirectoryError,
-    DurabilityError,
-    FjordError,
-    NotFoundError,
-    UsageError,
-)
 from fjord.jobs import State
 from fjord.kestrel import codec, collection, inspect, names, reader
 from fjord.kestrel.journal import Journal, made, write_file
@@ -89,12 +80,12 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
         source = _Source(options.table, db, clock.wall_us(), show)
         if kind == kinds.Kind.JOBS:
             if options.after is not None or options.subscriber:
-                raise UsageError("--after and --subscriber are for streams; this is a jobs table")
+                raise errors.UsageError("--after and --subscriber are for streams")
             chunks = source.jobs()
         elif kind == kinds.Kind.STREAM:
             chunks = source.messages(_start(options, db))
         else:
-            raise UsageError(f"{options.table} is a {kind} table; a queue has jobs or messages")
+            raise errors.UsageError(f"{options.table} is a {kind} table, which has no items")
         size = write(
             LocalDisk(),
             options.directory,
@@ -117,12 +108,12 @@ def _start(options: ExportOptions, db: Database) -> int:
     if not options.subscriber:
         return options.after or 0
     if options.after is not None:
-        raise UsageError("--after and --subscriber each say where to begin; give one")
+        raise errors.UsageError("--after and --subscriber each say where to begin; give one")
     for one in db.stream(options.table).subscribers():
         if one.name == options.subscriber:
             return one.position
     text = f"stream {options.table} has no subscriber {options.subscriber}"
-    raise NotFoundError(Code.NOT_FOUND, text)
+    raise errors.NotFoundError(errors.Code.NOT_FOUND, text)
 
 
 class _Source:
@@ -153,7 +144,7 @@ class _Source:
             yield self._jobs_chunk(page, later, total)
         # Nothing shows a jobs table as of one moment, but its history tells what was done since.
         if any(len(piece.first_seqs) for piece in self._db.scan(self._table, begun + 1)):
-            raise FjordError(
+            raise errors.FjordError(
                 f"table {self._table} changed while it was read, so nothing was exported; stop "
                 "who pushes and takes its jobs, and export it again"
             )
@@ -252,7 +243,7 @@ def write(
     """
     problem = names.queue_problem(queue)
     if problem is not None:
-        raise UsageError(problem)
+        raise errors.UsageError(problem)
     try:
         if not disk.exists(folder):
             disk.make_directory(folder)
@@ -261,7 +252,7 @@ def write(
             _check(disk, folder, queue, appends=appends)
             return _write(disk, folder, queue, chunks, now_ms)
     except OSError as error:
-        raise DirectoryError(
+        raise errors.DirectoryError(
             f"{queue} was not exported: {error.strerror}; {folder} is as it was"
         ) from error
 
@@ -271,13 +262,13 @@ def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     with contextlib.closing(inspect.Contents(reader.survey(disk, folder, queue))) as found:
         try:
             found.check()
-        except CorruptionError as error:
-            raise FjordError(
+        except errors.CorruptionError as error:
+            raise errors.FjordError(
                 f"{error.path} is damaged; `fjord kestrel verify` says how, and `fjord kestrel "
                 "pack` keeps what cannot be read apart"
             ) from error
         if found.count and not appends:
-            raise FjordError(
+            raise errors.FjordError(
                 f"{folder} has a queue {queue} with {found.count} items; --append adds to it, "
                 "--queue names another one"
             )
@@ -312,7 +303,7 @@ def _write(
         disk.sync_directory(folder)
     except OSError as error:
         text = f"{queue} was exported, but may be gone after a power cut: {error.strerror}"
-        raise DurabilityError(text) from error
+        raise errors.DurabilityError(text) from error
     return size
 
 

@@ -32,7 +32,7 @@ from itertools import islice
 from operator import add
 from typing import Final, NamedTuple
 
-from fjord import commands, limits
+from fjord import commands, errors, limits
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
@@ -42,14 +42,6 @@ from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
 from fjord.disk import LocalDisk
-from fjord.errors import (
-    Code,
-    DirectoryError,
-    FjordError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-)
 from fjord.jobs import Priority
 from fjord.kestrel import reader
 from fjord.kestrel.codec import Item
@@ -105,22 +97,22 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
     for text in named:
         queue, equals, table = text.rpartition("=")
         if not equals and len(queues) != 1:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--table {text} names the table of one queue, and these are {len(queues)}; say "
                 f"which one, as in --table QUEUE={text}"
             )
         queue = queue if equals else queues[0]
         if queue not in tables:
-            raise UsageError(f"--table {text}: no queue {queue} is imported")
+            raise errors.UsageError(f"--table {text}: no queue {queue} is imported")
         tables[queue] = table
     for queue, table in tables.items():
         if problem := commands.name_problem(table):
-            raise UsageError(
+            raise errors.UsageError(
                 f"no table can be called {table}: {problem.text}; give another name, such as "
                 f"--table {queue}={_table_for(queue)}"
             )
     if twice := [one for one, count in Counter(tables.values()).items() if count > 1]:
-        raise UsageError(f"{twice[0]} would be the table of two queues; give one another name")
+        raise errors.UsageError(f"{twice[0]} would be the table of two queues; rename one")
     return tables
 
 
@@ -353,7 +345,7 @@ class Importer:
         """
         options = self._options
         if options.anew and options.moved:
-            raise UsageError("--anew imports all, and --moved what is left: give one of them")
+            raise errors.UsageError("--anew or --moved: give one of them")
         queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues)
         tables = tables_of(queues, options.tables)
         with self._daemon() as daemon:
@@ -378,8 +370,8 @@ class Importer:
             for load in loads(found.items(), self._clock.wall_us(), skip=outcome.before):
                 try:
                     imported = self._send(load, plan, places, daemon)
-                except UnavailableError as error:
-                    raise UnavailableError(f"{error}; {_AGAIN}") from error
+                except errors.UnavailableError as error:
+                    raise errors.UnavailableError(f"{error}; {_AGAIN}") from error
                 tally = tally.plus(load.tally(imported))
                 self._show(f"importing {outcome.queue}", load.end, outcome.items)
         return replace(outcome, tally=tally)
@@ -411,20 +403,17 @@ class Importer:
             if not isinstance(reply, commands.Refusal):
                 places.update(numbers)
                 return len(rows)
-            if reply.code is Code.BAD_TIMEOUT and not self._ahead_us:
+            if reply.code is errors.Code.BAD_TIMEOUT and not self._ahead_us:
                 # By the clock of the daemon, something has expired meanwhile.
                 self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
-            elif reply.code is not Code.STALE_NUMBER:
+            elif reply.code is not errors.Code.STALE_NUMBER:
                 raise reply.error()
             places.update(_places(daemon, places))
             done = plan.done(places)
             if done == load.end:
                 return len(rows)  # the answer was lost
             if done != load.end - load.done:
-                raise FjordError(
-                    "somebody else imports this queue, too; when that is over, run the same "
-                    "command again, which finds what is left"
-                )
+                raise errors.FjordError("somebody else imports this queue, too; try again later")
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -434,7 +423,7 @@ class Importer:
         with self._opened(queue) as found:
             damaged = tuple(_damage(found))
             if damaged and not options.damaged:
-                raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
+                raise errors.FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
@@ -465,7 +454,7 @@ class Importer:
             reply = daemon.execute(
                 commands.Advance(writer=plan.writer, expected=plan.at, batch=number)
             )
-            if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
+            if isinstance(reply, commands.Refusal) and reply.code is not errors.Code.STALE_NUMBER:
                 raise reply.error()
         if outcome.is_done or plan.writer or not outcome.tally.imported:
             return plan
@@ -485,7 +474,7 @@ class Importer:
         Runner(daemon).follow(declaration.steps())
         table_id = _table_id(daemon, table)
         if table_id is None:
-            raise FjordError(f"somebody has dropped the table {table}; run the same command again")
+            raise errors.FjordError(f"table {table} was dropped; run the same command again")
         plain = writer_of(self._options.directory, queue, table, table_id)
         if self._options.anew:
             anew = writer_of(self._options.directory, queue, table, table_id, plan.crc)
@@ -511,12 +500,10 @@ class Importer:
         """Returns how many items of a queue are done, going by where its writers are."""
         done, outcome = plan.done(plan.places), plan.outcome
         if done is None:
-            raise FjordError(
-                f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it "
-                "were imported; --anew imports all that is in it now"
-            )
+            text = f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it"
+            raise errors.FjordError(f"{text} were imported; --anew imports all that is in it now")
         if done and plan.at == UNKNOWN and not self._options.moved:
-            raise FjordError(
+            raise errors.FjordError(
                 f"{done} of the {outcome.items} items in these files of {outcome.queue} were "
                 f"imported into {outcome.table} before, from another directory; --moved counts "
                 "them as done, --anew imports all of them"
@@ -528,10 +515,8 @@ class Importer:
         found = [(one.queue, one.tally.too_large) for one in outcomes if one.tally.too_large]
         if found and not self._options.skip_too_large:
             counts = [f"{queue} has {n} {'item' if n == 1 else 'items'}" for queue, n in found]
-            raise FjordError(
-                f"{', '.join(counts)} of more than {limits.VALUE_BYTES_MAX} bytes, which is the "
-                "most that a value may have; --skip-too-large imports all others"
-            )
+            text = f"of more than {limits.VALUE_BYTES_MAX} bytes; --skip-too-large leaves them out"
+            raise errors.FjordError(f"{', '.join(counts)} {text}")
 
     def _tally(self, found: Contents, before: int) -> Tally:
         """Counts what is to become of items that are not done yet."""
@@ -547,8 +532,8 @@ class Importer:
         url = self._options.url
         return contextlib.closing(Connection(url, timeout=limits.REPLY_SECONDS_MAX))
 
-    def changed(self, queue: str) -> DirectoryError:
-        return DirectoryError(
+    def changed(self, queue: str) -> errors.DirectoryError:
+        return errors.DirectoryError(
             f"the files of {queue} in {self._options.directory} changed while they were read; "
             "stop the writer"
         )
@@ -581,7 +566,7 @@ def _table_id(daemon: Connection, table: str) -> int | None:
     """Returns the id of a table, None if it is not there."""
     try:
         return Runner(daemon).run(table_call(table)).id
-    except NotFoundError:
+    except errors.NotFoundError:
         return None
 
 

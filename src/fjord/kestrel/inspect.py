@@ -79,8 +79,10 @@ class Contents:
         Raises:
             CorruptionError: if one is damaged, changed or missing.
         """
-        for one in (*self.files, *self.missing):
-            one.check()
+        for file in self.files:
+            file.check()
+        for lost in self.missing:
+            lost.check()
 
     def items(self) -> Iterator[Item]:
         """Yields all items; those that were open have their xid.

@@ -120,7 +120,12 @@ class PersistentQueue:
         `expired_heads`.
         """
         head = self.waiting.head()
-        if head is None or (opens and self._is_full_of_open()):
+        waiting = self.waiting
+        if head is None:
+            return None
+        if opens and (
+            len(waiting.open) >= self._open_items_max or waiting.open_bytes >= OPEN_BYTES_MAX
+        ):
             return None
         item = head.item()
         if opens:
@@ -198,7 +203,8 @@ class PersistentQueue:
         now_ms = self._now_ms()
         found: list[Item] = []
         for entry in self.waiting.entries():
-            if len(found) >= count_max or not self._is_expired(entry, now_ms):
+            expires_ms = self._capped(entry.expires_ms, entry.added_ms)
+            if len(found) >= count_max or not 0 != expires_ms < now_ms:
                 break
             found.append(entry.item())
         return found
@@ -226,10 +232,6 @@ class PersistentQueue:
         before_us = now_us - timeout_ms * 1000
         return [xid for xid, opened_us in self._opened_us.items() if opened_us < before_us]
 
-    def _is_expired(self, entry: Entry, now_ms: int) -> bool:
-        expires_ms = self._capped(entry.expires_ms, entry.added_ms)
-        return 0 != expires_ms < now_ms
-
     def _capped(self, expires_ms: int, added_ms: int) -> int:
         age_ms = self.config.max_age_ms
         if age_ms is None:
@@ -244,10 +246,6 @@ class PersistentQueue:
         waiting = self.waiting
         return waiting.count >= self.config.max_items or waiting.bytes >= self.config.max_size
 
-    def _is_full_of_open(self) -> bool:
-        waiting = self.waiting
-        return len(waiting.open) >= self._open_items_max or waiting.open_bytes >= OPEN_BYTES_MAX
-
     @property
     def alerts(self) -> list[str]:
         return self._journal.alerts if self._journal else []
@@ -261,7 +259,7 @@ class PersistentQueue:
         self.config = config
         self.waiting.memory_bytes_max = config.max_memory_size
 
-    def stats(self) -> dict[str, int | str]:
+    def stats(self) -> dict[str, int]:
         """Returns numbers under the names that Kestrel's stats have."""
         waiting, journal = self.waiting, self._journal
         return {

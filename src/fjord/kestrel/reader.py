@@ -72,7 +72,7 @@ class JournalFile:
         with contextlib.closing(disk.open(path)) as file:
             self.size = file.size()
         self.read_bytes = 0  # how far it is read
-        self.op_count = 0  # of the ops that were given
+        self._decoder = Decoder()  # of what was read
         self.crc = 0  # of what was read
         self.sum: Sum | None = None  # what it has to be
         self._front_crc = 0  # of so many bytes as the sum tells of
@@ -87,6 +87,11 @@ class JournalFile:
     def skipped_bytes(self) -> int:
         """How much of it cannot be read: from where it is broken to its end."""
         return self.size - self.broken.offset if self.broken else 0
+
+    @property
+    def op_count(self) -> int:
+        """How many ops were given."""
+        return self._decoder.op_count
 
     @property
     def is_torn(self) -> bool:
@@ -123,6 +128,7 @@ class JournalFile:
             DirectoryError: if the file cannot be read, or was renamed or removed meanwhile.
         """
         decoder = Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
+        self._decoder = decoder
         with contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
@@ -133,20 +139,15 @@ class JournalFile:
                 self._add_to_crc(data)
                 self.read_bytes += len(data)
                 decoder.feed(data)
-                yield from self._counted(decoder)
+                yield from decoder.batches()
                 on_bytes(len(data))
                 if decoder.broken is not None:
                     break
             decoder.end()
-            yield from self._counted(decoder)
+            yield from decoder.batches()
             self.broken = self._judge(file, decoder.broken)
         on_bytes(self.size - self.read_bytes)  # what nobody needs to read
         self.changed = self._difference()
-
-    def _counted(self, decoder: Decoder) -> Iterator[OpBatch]:
-        for batch in decoder.batches():
-            self.op_count += batch.op_count
-            yield batch
 
     def check(self) -> None:
         """Ensures that the file is whole, but for a torn tail where one may be.

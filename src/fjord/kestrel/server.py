@@ -93,8 +93,9 @@ class ConnectionMemory:
 
     async def room(self) -> None:
         """Returns when an item may be taken, which is counted then."""
-        while not self._has_room():
+        while self.is_over:
             self._released.clear()
+            self._drop_stalled()  # which may release some
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._released.wait(), _LOOK_SECONDS)
 
@@ -104,11 +105,6 @@ class ConnectionMemory:
 
     def unstall(self, drop: Callable[[], None]) -> None:
         self._stalled.pop(drop, None)
-
-    def _has_room(self) -> bool:
-        if self.is_over:
-            self._drop_stalled()
-        return not self.is_over
 
     def _drop_stalled(self) -> None:
         before_us = self._clock.monotonic_us() - _STALLED_US
@@ -277,36 +273,29 @@ class Server:
 
     async def _sweep(self) -> None:
         """Looks for what expires, times out or was left open, as often as each asks for."""
-        sweep_ms = self.options.sweep_ms
-        expired_us = self.clock.monotonic_us()
+        sweep_seconds = (self.options.sweep_ms or 0) / 1000
         try:
             while True:
-                tidy_seconds = self.backend.tidy_seconds
                 retry_seconds = _RETRY_SECONDS if self.orphans else None
-                sweep_seconds = None if sweep_ms is None else sweep_ms / 1000
-                periods = (sweep_seconds, tidy_seconds, retry_seconds)
-                seconds = min((one for one in periods if one is not None), default=None)
+                periods = (sweep_seconds, self.backend.tidy_seconds, retry_seconds)
                 with contextlib.suppress(TimeoutError):
+                    seconds = min(filter(None, periods), default=None)
                     await asyncio.wait_for(self.changed.wait(), seconds)
                     self.changed.clear()
                     continue
-                now_us = self.clock.monotonic_us()
-                expires = sweep_ms is not None and now_us - expired_us >= sweep_ms * 1000
-                if expires:
-                    expired_us = now_us
-                await self._sweep_once(expires=expires, tidies=tidy_seconds is not None)
+                await self._sweep_once()
         except (FjordError, OSError) as error:
             self.fail(error)
 
-    async def _sweep_once(self, *, expires: bool, tidies: bool) -> None:
+    async def _sweep_once(self) -> None:
         for session in self.orphans:
             with _bearing():
                 await session.abort_all()
         self.orphans = [session for session in self.orphans if session.has_open]
-        if tidies:
+        if self.backend.tidy_seconds is not None:
             with _bearing():
                 await self.backend.tidy(self.forget)
-        for queue in await self.backend.names() if expires else ():
+        for queue in await self.backend.names() if self.options.sweep_ms else ():
             with _bearing():
                 await self.backend.flush_expired(queue)
         await self.backend.settle()
@@ -401,13 +390,12 @@ class Connection(asyncio.Protocol):
     async def _give_back(self) -> None:
         """Nothing stays open when a connection ends; what finds no space goes back later."""
         try:
-            await self.session.abort_all()
+            with _bearing():
+                await self.session.abort_all()
+            if self.session.has_open:
+                self._server.adopt(self.session)
         except (FjordError, OSError) as error:
-            if not isinstance(error, OSError) or not disks.is_full(error):
-                self._server.fail(error)
-                return
-            _log.warning("the disk is full", extra={"fields": {"error": error}})
-            self._server.adopt(self.session)
+            self._server.fail(error)
 
     async def _serve(self) -> None:
         while not self._is_ending:
@@ -423,7 +411,11 @@ class Connection(asyncio.Protocol):
             self._resume()
             if self._news.is_set():
                 continue
-            if self._is_eof or not await self._more():
+            if self._is_eof:
+                return
+            try:
+                await asyncio.wait_for(self._news.wait(), self._server.idle_seconds)
+            except TimeoutError:
                 return
         await self._flush()
 
@@ -470,14 +462,6 @@ class Connection(asyncio.Protocol):
             fields = {"verb": request.verb.value, "queue": request.queue, "error": error}
             _log.warning("a request failed", extra={"fields": fields})
             return Reply(Outcome.FAILED)
-
-    async def _more(self) -> bool:
-        """Waits for bytes; False if none came for too long."""
-        try:
-            await asyncio.wait_for(self._news.wait(), self._server.idle_seconds)
-        except TimeoutError:
-            return False
-        return True
 
     def _resume(self) -> None:
         self._is_busy = False

@@ -166,7 +166,7 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     for op in made:
         state.apply(op)
     found = Contents(reader.survey(disk, "/", "cars"), memory_bytes_max=most)
-    expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
+    expected: list[object] = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected
     assert (found.count, found.missed) == (len(expected), state.missed)

@@ -260,7 +260,7 @@ def test_items_are_never_lost_but_by_an_op_that_says_so(made: list[Op]) -> None:
     taking = {Opcode.REMOVE, Opcode.CONFIRM_REMOVE, Opcode.CONTINUE, Opcode.STATE_DUMP}
     if not taking & {op.opcode for op in made}:
         adding = [op.item.data for op in made if op.item is not None]
-        kept = [item.data for item in (*state.queue, *state.open.values())]
+        kept = [item.data for item in state.queue] + [one.data for one in state.open.values()]
         assert sorted(map(bytes, kept)) == sorted(map(bytes, adding))
 
 

@@ -71,7 +71,7 @@ def kestrel_import(
         url=server,
         kind=Kind[kind.upper()],
         passes_unchanged=True,
-        **options,  # type: ignore[arg-type] # without `kind`
+        **options,  # type: ignore[misc, arg-type] # `kind` is not in it
     )
     with report.explained():
         plans = Importer(wanted, progress).plans()
