@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-import fjord
+from fjord.kestrel import session
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_server import Serving, expect, raw, serving
 from tests.acceptance.memcache_clients import Adapter, Pylibmc, Pymemcache, PythonMemcached
@@ -261,7 +261,7 @@ def test_what_was_no_bytes_comes_back_as_bytes(
 
 def test_stats_and_version(client: Adapter, queue: str) -> None:
     before = client.stats()
-    assert before["version"] == fjord.__version__
+    assert before["version"] == session.VERSION
     assert client.set(queue, b"one")
     assert client.set(queue, b"two")
     assert client.get(queue) == b"one"

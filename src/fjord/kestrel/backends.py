@@ -30,18 +30,18 @@ from fjord.values import Value
 
 _log = logging.getLogger("fjord.kestrel")
 
-# Bounds of time are looked at so often within the shortest of them, and in these bounds.
+# How often timeouts are checked within the shortest of them, and the bounds of that.
 _TIDIES_PER_BOUND: Final = 4
 _TIDY_SECONDS_MIN: Final = 0.01
 _TIDY_SECONDS_MAX: Final = 1.0
 
 
-# Told that items of a queue are their holders' no more; None = all of that queue.
+# Called when open items of a queue are taken from their holders; None = all of that queue.
 Forget = Callable[[str, AbstractSet[int] | None], None]
 
 
 class _Listening:
-    """Who waits for items, by queue; first come, first told."""
+    """Clients that wait for items, by queue; first come, first served."""
 
     tidy_seconds: float | None = None  # how often to tidy; None: there is nothing to do
     shares_commits = False  # items that are added together cost no more than one
@@ -134,7 +134,7 @@ class DirectoryBackend(_Listening):
             self._collection.configure(self._config)
 
     def traces(self, queue: str) -> bool:
-        """Says whether all that is done with a queue is to be logged."""
+        """Says whether requests for a queue are logged."""
         targets = self._config.aliases.get(queue, (queue,))
         return self._has_traces and any(self._config.of(one).enable_trace for one in targets)
 
@@ -192,7 +192,7 @@ class DirectoryBackend(_Listening):
             self._collection.sync()
         except (FjordError, OSError) as error:
             settling.set_exception(error)
-            settling.exception()  # who waited may be gone; then nobody looks at it
+            settling.exception()  # nobody may be waiting for it any more
         else:
             settling.set_result(None)
 
@@ -202,7 +202,7 @@ class DirectoryBackend(_Listening):
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self, queue: str) -> None:
-        """Tells the first who waits for a queue that it is worth to look."""
+        """Wakes the client that has waited longest for a queue."""
         for future in self._listening.get(queue, ()):
             if not future.done():
                 future.set_result(True)
@@ -220,9 +220,9 @@ def _told(what: str, **fields: object) -> None:
 # somebody else gets the job.  The daemon answers when something is durable, so there is nothing
 # to settle.
 #
-# Who waits for a queue is told by a listener of its table.  What arrives while a take that found
-# nothing is on its way back is not missed: each arrival has a number, and a session that has looked
-# before the last one looks again instead of waiting.
+# A listener of its table wakes those that wait for a queue.  What arrives while the answer to an
+# empty take is under way is not missed: each arrival has a number, and a session that looked before
+# the last one looks again instead of waiting.
 
 
 # An open item of a process that died waits for so long until somebody else gets it.
@@ -247,7 +247,7 @@ class JobsBackend(_Listening):
         self._tables: dict[str, aio.AsyncJobs] = {}
         self._open: dict[tuple[str, int], aio.AsyncJob] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
-        self._arrivals: dict[str, int] = {}  # by queue; counts what its listener was told
+        self._arrivals: dict[str, int] = {}  # by queue; how many its listener has seen
         self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
         self._heartbeat = asyncio.create_task(self._beat())
 
@@ -324,7 +324,7 @@ class JobsBackend(_Listening):
         try:
             await job.fail(count=False)
         except FjordError:
-            return False  # its lease ends by itself
+            return False  # its lease will end
         return True
 
     # -- queues -----------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ class JobsBackend(_Listening):
 
     async def delete(self, queue: str) -> None:
         self._tables.pop(queue, None)
-        if queue in await self.names():  # any other table is no queue
+        if queue in await self.names():  # other tables are not queues
             with contextlib.suppress(NotFoundError):
                 await self._db.drop(queue)
         self._open = {key: job for key, job in self._open.items() if key[0] != queue}
@@ -392,7 +392,7 @@ class JobsBackend(_Listening):
         return future
 
     def wake(self, queue: str) -> None:
-        """Tells all who listen: a listener is not told how many items have come."""
+        """Wakes all that wait: a listener does not know how many items have come."""
         self._arrivals[queue] = self._arrivals.get(queue, 0) + 1
         for future in self._listening.get(queue, ()):
             if not future.done():
@@ -413,7 +413,7 @@ class JobsBackend(_Listening):
                 async for _ in changes:
                     self.wake(queue)
         except FjordError:
-            pass  # who waits looks again, and is told why
+            pass  # those that wait look again, and get the error
         finally:
             if self._listeners.get(queue) is asyncio.current_task():
                 del self._listeners[queue]

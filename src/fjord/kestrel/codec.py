@@ -67,7 +67,7 @@ class Opcode(enum.IntEnum):
 class Item(NamedTuple):
     """What a queue holds."""
 
-    data: bytes | memoryview  # a view only as long as the op is looked at
+    data: bytes | memoryview  # a view only while the op is read
     add_ms: int = 0  # when it was added, since 1970
     expiry_ms: int = 0  # when it expires, since 1970; 0 = never
     xid: int = 0  # the xid that it brought along, 0 = none
@@ -151,7 +151,7 @@ _TIMES_BYTES: Final = 16  # add time and expiry
 
 ADDX_BYTES: Final = _ADDX.size  # of an ADDX beside its data
 unpack_xid: Final = struct.Struct("<xi").unpack_from  # from where an op begins that has one
-# A batch begins no op behind so many bytes: it is to stay in the cache of a processor.
+# No op of a batch begins after so many bytes, so that it stays in the cache of a processor.
 _BATCH_BYTES: Final = 64 * limits.KIB
 _ALONE_BYTES: Final = 1 * limits.KIB  # the same, of ops that are read one by one
 _RUN_OF_REMOVES: Final = re.compile(rb"\x01+")
@@ -253,7 +253,7 @@ class Broken(NamedTuple):
 
 
 class OpBatch(NamedTuple):
-    """Ops one behind the other, without an object for each.
+    """Ops in a row, without an object for each.
 
     Between two borders stands one op, the number of which is the byte at the first border; or a run
     of REMOVEs, which have a byte each.  They are ADDX and ops without data; if others are among
@@ -334,7 +334,7 @@ class Decoder:
         self._base = offset  # where in the file the view begins
         self._parts: list[bytes | memoryview] = []  # fed, and not in the view yet
         self._part_bytes = 0
-        self._need = 1  # so many bytes the next op has at least
+        self._need = 1  # how many bytes the next op has at least
         self._is_ended = False
 
     @property
@@ -369,7 +369,7 @@ class Decoder:
             yield batch
 
     def _next_batch(self) -> OpBatch | None:
-        """Returns the next ops, None if there is none that is whole so far."""
+        """Returns the next ops, None if none is whole yet."""
         if not self._fill() or self.broken is not None:
             return None
         at = self._offset - self._base
@@ -385,7 +385,7 @@ class Decoder:
                 alone.append(op)
                 borders.append(at)
         except (_ShortError, _BadError) as error:
-            if not alone:  # else it is told when it is the next one
+            if not alone:  # else it is reported when it is the next one
                 self._stop(error)
         self.op_count += len(alone)
         return OpBatch(self._data, self._base, borders, len(alone), alone) if alone else None
@@ -443,7 +443,7 @@ class Decoder:
         raise _BadError("an 8 is followed by neither an item nor open items")
 
     def _stop(self, error: _ShortError | _BadError) -> None:
-        """Takes note of why there is no op here, or not yet."""
+        """Notes why there is no op here, or not yet."""
         if isinstance(error, _ShortError):
             self._need = error.need
         if self._is_ended or isinstance(error, _BadError):

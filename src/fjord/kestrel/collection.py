@@ -73,9 +73,11 @@ class Collection:
         self._queues: dict[str, PersistentQueue] = {}
         self._children: dict[str, list[str]] = {}  # of a queue, that get all that it gets
         self._touched: set[str] = set()  # that may have something to sync
-        self.wants_sync = False  # one of these is to be durable before that is told
+        self.wants_sync = False  # one of these must be durable before the reply
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.on_item: Callable[[str], None] = lambda queue: None  # told where an item has come
+        self.on_item: Callable[[str], None] = lambda queue: (
+            None
+        )  # called with the queue that an item was added to
         if not disk.exists(folder):
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
@@ -174,7 +176,7 @@ class Collection:
         return given
 
     def is_unused(self, queue: str) -> bool:
-        """Says whether a queue is empty and was not asked for as long as it may be kept so."""
+        """Says whether a queue has been empty and unused for `maxQueueAge`."""
         found = self._queues.get(queue)
         age_ms = found.config.max_queue_age_ms if found is not None else None
         if found is None or age_ms is None or found.waiting.count or found.waiting.open:
@@ -182,7 +184,7 @@ class Collection:
         return found.used_us + age_ms * 1000 < self._clock.monotonic_us()
 
     def flush_expired(self, queue: str) -> int:
-        """Removes what has expired at the head, so many as the queue allows; returns how many."""
+        """Removes expired items at the head, up to `maxExpireSweep`; returns how many."""
         found = self._known(queue)
         return 0 if found is None else self._expire(found, found.config.max_expire_sweep)
 
@@ -207,7 +209,7 @@ class Collection:
     # -- durability -------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Ensures that all that was done so far is durable.
+        """Makes everything that was done so far durable.
 
         Raises:
             DurabilityError: if it is not; nothing more is taken then.
@@ -409,11 +411,11 @@ def locked(disk: disks.Disk, folder: str) -> Iterator[None]:
         lock.release()
 
 
-# -- space that is kept back, so that a full disk can be emptied ----------------------------------
+# -- space that is reserved, so that a full disk can be emptied -----------------------------------
 #
-# A file of zeros takes it.  Who finds the disk full while an item is taken, closed or given back
-# has the file cut, and tries again.  Until the file has its size again, nothing is added: what
-# was kept back is for removing alone, whoever has filled the disk.
+# A file of zeros takes it.  When the disk is full while an item is taken, closed or given back, the
+# file is cut and the change is tried again.  Nothing is added until it has its size again; the
+# reserve is for removing only.
 
 
 # A million items are opened and closed with ten bytes each; the journal of one queue takes as much

@@ -1,4 +1,4 @@
-"""How a queue of Kestrel's is to behave: every name of its configuration, and who inherits what.
+"""The configuration of queues and of the server: every name that Kestrel has, and inheritance.
 
     built in  ->  default  ->  the queue  ->  its fanout child
 
@@ -39,7 +39,7 @@ _FILE_BYTES_MAX: Final = 64
 
 
 class Standing:
-    """The status of a server, as it is told and as it is enforced."""
+    """The status of a server, as it is reported and as it is enforced."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Standing:
 
 
 def read_status(disk: disks.Disk, path: str) -> tuple[Status | None, str]:
-    """Returns the status that a file keeps, None if it is none; and what is in it, for people.
+    """Returns the status in a file, None if it has none, and the text of the file.
 
     Raises:
         OSError: if it cannot be read.
@@ -179,7 +179,7 @@ class QueueConfig:
     """
 
     max_items: int = ITEMS_MAX  # more are refused
-    max_size: int = BYTES_MAX  # a queue that has so many bytes refuses more
+    max_size: int = BYTES_MAX  # a queue with so many bytes refuses more
     max_item_size: int = BYTES_MAX  # a larger item is refused
     max_age_ms: int | None = None  # an item expires then at the latest
     default_journal_size: int = 16 * limits.MIB  # the journal of an empty queue is erased then
@@ -190,7 +190,7 @@ class QueueConfig:
     keep_journal: bool = True  # False: in memory alone
     sync_journal_ms: int | None = None  # 0: at every write; None: never; else as often as that
     expire_to_queue: str | None = None  # where expired items go
-    max_expire_sweep: int = ITEMS_MAX  # so many items expire in one go
+    max_expire_sweep: int = ITEMS_MAX  # how many items expire in one go
     fanout_only: bool = False  # it keeps nothing itself; its children do
     max_queue_age_ms: int | None = None  # an empty queue that nobody used for so long is deleted
     enable_trace: bool = False  # what clients do with it is logged

@@ -45,9 +45,9 @@ class ExportOptions:
     url: str
     directory: str
     queue: str  # empty: named as the table
-    after: int | None  # of a stream: messages behind this seq; None: all
-    subscriber: str  # of a stream: messages behind its mark; empty: all
-    appends: bool  # True: behind what the queue has
+    after: int | None  # of a stream: messages after this seq; None: all
+    subscriber: str  # of a stream: messages that it has not processed; empty: all
+    appends: bool  # True: after what the queue has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
 
 
 def _start(options: ExportOptions, db: Database) -> int:
-    """Returns the seq behind which messages are exported."""
+    """Returns the seq after which messages are exported."""
     if not options.subscriber:
         return options.after or 0
     if options.after is not None:
@@ -142,7 +142,7 @@ class _Source:
             dates_us = enumerate(page.process_at_us)
             later = [at for at, date_us in dates_us if date_us > self._now_us]
             yield self._jobs_chunk(page, later, total)
-        # Nothing shows a jobs table as of one moment, but its history tells what was done since.
+        # A jobs table cannot be read as of one moment, but its history has what was done since.
         if any(len(piece.first_seqs) for piece in self._db.scan(self._table, begun + 1)):
             raise errors.FjordError(
                 f"table {self._table} changed while it was read, so nothing was exported; stop "

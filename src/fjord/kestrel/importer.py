@@ -49,7 +49,7 @@ from fjord.kestrel.inspect import Contents
 from fjord.kinds import Kind
 from fjord.values import Type
 
-# Of one batch; an item that is larger goes alone.
+# Of one batch; a larger item is sent alone.
 ITEMS_MAX: Final = 1000
 BYTES_MAX: Final = 1 * limits.MIB
 
@@ -123,7 +123,7 @@ def _table_for(queue: str) -> str:
 
 
 def number_of(crc: int, done: int) -> int:
-    """Returns the number of a writer that has done so many items, which are one at least."""
+    """Returns the number of a writer that has done at least one item."""
     assert 0 < done < 1 << _DONE_BITS
     return (crc & _CRC_MASK) << _DONE_BITS | done
 
@@ -163,7 +163,7 @@ class Tally(NamedTuple):
 class Load:
     """Items that are sent together, as columns."""
 
-    end: int  # so many items of the queue are done with it
+    end: int  # how many items of the queue are done after it
     too_large: int = 0  # items that no value may hold; they are not in it
     data: list[bytes] = field(default_factory=list)
     dates_us: array[int] = field(default_factory=lambda: array("Q"))
@@ -187,7 +187,7 @@ class Load:
 
 
 def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load]:
-    """Yields the items of a queue behind those that are done, a batch at a time.
+    """Yields the items of a queue after those that are done, a batch at a time.
 
     Args:
         items: all of the queue, in order.
@@ -487,10 +487,10 @@ class Importer:
         """Asks where the writers are."""
         places = _places(daemon, plan.places)
         if self._options.anew:
-            # The writer of imports without --anew goes along.
+            # The writer of imports without --anew moves along.
             ((writer, at), (plain, plain_at)) = places.items()
             if plain_at != UNKNOWN and not is_same(plain_at, plan.crc):
-                # It is of other files, so that whoever goes by it is refused.
+                # It is of other files: imports without --anew are refused.
                 places = {writer: at}
             elif plain_at != UNKNOWN and self._options.passes_unchanged:
                 return replace(plan, writer=plain, places={plain: plain_at})

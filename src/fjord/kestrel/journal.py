@@ -59,8 +59,8 @@ class Segment:
     size: int = 0
     number: int = reader.CURRENT  # of a file that is written to no more
     crc: int = 0  # of all of it
-    sum: Sum | None = None  # what is told of it beside the files
-    is_changed: bool = False  # it is not what its sum says, and that has to be told again
+    sum: Sum | None = None  # its entry in `cars~~sums`
+    is_changed: bool = False  # it differs from its sum, and the old sum is kept
 
     def summed(self, identity: str = "", written_s: int = 0) -> Sum:
         """Returns its sum, now that nothing more is written to it."""
@@ -86,7 +86,7 @@ class Segments:
         self.has_checkpoints = has_checkpoints
 
     def after(self, segment: Segment) -> Segment | None:
-        """Returns the file behind this one, None if it is the last."""
+        """Returns the next file, None if this is the last."""
         at = self.listed.index(segment)
         return self.listed[at + 1] if at + 1 < len(self.listed) else None
 
@@ -130,7 +130,7 @@ class Journal:
         self._is_renamed = False  # the directory is not synced
         self._failure: str | None = None
         self._sums: dict[int, Sum] = {}  # as they are on the disk
-        self._missing: dict[int, Sum] = {}  # of older files that have to be told of again
+        self._missing: dict[int, Sum] = {}  # of older files that are missing; kept
         self._clean()
 
     @property
@@ -171,7 +171,7 @@ class Journal:
             self._size += segment.size
 
     def begin(self) -> None:
-        """Opens the file that is written to; makes one, if there is none."""
+        """Opens the current file; makes one if there is none."""
         known = self._known()
         if any(known.get(number) != one for number, one in self._sums.items()):
             with self._failing():
@@ -185,7 +185,7 @@ class Journal:
     # -- writing ----------------------------------------------------------------------------------
 
     def append(self, op: Op) -> None:
-        """Writes an op behind all others.
+        """Appends an op.
 
         Raises:
             OSError: if there is no space; nothing has changed.
@@ -207,7 +207,7 @@ class Journal:
         self._is_dirty = True
 
     def sync(self) -> None:
-        """Ensures that all that was written is durable.
+        """Makes everything that was written durable.
 
         Raises:
             DurabilityError: if it is not.
@@ -290,12 +290,12 @@ class Journal:
         self.rewrites += 1
 
     def bear(self, error: OSError) -> None:
-        """Tells that files could not be replaced; all goes on with those that are there."""
+        """Logs that files could not be replaced; work continues with those that are there."""
         fields = {"queue": self.queue, "error": error}
         _log.warning("files of a queue could not be replaced", extra={"fields": fields})
 
     def delete(self) -> None:
-        """Removes the queue: all of it, or, if it is cut short, nothing."""
+        """Removes the queue; a crash leaves all of it or nothing."""
         self.rewrite(())
         self._close_file()
         with self._failing():
@@ -461,7 +461,7 @@ class Journal:
                     self._sync_names()
 
     def _cut(self, file: reader.JournalFile, number: int) -> int:
-        """Ends a file before what cannot be read of it; keeps that, if it is damage.
+        """Cuts off what cannot be read of a file; if it is damage, keeps a copy.
 
         Returns its CRC.
         """
@@ -524,7 +524,7 @@ def write_file(
 #     ~~corrupt/cars.904      what stood in cars.904 from where it was damaged on
 #     ~~corrupt/cars.904~1    the same, of another time
 #
-# Kestrel passes over directories, and takes the text behind a dot of any file for a number; no
+# Kestrel ignores directories, and takes the text after a dot of any file for a number; no
 # queue can have this name.
 
 
@@ -559,7 +559,7 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
 #
 # `Behind` goes through the journal from the first item that is not in memory.  It looks for items
 # alone: removes that it meets have been done already, and open items of a rewritten file never
-# waited.  Whoever asks knows how many items are there, so it never asks for more than were written.
+# waited.  The caller knows how many items there are, and never asks for more than were written.
 
 
 # Read at a time, beside the items in memory.
@@ -650,7 +650,7 @@ class Behind:
                     for op, _, _ in decoder.ops():
                         yield op
                     broken = decoder.broken
-                    # What a start has cut off since this was read is no damage.
+                    # What a start has cut off since this was read is not damage.
                     if broken is not None and broken.offset < segment.size:
                         raise CorruptionError(segment.name, broken.offset, broken.reason)
                 elif self._files.after(segment) is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fjord.kestrel import codec, names
@@ -94,7 +95,7 @@ class Reply(NamedTuple):
 
     outcome: Outcome
     item_count: int = 0
-    stored: tuple[bool, ...] = ()  # of PUT: for each item whether it was
+    stored: Sequence[bool] = ()  # of PUT: for each item whether it was
     data: bytes | None = None
     fields: tuple[tuple[str, str], ...] = ()
     queues: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()

@@ -116,8 +116,7 @@ class PersistentQueue:
     def remove(self, *, opens: bool = False) -> Item | None:
         """Takes the item at the head, for good or as open; None if there is none.
 
-        None, too, if as many are open as may be.  What has expired is to be dropped before, see
-        `expired_heads`.
+        Also None if too many are open.  Drop expired items first, see `expired_heads`.
         """
         head = self.waiting.head()
         waiting = self.waiting
@@ -166,7 +165,7 @@ class PersistentQueue:
         return True
 
     def back_out(self) -> None:
-        """Puts all open items back: nobody is there any more who could confirm them."""
+        """Puts all open items back: those who held them are gone."""
         for xid in sorted(self.waiting.open, reverse=True):
             self._write(codec.unremove(xid))
             self.waiting.unremove(xid)
@@ -184,7 +183,7 @@ class PersistentQueue:
         self._check_files()
 
     def _write_removes(self, journal: Journal) -> None:
-        """Writes that all is removed; what could be written is done."""
+        """Writes a remove for each item; if that fails, those that were written are done."""
         count, written = self.waiting.count, 0
         try:
             while written < count:
@@ -199,7 +198,7 @@ class PersistentQueue:
     # -- expiry -----------------------------------------------------------------------------------
 
     def expired_heads(self, count_max: int = EXPIRE_COUNT_MAX) -> list[Item]:
-        """Returns items at the head that have expired, so many at most; they stay there."""
+        """Returns expired items at the head, up to a count; they stay there."""
         now_ms = self._now_ms()
         found: list[Item] = []
         for entry in self.waiting.entries():
@@ -210,7 +209,7 @@ class PersistentQueue:
         return found
 
     def drop_expired(self, count: int) -> None:
-        """Removes so many items at the head, which `expired_heads` has given."""
+        """Removes the first items that `expired_heads` has returned."""
         if not count:
             return
         if self._journal is not None:
@@ -242,7 +241,7 @@ class PersistentQueue:
     # -- what it is -------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Says whether it takes no more: asked before an item is added, whatever its size."""
+        """Says whether it is full; checked before an item is added, whatever its size."""
         waiting = self.waiting
         return waiting.count >= self.config.max_items or waiting.bytes >= self.config.max_size
 
@@ -289,7 +288,7 @@ class PersistentQueue:
     # -- files ------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Ensures that all that was done is durable."""
+        """Makes everything that was done durable."""
         if self._journal is not None and self._journal.is_dirty:
             self._journal.sync()
 
@@ -388,7 +387,7 @@ class PersistentQueue:
         try:
             self.rewrite()
         except OSError as error:
-            # What was done before stays so: who has taken an item must get it.
+            # The op itself was done: whoever has taken an item must get it.
             assert self._journal is not None
             self._journal.bear(error)
             self.waiting.era = self._journal.current.era

@@ -1,9 +1,9 @@
 """Serves queues over the memcache and the text protocol.
 
-A connection has one task, which does its requests in order; replies are gathered and leave when
+A connection has one task, which does its requests in order; replies are collected and sent when
 there is nothing more to do, or when there are many, after the backend has settled.  A get that
-waits is told when an item comes, and looks at nothing meanwhile.  A client that goes away, or says
-that it sends no more, waits for nothing any longer; what it has open goes back to the head.
+waits is woken when an item comes.  A client that disconnects, or closes its sending side, no longer
+waits; the items that it has open go back to the head.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COUNTS: Final = (
 
 @contextlib.contextmanager
 def _bearing() -> Iterator[None]:
-    """What finds no space is left for the next time."""
+    """Logs a full disk; what is done in here is tried again later."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ class ConnectionMemory:
         self._bytes_max = bytes_max
         self._over_bytes = bytes_max + bytes_max // 4
         self.used = 0
-        # What ends who does not read, and since when; those that wait longest first.
+        # How to end a client that does not read, and since when; the longest first.
         self._stalled: dict[Callable[[], None], int] = {}
         self._released = asyncio.Event()
 
@@ -86,7 +86,7 @@ class ConnectionMemory:
             self._released.set()
 
     def fits(self, bytes_more: int) -> bool:
-        """Says whether there is room for so many."""
+        """Says whether there is room for more bytes."""
         if self.used + bytes_more > self._bytes_max:
             self._drop_stalled()
         return self.used + bytes_more <= self._bytes_max
@@ -204,10 +204,10 @@ class Server:
             await self.backend.close()
 
     async def _give_back(self) -> None:
-        """What is open goes back in the order that it had, whoever has it."""
+        """Gives back open items of all sessions in the order that they had."""
         sessions = [one.session for one in self._connections]
         held = sorted({one for session in sessions for one in session.held()}, reverse=True)
-        with contextlib.suppress(OSError):  # each connection tries again, and tells
+        with contextlib.suppress(OSError):  # each connection tries again, and logs it
             for queue, xid in held:
                 await self.backend.unremove(queue, xid)
                 self.forget(queue, {xid})
@@ -237,7 +237,7 @@ class Server:
         self.changed.set()
 
     def forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
-        """Items of a queue are their holders' no more; None: all of it."""
+        """Lets sessions forget open items of a queue; None: all of them."""
         for session in [one.session for one in self._connections] + self.orphans:
             session.forget(queue, xids)
 
@@ -324,7 +324,7 @@ class Connection(asyncio.Protocol):
         self._is_ending = False
         self._is_busy = False
 
-    # -- what the loop tells ----------------------------------------------------------------------
+    # -- callbacks of the loop --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = made = cast(asyncio.Transport, transport)  # that of uvloop is no subclass
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def end(self) -> asyncio.Task[None]:
-        """Ends the connection; what is open goes back."""
+        """Ends the connection; its open items are given back."""
         assert self._task is not None
         self._task.cancel()
         return self._task
@@ -388,7 +388,7 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
 
     async def _give_back(self) -> None:
-        """Nothing stays open when a connection ends; what finds no space goes back later."""
+        """Gives back all open items; those that find no space on the disk are given back later."""
         try:
             with _bearing():
                 await self.session.abort_all()
@@ -400,9 +400,13 @@ class Connection(asyncio.Protocol):
     async def _serve(self) -> None:
         while not self._is_ending:
             self._news.clear()
-            if requests := self._next_requests():
-                self._is_busy = True
-                await self._answer(requests)
+            request = self._ahead or self._reader.next_request()
+            if request is not None:
+                self._ahead, self._is_busy = None, True
+                if request.verb is Verb.PUT and self._server.backend.shares_commits:
+                    await self._put(request)
+                else:
+                    await self.send(request, await self._reply(request))
                 continue
             if self._is_refused:
                 self._replies.append(self._reader.NO_MEMORY)
@@ -419,39 +423,26 @@ class Connection(asyncio.Protocol):
                 return
         await self._flush()
 
-    def _next_requests(self) -> list[KestrelRequest]:
-        """Returns the next request, with the puts after it that may share its commit."""
-        first, self._ahead = self._ahead or self._reader.next_request(), None
-        if first is None:
-            return []
-        found = [first]
-        if first.verb is Verb.PUT and self._server.backend.shares_commits:
-            size = sum(map(len, first.items))
-            while len(found) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
-                size += sum(map(len, more.items))
-                if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
-                    self._ahead = more  # of another queue or expiry, or too much at once
-                    break
-                found.append(more)
-        return found
-
-    async def _answer(self, requests: list[KestrelRequest]) -> None:
-        """Does requests and sends their replies; several of them are puts of an item each."""
-        first = requests[0]
-        if len(requests) == 1:
-            await self.send(first, await self._reply(first))
-            return
-        items = tuple(item for one in requests for item in one.items)
+    async def _put(self, first: KestrelRequest) -> None:
+        """Does a put, with those after it that may share its commit; each has its own reply."""
+        requests, items, size = [first], first.items, sum(map(len, first.items))
+        while len(requests) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
+            size += sum(map(len, more.items))
+            if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
+                self._ahead = more  # of another queue or expiry, or too much at once
+                break
+            requests.append(more)
+            items += more.items
         reply = await self._reply(first._replace(items=items))
         for number, request in enumerate(requests):
-            if reply.stored:
+            if len(requests) > 1 and reply.stored:
                 reply = reply._replace(item_count=int(reply.stored[number]))
             await self.send(request, reply)
             if self._is_ending:
                 return
 
     async def _reply(self, request: KestrelRequest) -> Reply:
-        """Does a request; if it fails, that is told and costs the connection, not the server."""
+        """Does a request; a failure ends the connection, not the server."""
         try:
             return await self.session.serve(request)
         except DurabilityError:
@@ -517,7 +508,7 @@ class Connection(asyncio.Protocol):
         try:
             arrived = await future
         except asyncio.CancelledError:
-            # It was told of an item that it will not take: then that is for the next one.
+            # It was woken for an item that it will not take, so wake the next one.
             if future.done() and not future.cancelled() and future.result():
                 backend.unlisten(queue, future)
                 backend.wake(queue)
@@ -570,7 +561,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _fits(self, more_bytes: int) -> bool:
-        """Says whether so many bytes may be received; counts them then."""
+        """Counts bytes that are received; says whether there was room."""
         more_bytes = self._kept_bytes(more_bytes) - self._counted_bytes
         fits = more_bytes <= 0 or self._server.memory.fits(more_bytes)
         if fits and more_bytes > 0:
@@ -607,7 +598,7 @@ class Awake:
     """Keeps a loop awake."""
 
     def __init__(self, clock: Clock, awake_us: int) -> None:
-        """`awake_us` says how long after the last reply; 0 = not at all."""
+        """`awake_us`: how long after the last reply; 0 = not at all."""
         self._clock = clock
         self._awake_us = awake_us
         self._until_us = 0

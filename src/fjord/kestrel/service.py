@@ -44,7 +44,7 @@ class ServiceOptions:
     text_at: Address | None  # None = nowhere
     config: str  # a file, empty = none
     server: ServerOptions  # what the command line says; the configuration says the rest
-    on_ready: Callable[[Address, Address | None], None]  # told where it is served
+    on_ready: Callable[[Address, Address | None], None]  # called with the addresses
 
 
 def serve(serving: ServiceOptions) -> None:
@@ -127,7 +127,7 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
 
 
 def _configured(path: str) -> tuple[Configuration, ServerConfig]:
-    """Reads a configuration, and warns of what it says for nothing."""
+    """Reads a configuration, and warns of settings without effect."""
     config, settings = read(path)
     for sentence in configuration.warnings(settings, config):
         logs.note(logging.WARNING, sentence)
@@ -172,7 +172,7 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
 
 
 def shares(files: int, connections_max: int, queues: int = 0) -> tuple[int, int]:
-    """Returns how many connections and queues there may be with so many files.
+    """Returns how many connections and queues a number of open files allows.
 
     A connection is a file.  A queue has one that is written to, and may have one that is read, so
     connections give way to the queues that are there.

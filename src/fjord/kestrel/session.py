@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("fjord.kestrel")
 
-# The version that clients are told: that of the Kestrel whose behavior this is.  libmemcached, and
+# The version in replies: that of the Kestrel whose behavior this is.  libmemcached, and
 # with it memcstat, memcping and PHP, takes a server whose major version is 0 for broken.
 VERSION: Final = "2.4.1"
 
 _BLOCKED: Final = Reply(Outcome.BLOCKED)
 _DONE: Final = Reply(Outcome.DONE)
 _NO_ITEM: Final = Reply(Outcome.ITEM)
-# What changes queues by itself, and is blocked with puts.
+# These are blocked when the status is `readonly`.
 _WRITES: Final = {verb for verb in Verb if verb.startswith(("put", "flush", "delete"))}
 
 
@@ -89,9 +89,10 @@ class Session:
         stored = await self._queues.add(queue, items, self._expires_ms(request))
         count = sum(stored)
         self._counts["total_items"] += count
-        for item, is_stored in zip(items, stored, strict=True):
-            self._trace("put" if is_stored else "put refused", queue, size=len(item))
-        return Reply(Outcome.COUNT, item_count=count, stored=tuple(stored))
+        if self._queues.traces(queue):
+            for item, is_stored in zip(items, stored, strict=True):
+                self._trace("put" if is_stored else "put refused", queue, size=len(item))
+        return Reply(Outcome.COUNT, count, stored)
 
     def _expires_ms(self, request: KestrelRequest) -> int:
         if not request.expires_in_ms:
@@ -179,7 +180,7 @@ class Session:
             is_made = True
         finally:
             if not is_made:
-                self._queues.wake(queue)  # if it was told of the item, that is for the next one
+                self._queues.wake(queue)  # it may have been woken for the item: wake the next one
 
     async def _confirm(self, request: KestrelRequest) -> Reply:
         if self._open_count(request.queue) < request.item_count:
