@@ -162,11 +162,12 @@ class DirectoryBackend(_Listening):
             xids = self._collection.time_out(queue)
             if xids:
                 forget(queue, set(xids))
-                _told("items were open for too long", queue=queue, items=len(xids))
+                fields = {"queue": queue, "items": len(xids)}
+                _log.info("items were open for too long", extra={"fields": fields})
             if queue not in self._listening and self._collection.is_unused(queue):
                 await self.delete(queue)
                 self.counts["queue_expires"] += 1
-                _told("a queue that nobody used was deleted", queue=queue)
+                _log.info("an unused queue was deleted", extra={"fields": {"queue": queue}})
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -207,10 +208,6 @@ class DirectoryBackend(_Listening):
             if not future.done():
                 future.set_result(True)
                 return
-
-
-def _told(what: str, **fields: object) -> None:
-    _log.info(what, extra={"fields": fields})
 
 
 # -- queues that are jobs tables of a daemon, for clients of Kestrel ------------------------------

@@ -81,14 +81,15 @@ class Collection:
         if not disk.exists(folder):
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
-        self._lock: disks.Lock | None = disk.lock(os.path.join(folder, _LOCK))
+        self._closing = contextlib.ExitStack()
+        self._closing.enter_context(locked(disk, folder))
         self._reserve = Reserve(disk, folder, reserve_bytes)
         try:
             for name in reader.queues(disk, folder):
                 self._with_room(self._open(name).back_out)
             self._keep_back()
         except BaseException:
-            self._release()
+            self._closing.close()
             raise
 
     # -- items ------------------------------------------------------------------------------------
@@ -225,8 +226,7 @@ class Collection:
         Raises:
             DurabilityError: if it is not; all other queues are closed well.
         """
-        with contextlib.ExitStack() as closing:
-            closing.callback(self._release)
+        with self._closing as closing:
             closing.callback(self._reserve.close)
             for queue in self._queues.values():
                 closing.callback(queue.close)
@@ -335,11 +335,6 @@ class Collection:
 
     def _now_ms(self) -> int:
         return self._clock.wall_us() // 1000
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
 
 class Packed(NamedTuple):

@@ -60,8 +60,10 @@ class Contents:
         items = self.items_left
         for file, segment in files:
             try:
-                for batch in file.batches(options, on_bytes):
-                    items.apply_batch(batch, segment)
+                # Items that did not fit into memory are read again.
+                with reader.readable(f"the journal of {self.queue}"):
+                    for batch in file.batches(options, on_bytes):
+                        items.apply_batch(batch, segment)
             except UnreadableError as error:
                 if not passes_unreadable:
                     raise

@@ -125,18 +125,13 @@ class Journal:
         self.rewrites = 0
         self.rotations = 0
         self._file: disks.File | None = None
-        self._size = 0  # of all files
+        self.size = 0  # of all files, in bytes
         self._is_dirty = False
         self._is_renamed = False  # the directory is not synced
         self._failure: str | None = None
         self._sums: dict[int, Sum] = {}  # as they are on the disk
         self._missing: dict[int, Sum] = {}  # of older files that are missing; kept
         self._clean()
-
-    @property
-    def size(self) -> int:
-        """How many bytes all files have."""
-        return self._size
 
     @property
     def current(self) -> Segment:
@@ -168,7 +163,7 @@ class Journal:
                 segment.crc = self._cut(file, segment.number)
                 segment.size = file.broken.offset
             self._take_sum(segment, file)
-            self._size += segment.size
+            self.size += segment.size
 
     def begin(self) -> None:
         """Opens the current file; makes one if there is none."""
@@ -203,7 +198,7 @@ class Journal:
             raise
         segment.size += len(data)
         segment.crc = _add_to_crc(segment.crc, data)
-        self._size += len(data)
+        self.size += len(data)
         self._is_dirty = True
 
     def sync(self) -> None:
@@ -267,7 +262,7 @@ class Journal:
             self._rename(names.pack(self.queue, last.number), name)
             self._sync_names()
         self.segments.insert(0, packed)
-        self._size += size
+        self.size += size
         self.rewrites += 1
 
     def rewrite(self, ops: Iterable[Op]) -> None:
@@ -286,7 +281,7 @@ class Journal:
             self._sync_names()
             self._file = self._disk.open(self._path(current.name), writable=True)
         current.size, current.crc = size, crc
-        self._size = size
+        self.size = size
         self.rewrites += 1
 
     def bear(self, error: OSError) -> None:
@@ -435,7 +430,7 @@ class Journal:
         """Removes the files up to `last`, durably: a pack has what they had."""
         while self.segments[0].number >= 0 and self.segments[0].number <= last.number:
             dead = self.segments.pop(0)
-            self._size -= dead.size
+            self.size -= dead.size
             self._disk.remove(self._path(dead.name))
         self._sync_names()
 

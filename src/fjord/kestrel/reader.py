@@ -155,7 +155,7 @@ class JournalFile:
         Raises:
             CorruptionError: if it is damaged or changed.
         """
-        if self.broken is not None and not self.broken.is_torn:
+        if self.broken is not None and self.is_damaged:
             raise CorruptionError(self.path, self.broken.offset, self.broken.reason)
         if self.changed is not None:
             raise CorruptionError(self.path, 0, self.changed)

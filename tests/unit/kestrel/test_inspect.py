@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from pathlib import Path
 
 from fjord import limits
@@ -186,3 +187,25 @@ def test_a_file_that_fails_while_it_is_read_is_told_with_all_others(tmp_path: Pa
     assert failed.offset + failed.skipped_bytes == len(data)
     assert failed.reason == "cannot be read: Input/output error"
     assert (fine.ending, one.items, one.is_damaged) == (Ending.WHOLE, 2, True)
+
+
+class FailingLater(LocalDisk):
+    """Fails when a file is opened again after it was found and read once."""
+
+    def __init__(self) -> None:
+        self.opened: Counter[str] = Counter()
+
+    def open(self, path: str, *, writable: bool = False, create: bool = False) -> LocalFile:
+        self.opened[path] += 1
+        kind = LocalFile if self.opened[path] < 3 else FailingFile
+        return kind(path, writable=writable, create=create)
+
+
+def test_a_file_that_fails_when_it_is_read_again_is_told(tmp_path: Path) -> None:
+    """What does not fit into memory is read a second time."""
+    (tmp_path / "cars.5").write_bytes(items(*[bytes(limits.MIB)] * 20))
+    (tmp_path / "cars").write_bytes(encoded(*[codec.remove()] * 20))
+    (one,) = inspect.verify([reader.survey(FailingLater(), str(tmp_path), "cars")])
+    (failed,) = [file for file in one.files if file.is_damaged]
+    assert (failed.ending, failed.path) == (Ending.UNREADABLE, "the journal of cars")
+    assert failed.reason == "cannot be read: Input/output error"
