@@ -306,23 +306,19 @@ class JobsBackend(_Listening):
 
     async def confirm(self, queue: str, xid: int) -> bool:
         job = self._open.pop((queue, xid), None)
-        if job is None:
-            return False
-        try:
-            await job.done()
-        except RefusedError:
-            return False  # its lease was over, or its table is gone
-        return True
+        with contextlib.suppress(RefusedError):  # its lease was over, or its table is gone
+            if job is not None:
+                await job.done()
+                return True
+        return False
 
     async def unremove(self, queue: str, xid: int) -> bool:
         job = self._open.pop((queue, xid), None)
-        if job is None:
-            return False
-        try:
-            await job.fail(count=False)
-        except FjordError:
-            return False  # its lease will end
-        return True
+        with contextlib.suppress(FjordError):  # its lease will end
+            if job is not None:
+                await job.fail(count=False)
+                return True
+        return False
 
     # -- queues -----------------------------------------------------------------------------------
 

@@ -578,7 +578,7 @@ class Behind:
         self._files = files
         self.segment = segment  # where the last item was read
         self._now_ms = now_ms
-        self._ops = self._all_ops(segment, offset)
+        self._ops = self._all_ops(offset)
         self._items = self._all_items()
 
     def next(self) -> Item:
@@ -621,37 +621,26 @@ class Behind:
             raise CorruptionError(self.segment.name, self.segment.size, "an item is missing")
         return op
 
-    def _all_ops(self, segment: Segment, offset: int) -> Generator[Op | None]:
+    def _all_ops(self, offset: int) -> Generator[Op | None]:
         """Yields ops, and None where there are no more so far."""
         while True:
-            self.segment = segment
-            yield from self._ops_of(segment, offset)
-            following = self._files.after(segment)
-            assert following is not None
-            segment, offset = following, 0
-
-    def _ops_of(self, segment: Segment, offset: int) -> Iterator[Op | None]:
-        decoder = codec.Decoder(
-            now_ms=self._now_ms,
-            item_bytes_max=self._files.item_bytes_max,
-            offset=offset,
-        )
-        with contextlib.closing(self._files.open(segment)) as file:
-            while True:
-                if offset < segment.size:
+            segment, following = self.segment, None
+            decoder = codec.Decoder(
+                now_ms=self._now_ms, item_bytes_max=self._files.item_bytes_max, offset=offset
+            )
+            with contextlib.closing(self._files.open(segment)) as file:
+                while offset < segment.size or (following := self._files.after(segment)) is None:
+                    if offset >= segment.size:
+                        yield None
+                        continue
                     data = file.read(offset, min(_BEHIND_BYTES, segment.size - offset))
                     offset += len(data)
                     decoder.feed(data)
-                    for op, _, _ in decoder.ops():
-                        yield op
+                    yield from (op for op, _, _ in decoder.ops())
                     broken = decoder.broken
                     # What a start has cut off since this was read is not damage.
                     if broken is not None and broken.offset < segment.size:
                         raise CorruptionError(segment.name, broken.offset, broken.reason)
-                elif self._files.after(segment) is not None:
-                    decoder.end()  # a STATE_DUMP may be the last op of a file
-                    for op, _, _ in decoder.ops():
-                        yield op
-                    return
-                else:
-                    yield None
+                decoder.end()  # a STATE_DUMP may be the last op of a file
+                yield from (op for op, _, _ in decoder.ops())
+            self.segment, offset = following, 0
