@@ -295,37 +295,38 @@ class Items:
         methods that live work uses.
         """
         data, memory, opened = batch.data, self._memory, self._open
+        append, popleft = memory.append, memory.popleft
         more_bytes = more_open_bytes = 0
         head_bytes, unpack_xid = codec.ADDX_BYTES, codec.unpack_xid
         for start, end in pairwise(batch.borders):
             number = data[start]
             if number == _ADDX:
-                memory.append(data[start:end])
+                append(data[start:end])
                 more_bytes += end - start - head_bytes
-                continue
-            head = memory[0] if memory else None
-            if number == _REMOVE:
+            elif number == _REMOVE:
+                head = memory[0] if memory else None
                 if end - start == 1 and isinstance(head, bytes):
+                    popleft()
                     more_bytes -= len(head) - head_bytes
-                    del memory[0]
-                    continue
-                for _ in range(start, end):
-                    self.take()
+                else:
+                    for _ in range(start, end):
+                        self.take()
             elif number == _RESERVE_NEXT:
                 self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
             else:
                 (xid,) = unpack_xid(data, start)
                 before = opened.get(xid)
+                head = memory[0] if memory else None
                 if number == _CONFIRM and isinstance(before, bytes):
                     more_open_bytes -= len(before) - head_bytes
                     del opened[xid]
                 elif number == _RESERVE and before is None and xid and isinstance(head, bytes):
+                    opened[xid] = head
+                    popleft()
                     size = len(head) - head_bytes
                     more_bytes -= size
                     more_open_bytes += size
                     self.last_xid = xid
-                    opened[xid] = head
-                    del memory[0]
                 else:
                     APPLIERS[number](self, xid)
         self.memory_bytes += more_bytes
