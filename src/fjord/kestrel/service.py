@@ -18,11 +18,11 @@ from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reading
+from fjord.kestrel import names, reader
 from fjord.kestrel.backends import Backend, DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
-from fjord.kestrel.serving import Server, ServerOptions
+from fjord.kestrel.server import Server, ServerOptions
 from fjord.server import logs, service
 
 Address = tuple[str, int]
@@ -44,7 +44,7 @@ class ServiceOptions:
     text_at: Address | None  # None = nowhere
     config: str  # a file, empty = none
     server: ServerOptions  # what the command line says; the configuration says the rest
-    on_ready: Callable[[Address, Address | None], None]  # told where it is served
+    on_ready: Callable[[Address, Address | None], None]  # called with the addresses
 
 
 def serve(serving: ServiceOptions) -> None:
@@ -127,7 +127,7 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
 
 
 def _configured(path: str) -> tuple[Configuration, ServerConfig]:
-    """Reads a configuration, and warns of what it says for nothing."""
+    """Reads a configuration, and warns of settings without effect."""
     config, settings = read(path)
     for sentence in configuration.warnings(settings, config):
         logs.note(logging.WARNING, sentence)
@@ -172,7 +172,7 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
 
 
 def shares(files: int, connections_max: int, queues: int = 0) -> tuple[int, int]:
-    """Returns how many connections and queues there may be with so many files.
+    """Returns how many connections and queues a number of open files allows.
 
     A connection is a file.  A queue has one that is written to, and may have one that is read, so
     connections give way to the queues that are there.
@@ -192,7 +192,7 @@ def _fit_files(
         DirectoryError: if the queues that are there need more.
     """
     files, wanted = service.take_files(), options.connections_max
-    found = reading.queues(LocalDisk(), directory) if directory else []
+    found = reader.queues(LocalDisk(), directory) if directory else []
     count = sum(config.of(name).keep_journal for name in found)
     if count + _FILES_LEAST > files:
         enough = limits.FILES_RESERVED + 2 * count + wanted
@@ -217,7 +217,7 @@ def _opened(directory: str, config: Configuration, queues_max: int) -> Collectio
     disk = LocalDisk()
     try:
         disk.make_directory(directory)
-        if not reading.queues(disk, directory):  # so it may have been made just now
+        if not reader.queues(disk, directory):  # so it may have been made just now
             disks.sync_upwards(disk, os.path.abspath(directory))
         return Collection(
             disk,

@@ -88,7 +88,7 @@ def test_a_child_inherits_from_its_parent_and_that_one_from_the_default() -> Non
         ({"default": {"syncJournal": "now"}}, "^default: syncJournal is always, never, or a"),
         ({"default": {"keepJournal": 1}}, "true or false"),
         ({"default": {"expireToQueue": "a/b"}}, "expireToQueue"),
-        ({"default": {"expireToQueue": 3}}, "not a valid file name"),
+        ({"default": {"expireToQueue": 3}}, "not a valid queue name: 3; expected text"),
         ({"default": {"dialect": "old"}}, "kestrel-doc, kestrel-2.4"),
         ({"default": {"whiteListClientIdForDequeue": "me"}}, "a list"),
         ({"default": 5}, "names and values"),
