@@ -1,10 +1,9 @@
-"""The configuration of queues and of the server: every name that Kestrel has, and inheritance.
+"""The configuration of queues and of the server, under the names of Kestrel 2, and inheritance.
 
     built in  ->  default  ->  the queue  ->  its fanout child
 
-A later one says only what it changes.  Names are those of Kestrel 2 (`maxItems`) and those of 1.x
-(`max_items`), which are not the same: what 1.x calls max_journal_size is defaultJournalSize of 2.
-Times are milliseconds.  None means that there is no bound, as in Kestrel.
+A later one says only what it changes.  Times are milliseconds.  None means that there is no bound,
+as in Kestrel.
 """
 
 from __future__ import annotations
@@ -122,8 +121,6 @@ def _optional(read_value: _Read) -> _Read:
 
 
 def _switch(name: str, value: object) -> bool:
-    if value in ("on", "off"):
-        return value == "on"
     if not isinstance(value, bool):
         raise UsageError(f"{name} is true or false, not {value!r}")
     return value
@@ -197,9 +194,6 @@ class QueueConfig:
     enable_trace: bool = False  # what clients do with it is logged
     disable_aggressive_rewrites: bool = False  # the delay holds for empty queues, too
     open_transaction_timeout_ms: int | None = None  # then an open item goes back
-    # Who may take and add, by ids that only thrift has; a server warns that it does not look.
-    white_list_client_id_for_dequeue: tuple[str, ...] | None = None
-    white_list_client_id_for_enqueue: tuple[str, ...] | None = None
     dialect: Dialect = Dialect.V24  # which ops are written
 
 
@@ -209,24 +203,8 @@ _READS: Final[dict[str, _Read]] = {
     "int | None": _optional(_number),
     "bool": _switch,
     "str | None": _queue,
-    "tuple[str, ...] | None": _optional(_words),
     "Dialect": _one_of(Dialect),
 }
-# Names in 1.x.  What it calls max_journal_size is defaultJournalSize of 2.
-_OLDER: Final = {
-    "max_items": "max_items",
-    "max_size": "max_size",
-    "max_item_size": "max_item_size",
-    "max_age": "max_age_ms",
-    "max_journal_size": "default_journal_size",
-    "max_memory_size": "max_memory_size",
-    "max_journal_size_absolute": "max_journal_size",
-    "discard_old_when_full": "discard_old_when_full",
-    "journal": "keep_journal",
-    "sync_journal": "sync_journal_ms",
-    "move_expired_to": "expire_to_queue",
-}
-_OVERFLOW: Final = "max_journal_overflow"  # of 1.x: how many defaultJournalSize are maxJournalSize
 
 
 def _names() -> dict[str, tuple[str, _Read]]:
@@ -237,10 +215,7 @@ def _names() -> dict[str, tuple[str, _Read]]:
     for field_name, read_value in reads.items():
         first, *others = field_name.removesuffix("_ms").split("_")
         known[first + "".join(map(str.capitalize, others))] = field_name, read_value
-    known |= {older: (field_name, reads[field_name]) for older, field_name in _OLDER.items()}
-    # A time of 0 is none in 1.x.
-    known["max_age"] = "max_age_ms", lambda name, value: _number(name, value) or None
-    return known | {_OVERFLOW: (_OVERFLOW, _number)}
+    return known
 
 
 _NAMES: Final = _names()
@@ -297,32 +272,15 @@ def read(given: Mapping[str, object]) -> Configuration:
     return Configuration(default=default, queues=queues, aliases=aliases)
 
 
-def changes(given: Mapping[str, object]) -> dict[str, object]:
-    """Returns what a part of a configuration changes, by the fields of QueueConfig.
-
-    Raises:
-        UsageError: if there is no such name, or it cannot have such a value.
-    """
-    made: dict[str, object] = {}
-    for name, value in given.items():
-        if name not in _NAMES:
-            raise UsageError(f"a queue has no {name}; it has {', '.join(sorted(_NAMES))}")
-        changed, read_value = _NAMES[name]
-        made[changed] = read_value(name, value)
-    overflow = made.pop(_OVERFLOW, None)
-    if isinstance(overflow, int) and "max_journal_size" not in made:
-        size = made.get("default_journal_size", QueueConfig().default_journal_size)
-        assert isinstance(size, int)
-        made["max_journal_size"] = overflow * size
-    return made
-
-
 def _part(name: str, value: object) -> dict[str, object]:
-    given = _mapping(name, value)
-    try:
-        return changes(given)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
+    """Returns what a part of a configuration changes, by the fields of QueueConfig."""
+    made: dict[str, object] = {}
+    for key, one in _mapping(name, value).items():
+        if key not in _NAMES:
+            raise UsageError(f"{name}: a queue has no {key}; it has {', '.join(sorted(_NAMES))}")
+        field_name, read_value = _NAMES[key]
+        made[field_name] = read_value(f"{name}: {key}", one)
+    return made
 
 
 def _mapping(name: str, value: object) -> dict[str, object]:
@@ -335,8 +293,7 @@ def _mapping(name: str, value: object) -> dict[str, object]:
 
 # -- what a configuration says of the server, under the names that Kestrel has for it -------------
 #
-# Times are milliseconds.  None means that there is no bound.  What the command line says, or what
-# Fjord does not have, may be there and is told of.
+# Times are milliseconds.  None means that there is no bound.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,7 +308,6 @@ class ServerConfig:
     grace_ms: int = 0  # until a stricter status is enforced
     refuse_writes_over: int | None = None  # so many connections
     refuse_reads_over: int | None = None
-    ignored: tuple[str, ...] = ()  # names that are there and change nothing
 
 
 _SERVER_NAMES: Final[dict[str, tuple[str, _Read]]] = {
@@ -372,40 +328,10 @@ def read_server(given: Mapping[str, object]) -> tuple[ServerConfig, dict[str, ob
     Raises:
         UsageError: if a value is none that it can have.
     """
-    made: dict[str, object] = {"ignored": tuple(name for name in given if name in _IGNORED)}
-    for name, (field_name, read_value) in _SERVER_NAMES.items():
-        if given.get(name) is not None:
-            made[field_name] = read_value(name, given[name])
-    rest = {k: v for k, v in given.items() if k not in _SERVER_NAMES and k not in _IGNORED}
+    made = {
+        field_name: read_value(name, given[name])
+        for name, (field_name, read_value) in _SERVER_NAMES.items()
+        if given.get(name) is not None
+    }
+    rest = {name: value for name, value in given.items() if name not in _SERVER_NAMES}
     return ServerConfig(**made), rest  # type: ignore[arg-type]
-
-
-def warnings(config: ServerConfig, queues: Configuration) -> list[str]:
-    """Returns sentences about what is configured and changes nothing."""
-    told = [f"{name} changes nothing: {_IGNORED[name]}" for name in config.ignored]
-    told += [
-        f"{name} is not looked at, so all clients are let in: only Kestrel's thrift has client ids"
-        for name in ("whiteListClientIdForDequeue", "whiteListClientIdForEnqueue")
-        if any(queues.given(_NAMES[name][0]))
-    ]
-    return told
-
-
-_LISTEN: Final = "--listen and --text say where clients are served"
-# Names that Kestrel has, and why they change nothing.
-_IGNORED: Final[dict[str, str]] = {
-    "queuePath": "--dir says where the queues are",
-    "listenAddress": _LISTEN,
-    "memcacheListenAddress": _LISTEN,
-    "memcacheListenPort": _LISTEN,
-    "textListenAddress": _LISTEN,
-    "textListenPort": _LISTEN,
-    "thriftListenPort": "thrift is not served",
-    "adminHttpPort": "there is no HTTP; ask for stats",
-    "connectionBacklog": "it is fixed",
-    "protocol": "there is one memcache protocol",
-    "enableSessionTrace": "enableTrace of a queue logs what is asked of it",
-    "zookeeper": "there is no ZooKeeper",
-    "beFactoryClass": "there are no other backends",
-    "loggers": "--log-format and --verbose say what is logged",
-}

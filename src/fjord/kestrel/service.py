@@ -55,7 +55,7 @@ def serve(serving: ServiceOptions) -> None:
         DurabilityError: if the disk failed; what was answered before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    config, settings = _configured(serving.config)
+    config, settings = read(serving.config)
     options, queues_max = _fit_files(
         serving.directory, config, replace(serving.server, **asdict(settings))
     )
@@ -75,9 +75,7 @@ def serve(serving: ServiceOptions) -> None:
     collection = _opened(serving.directory, config, queues_max)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
-    backend = DirectoryBackend(
-        collection, config, read_config=lambda: _configured(serving.config)[0]
-    )
+    backend = DirectoryBackend(collection, config, read_config=lambda: read(serving.config)[0])
     try:
         service.run(_run(serving, backend, options, listeners, standing))
     except OSError as error:
@@ -124,14 +122,6 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
     settings, given = configuration.read_server(_parsed(path) if path else {})
     config = configuration.read(given)
     return replace(config, default={"sync_journal_ms": 0, **config.default}), settings
-
-
-def _configured(path: str) -> tuple[Configuration, ServerConfig]:
-    """Reads a configuration, and warns of settings without effect."""
-    config, settings = read(path)
-    for sentence in configuration.warnings(settings, config):
-        logs.note(logging.WARNING, sentence)
-    return config, settings
 
 
 def _parsed(path: str) -> dict[str, object]:
