@@ -71,7 +71,7 @@ PARTS: dict[str, Part] = {
     "kestrel": Part(
         shows="journals and queues of Kestrel, served beside memcached and beanstalkd",
         run=kestrel.run,
-        needs=("fjord.kestrel.serving:Server",),
+        needs=("fjord.kestrel.server:Server",),
     ),
     "spark": Part(
         shows="reads, the sink and streaming, beside Spark's own",

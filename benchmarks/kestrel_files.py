@@ -17,7 +17,7 @@ from benchmarks import report, servers
 from benchmarks.scale import Scale
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Op
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
@@ -80,21 +80,19 @@ def _rate(path: str, read: Callable[[str], object], scale: Scale) -> float:
 
 def _find(path: str) -> None:
     """Finds each op, many at a time; counting and opening begin with this."""
-    for _ in reading.JournalFile(LocalDisk(), path).batches():
+    for _ in reader.JournalFile(LocalDisk(), path).batches():
         pass
 
 
 def _parse(path: str) -> None:
     """Makes an object of each op, as `dump` does before it prints."""
-    for _ in reading.JournalFile(LocalDisk(), path).ops():
+    for _ in reader.JournalFile(LocalDisk(), path).ops():
         pass
 
 
 def _count(path: str) -> None:
     """Follows what happens to each item, without its data, as `verify` does."""
-    state = inspect.Counting()
-    for batch in reading.JournalFile(LocalDisk(), path).batches():
-        state.apply_batch(batch)
+    list(inspect.verify([reader.alone(LocalDisk(), path)]))
 
 
 def _open(path: str) -> None:

@@ -48,7 +48,7 @@ MACHINE = {"asyncio", "io", "logging", "os", "pathlib", "socket", "subprocess", 
 # Where in the package a standard module may be imported.
 SHELLS = ("aio.py", "cli/", "client/", "forwarder.py", "server/", "spark/", "testing/", "worker.py")
 KESTREL = tuple(
-    f"kestrel/{name}.py" for name in ("backends", "importing", "service", "serving", "session")
+    f"kestrel/{name}.py" for name in ("backends", "importer", "server", "service", "session")
 )
 HOMES: dict[str, tuple[str, ...]] = {
     "time": ("clock.py",),

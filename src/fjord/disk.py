@@ -118,6 +118,10 @@ class Disk(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def keep_owner(self, path: str, old: str) -> None:
+        """Gives a file the owner and the mode of the one that it is to replace."""
+        ...
+
     def link(self, old: str, new: str) -> None:
         """Gives a file a second name, which must be free."""
         ...
@@ -356,6 +360,12 @@ class LocalDisk:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
+
+    def keep_owner(self, path: str, old: str) -> None:
+        status = os.stat(old)
+        with contextlib.suppress(PermissionError):  # only root may give files away
+            os.chown(path, status.st_uid, status.st_gid)
+        os.chmod(path, stat.S_IMODE(status.st_mode))
 
     def link(self, old: str, new: str) -> None:
         os.link(old, new, follow_symlinks=False)

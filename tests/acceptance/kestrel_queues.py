@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 import fjord
 from fjord.cli.commands import app
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Dialect, Item, Op
 from tests.acceptance.daemon import FJORD
 
@@ -55,7 +55,7 @@ def fill(path: Path, data: Sequence[bytes]) -> None:
 
 def in_queue(directory: Path, queue: str) -> list[Item]:
     """Returns what a queue has, what is open first."""
-    found = inspect.Contents(reading.survey(LocalDisk(), str(directory), queue))
+    found = inspect.Contents(reader.survey(LocalDisk(), str(directory), queue))
     with contextlib.closing(found):
         return list(found.items())
 

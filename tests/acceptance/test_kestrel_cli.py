@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, collection, reading
+from fjord.kestrel import codec, collection, reader
 from tests.acceptance.kestrel_queues import command, item, run
 from tests.unit.kestrel.vectors import encoded
 
@@ -169,15 +169,15 @@ def test_verify_says_what_each_queue_has(spool: Path) -> None:
 
 
 def test_files_that_are_not_whole_are_told_by_each_command(tmp_path: Path) -> None:
-    one, known = encoded(item(b"one")), reading.Sum(24, 1)
+    one, known = encoded(item(b"one")), reader.Sum(24, 1)
     for name in ("changed.5", "missing.1", "missing.3", "torn"):
         (tmp_path / name).write_bytes(one)
     (tmp_path / "damaged").write_bytes(one + b"\x02\xff\xff\xff\xff more")
     (tmp_path / "torn").write_bytes(one + one[:-1])
     (tmp_path / "linked").symlink_to("torn")
-    reading.put_sums(LocalDisk(), str(tmp_path), "changed", {5: known})
-    reading.put_sums(LocalDisk(), str(tmp_path), "missing", {2: known})
-    reading.put_sums(LocalDisk(), str(tmp_path), "gone", {2: known})
+    reader.put_sums(LocalDisk(), str(tmp_path), "changed", {5: known})
+    reader.put_sums(LocalDisk(), str(tmp_path), "missing", {2: known})
+    reader.put_sums(LocalDisk(), str(tmp_path), "gone", {2: known})
     told = {
         "torn": "torn is torn at byte 24: an op of 24 bytes or more ends after 23",
         "changed": "changed.5 is changed: its first 24 bytes are not those that were written",

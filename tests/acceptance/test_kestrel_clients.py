@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-import fjord
+from fjord.kestrel import session
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_server import Serving, expect, raw, serving
 from tests.acceptance.memcache_clients import Adapter, Pylibmc, Pymemcache, PythonMemcached
@@ -191,7 +191,7 @@ def test_without_replies(client: Adapter, queue: str) -> None:
 
 def test_stats_and_version(client: Adapter, queue: str) -> None:
     before = client.stats()
-    assert before["version"] == fjord.__version__
+    assert before["version"] == session.VERSION
     assert client.set(queue, b"one")
     assert client.set(queue, b"two")
     assert client.get(queue) == b"one"

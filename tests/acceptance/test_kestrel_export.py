@@ -15,7 +15,7 @@ from fjord import limits
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import collection
-from fjord.kestrel.exporting import ExportOptions, export
+from fjord.kestrel.exporter import ExportOptions, export
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
     command,

@@ -18,8 +18,8 @@ from fjord import limits
 from fjord.clock import SystemClock
 from fjord.errors import FjordError, UnavailableError
 from fjord.kestrel import codec
-from fjord.kestrel import importing as imports
-from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
+from fjord.kestrel import importer as imports
+from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_queues import (
@@ -312,7 +312,7 @@ def test_broken_connections_double_nothing(
             proxy.arm(way, done % 3571 if way is Way.REQUEST else done % 97)
 
     with CuttingProxy(daemon.port) as proxy:
-        (outcome,) = imported(options(many, proxy.url, is_anew=is_anew), cut)
+        (outcome,) = imported(options(many, proxy.url, anew=is_anew), cut)
         assert proxy.cuts > 3
     assert outcome.tally == (MANY, 0, 0)
     assert take_all(daemon.url, "cars") == numbered(MANY)
@@ -323,13 +323,13 @@ def test_import_cut_short_is_done_anew(daemon: Daemon, db: fjord.Database, many:
     with pytest.raises(KeyboardInterrupt):
         imported(plain, interrupt)
     before = db.jobs("cars").count().waiting
-    (anew,), (again,) = imported(replace(plain, is_anew=True)), imported(plain)
+    (anew,), (again,) = imported(replace(plain, anew=True)), imported(plain)
     assert (anew.before, anew.tally.imported, again.before) == (0, MANY, MANY)
     assert db.jobs("cars").count().waiting == before + MANY
     # And one that is known from elsewhere, too, loses nothing.
     fill(many.with_name("copies") / "cars", numbered(MANY))
     url = daemon.url
-    copies = options(many.with_name("copies"), url, is_anew=True, passes_unchanged=True)
+    copies = options(many.with_name("copies"), url, anew=True, passes_unchanged=True)
     with pytest.raises(KeyboardInterrupt):
         imported(copies, interrupt)
     (outcome,) = imported(copies)
@@ -341,7 +341,7 @@ def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, many
     with pytest.raises(KeyboardInterrupt):
         imported(options(many, daemon.url), interrupt)
     moved = many.rename(many.with_name("moved"))
-    (outcome,) = imported(options(moved, daemon.url, is_moved=True))
+    (outcome,) = imported(options(moved, daemon.url, moved=True))
     assert 2000 <= outcome.before < MANY
     (again,) = imported(options(moved, daemon.url))
     assert again.before == MANY
@@ -381,6 +381,6 @@ def test_what_expires_on_its_way_is_left_out(
     made = (item(b"a"), item(b"b", expiry_ms=now_ms() - 15_000), item(b"c"))
     (tmp_path / "cars").write_bytes(written(*made))
     monkeypatch.setattr(imports, "SystemClock", Behind)
-    (outcome,) = imported(options(tmp_path, daemon.url, is_anew=is_anew))
+    (outcome,) = imported(options(tmp_path, daemon.url, anew=is_anew))
     assert outcome.tally == (2, 1, 0)
     assert take_all(daemon.url, "cars") == [b"a", b"c"]

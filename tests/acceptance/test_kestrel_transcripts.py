@@ -68,4 +68,4 @@ def test_what_is_sent_and_said(
         if ends:
             assert has_ended(client)
         else:
-            expect(client, b"status\r\n", b"+up\n" if is_text else b"UP\r\n")
+            expect(client, b"status\r\n", b":UP\n" if is_text else b"UP\r\n")

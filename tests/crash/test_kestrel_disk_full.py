@@ -16,7 +16,7 @@ import pytest
 
 from fjord import limits
 from fjord.kestrel.collection import RESERVE_BYTES
-from fjord.kestrel.serving import ServerOptions
+from fjord.kestrel.server import ServerOptions
 from tests.acceptance.kestrel_server import expect, raw, serving
 from tests.crash.ext4 import Ext4, tmpfs
 from tests.unit.kestrel import serving_world
@@ -136,7 +136,7 @@ async def test_close_that_finds_no_space_gives_the_item_back(world: World) -> No
 async def test_sweep_outlives_a_full_disk(world: World) -> None:
     client = await world.client()
     await client.put(b"q", b"b")
-    await world.backend.add("old", b"a", 1)
+    await world.backend.add("old", [b"a"], 1)
     world.disk.capacity = world.disk.used_bytes()
     before = len(world.disk.calls)
     await world.until(lambda: "write" in world.disk.calls[before:])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fjord.kestrel import exporting, reading
+from fjord.kestrel import exporter, reader
 from fjord.kestrel.codec import remove
 from fjord.kestrel.queue import PersistentQueue
 from fjord.testing import SimDisk
@@ -256,13 +256,13 @@ def test_a_crash_anywhere_is_no_alert(cut: Callable[[SimDisk], None], kind: type
         started(disk).close()
         disk.power_cut()
         assert told(disk) == []
-        assert reading.CURRENT in reading.read_sums(disk, FOLDER, QUEUE)
+        assert reader.CURRENT in reader.read_sums(disk, FOLDER, QUEUE)
 
 
 @pytest.mark.parametrize("begin", [lambda disk: None, closed])
 def test_a_crash_while_a_queue_is_exported_is_no_alert(begin: Callable[[SimDisk], object]) -> None:
     def export(disk: SimDisk) -> None:
-        exporting.write(disk, FOLDER, QUEUE, [ITEM] * 2, appends=True, now_ms=lambda: 1 << 40)
+        exporter.write(disk, FOLDER, QUEUE, [ITEM] * 2, appends=True, now_ms=lambda: 1 << 40)
 
     for disk in crashes(begin, export):
         disk.power_cut()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import names, reading
+from fjord.kestrel import names, reader
 from fjord.testing import SimClock
 from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, opened, put, told
 
@@ -83,7 +83,7 @@ class World:
     def do_kestrel_1(self, size: int) -> None:
         """It knows the current file alone, and leaves all others."""
         self.disk.process_crash()
-        known = reading.read_sums(self.disk, FOLDER, QUEUE).get(reading.CURRENT)
+        known = reader.read_sums(self.disk, FOLDER, QUEUE).get(reader.CURRENT)
         if known is None or known.size != size:  # or else that would be bad luck
             self.disk.remove(f"{FOLDER}/{QUEUE}")
             self.write(QUEUE, size)
@@ -94,8 +94,8 @@ class World:
         put(self.disk, name, b"\x01" * size)
 
     def check_all_summed(self) -> None:
-        known = reading.read_sums(self.disk, FOLDER, QUEUE)
-        found = reading.survey(self.disk, FOLDER, QUEUE).files
+        known = reader.read_sums(self.disk, FOLDER, QUEUE)
+        found = reader.survey(self.disk, FOLDER, QUEUE).files
         assert [one.size for one in found if one.size] == [
             known[number].size for number in sorted(known, key=lambda one: (one < 0, one))
         ]
@@ -118,9 +118,9 @@ def test_sums_are_true_and_every_flip_is_told(
         assert told(world.disk) == []
     if is_closed:
         world.queue.close()
-    known = reading.read_sums(world.disk, FOLDER, QUEUE)
+    known = reader.read_sums(world.disk, FOLDER, QUEUE)
     which, at, bit = place
-    paths = {one.path: one.sum for one in reading.survey(world.disk, FOLDER, QUEUE).files}
+    paths = {one.path: one.sum for one in reader.survey(world.disk, FOLDER, QUEUE).files}
     held = [(path, one) for path, one in paths.items() if one is not None]
     assert len(held) == len(known)
     if held:

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from fjord import limits
-from fjord.cli import output
-from fjord.cli.arguments import (
-    DAEMON,
-    Awake,
-    Json,
-    LogForm,
-    LogFormat,
-    To,
-    Verbose,
-    check_directory,
-    loopback,
-    shown_address,
-)
+from fjord.cli import arguments, output
 from fjord.cli.output import Bar, explained, tell, usage
 from fjord.client.address import parse_url
 from fjord.clock import SystemClock
@@ -33,54 +21,27 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-# The largest item that a journal can hold at all.
-_ITEM_MIB_MAX: Final = 2047
-
-Paths = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="DIR|FILE...", help="A directory of queues, or journal files.", show_default=False
-    ),
-]
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="A directory of queues.", show_default=False)
 ]
-Queue = Annotated[str, typer.Option("--queue", help="This queue only.", metavar="NAME")]
+Queue = Annotated[str, typer.Option("--queue", help="Only this queue.", metavar="NAME")]
+# The largest item that a journal can hold at all has 2047 MiB.
 LargestItem = Annotated[
-    int,
-    typer.Option("--largest-item-mib", help="Larger items are damage.", min=1, max=_ITEM_MIB_MAX),
+    int, typer.Option("--largest-item-mib", help="Larger items are damage.", min=1, max=2047)
 ]
-Exact = Annotated[
-    bool,
-    typer.Option(
-        "--exact",
-        help="Answer byte for byte as Kestrel; clients of memcached may not understand it.",
-    ),
-]
-
 Queues = Annotated[
-    list[str] | None,
-    typer.Option("--queue", help="This queue only; may be given again.", metavar="NAME"),
+    list[str] | None, typer.Option("--queue", help="Only this queue; repeatable.", metavar="NAME")
 ]
 Tables = Annotated[
     list[str] | None,
-    typer.Option(
-        "--table",
-        help="A table that is not named as its queue; may be given again.",
-        metavar="QUEUE=TABLE",
-    ),
+    typer.Option("--table", help="Another name for a table; repeatable.", metavar="QUEUE=TABLE"),
 ]
 Anew = Annotated[bool, typer.Option("--anew", help="Import all, whatever was imported before.")]
-Moved = Annotated[
-    bool,
-    typer.Option("--moved", help="Go on with what was imported of the same files from elsewhere."),
-]
+Moved = Annotated[bool, typer.Option("--moved", help="The directory was moved; continue there.")]
 SkipTooLarge = Annotated[
     bool, typer.Option("--skip-too-large", help="Leave out items of more than 1 MiB.")
 ]
-Damaged = Annotated[
-    bool, typer.Option("--damaged", help="Import what can be read of damaged files.")
-]
+Damaged = Annotated[bool, typer.Option("--damaged", help="Import what damaged files still hold.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 
 
@@ -96,23 +57,19 @@ As = Annotated[ItemsAs, typer.Option("--as", help="What items become.")]
 
 @app.command()
 def dump(
-    paths: Paths,
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR|FILE...", help="Directories, or files.", show_default=False),
+    ],
     queue: Queue = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the sums.")] = False,
-    contents: Annotated[
-        bool, typer.Option("--contents", "-d", help="What is in the items, too.")
-    ] = False,
-    raw: Annotated[
-        bool, typer.Option("--raw", "-A", help="What is in all items, as it is, and nothing else.")
-    ] = False,
+    contents: Annotated[bool, typer.Option("--contents", "-d", help="Data of items, too.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", "-A", help="Only the data of all items.")] = False,
     raw_queue: Annotated[
-        bool,
-        typer.Option(
-            "--raw-queue", "-Q", help="The same of the items that are still in the queue."
-        ),
+        bool, typer.Option("--raw-queue", "-Q", help="Only the data of items in the queue.")
     ] = False,
     largest_item_mib: LargestItem = 64,
-    as_json: Json = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Prints the ops of journals, one line an op, as Kestrel's qdump does.
 
@@ -122,7 +79,7 @@ def dump(
     Example: fjord kestrel dump /var/spool/kestrel --queue cars
     """
     from fjord.cli import kestrel_output
-    from fjord.kestrel.reading import ReadOptions
+    from fjord.kestrel.reader import ReadOptions
 
     with explained(repairable=False):
         if raw + raw_queue + as_json > 1:
@@ -147,7 +104,7 @@ def verify(
     directory: Directory,
     queue: Queue = "",
     largest_item_mib: LargestItem = 64,
-    as_json: Json = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Reads every op of every file of every queue, and says what there is and what is damaged.
 
@@ -158,12 +115,12 @@ def verify(
     """
     from fjord.cli import kestrel_output
     from fjord.disk import LocalDisk
-    from fjord.kestrel import inspect, reading
+    from fjord.kestrel import inspect, reader
 
     found: list[inspect.QueueReport] = []
     with explained(repairable=False), Bar("verifying") as bar:
-        options = reading.ReadOptions(item_bytes_max=largest_item_mib * limits.MIB)
-        surveys = reading.surveys(LocalDisk(), directory, queue, passes_unreadable=True)
+        options = reader.ReadOptions(item_bytes_max=largest_item_mib * limits.MIB)
+        surveys = reader.surveys(LocalDisk(), directory, queue, passes_unreadable=True)
         for one in inspect.verify(surveys, bar.update, options):
             found.append(one)
             if as_json:
@@ -182,11 +139,9 @@ def verify(
 def pack(
     directory: Directory,
     queue: Queue = "",
-    dialect: Annotated[
-        str, typer.Option(help="kestrel-2.4, or kestrel-doc as its document says.")
-    ] = "kestrel-2.4",
+    dialect: Annotated[str, typer.Option(help="kestrel-2.4 or kestrel-doc.")] = "kestrel-2.4",
     largest_item_mib: LargestItem = 64,
-    as_json: Json = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Replaces the files of each queue by one that has what is in the queue, and no more.
 
@@ -195,7 +150,6 @@ def pack(
 
     Example: fjord kestrel pack /var/spool/kestrel
     """
-    import dataclasses
 
     from fjord.cli import kestrel_output
     from fjord.disk import LocalDisk
@@ -219,8 +173,7 @@ def pack(
                 has_failed = True
                 tell(f"fjord: {one}", style="red")
                 continue
-            what = dataclasses.asdict(one)
-            output.print_one(what, kestrel_output.pack_line(one), as_json=as_json)
+            output.print_one(one._asdict(), kestrel_output.pack_line(one), as_json=as_json)
             for alert in one.alerts:
                 has_failed = True
                 tell(alert)
@@ -244,17 +197,16 @@ def serve(
     config: Annotated[
         str, typer.Option(help="A JSON file that says how queues behave.", metavar="FILE")
     ] = "",
-    exact: Exact = False,
-    largest_item_mib: Annotated[
-        int,
-        typer.Option("--largest-item-mib", help="Larger items are refused.", min=1, max=64),
-    ] = 64,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Answer byte for byte as Kestrel, not as memcached.")
+    ] = False,
+    largest_item_mib: Annotated[int, typer.Option(help="Larger: refused.", min=1, max=64)] = 64,
     max_connections: Annotated[
         int, typer.Option(help="Connections at a time; further ones are closed.", min=1)
     ] = limits.CONNECTIONS_MAX,
-    awake_us: Awake = None,
-    log_format: LogForm = LogFormat.text,
-    verbose: Verbose = False,
+    awake_us: arguments.Awake = None,
+    log_format: arguments.LogForm = arguments.LogFormat.text,
+    verbose: arguments.Verbose = False,
 ) -> None:
     """Serves queues as Kestrel does, until SIGTERM or Ctrl-C.
 
@@ -266,13 +218,13 @@ def serve(
     Example: fjord kestrel serve --to fjord://127.0.0.1:17994
     """
     from fjord.kestrel import service
-    from fjord.kestrel.serving import ServerOptions
+    from fjord.kestrel.server import ServerOptions
     from fjord.server import logs
     from fjord.server.service import default_awake_us
 
     def ready(at: tuple[str, int], text_at: tuple[str, int] | None) -> None:
-        words = ["ready", shown_address("memcache", at)]
-        typer.echo(" ".join([*words, *([shown_address("text", text_at)] if text_at else [])]))
+        text_shown = [arguments.shown_address("text", text_at)] if text_at else []
+        typer.echo(" ".join(["ready", arguments.shown_address("memcache", at), *text_shown]))
 
     with explained(repairable=False):
         if bool(directory) == bool(to):
@@ -280,13 +232,13 @@ def serve(
         if to and config:
             raise UsageError("--config is for --dir; tables of a daemon have settings of their own")
         with usage():
-            parse_url(to or DAEMON)
-        check_directory(directory)
+            parse_url(to or arguments.DAEMON)
+        arguments.check_directory(directory)
         serving = service.ServiceOptions(
             directory=directory,
             to=to,
-            at=loopback(listen),
-            text_at=None if text == "off" else loopback(text),
+            at=arguments.loopback(listen),
+            text_at=None if text == "off" else arguments.loopback(text),
             config=config,
             server=ServerOptions(
                 is_exact=exact,
@@ -303,7 +255,7 @@ def serve(
 @app.command(name="import")
 def import_(
     directory: Directory,
-    to: To = DAEMON,
+    to: arguments.To = arguments.DAEMON,
     queue: Queues = None,
     table: Tables = None,
     as_: As = ItemsAs.JOBS,
@@ -312,7 +264,7 @@ def import_(
     skip_too_large: SkipTooLarge = False,
     damaged: Damaged = False,
     dry_run: DryRun = False,
-    as_json: Json = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Copies what is in queues to tables of a daemon, in order, and each item once.
 
@@ -326,7 +278,7 @@ def import_(
     """
     from fjord.cli import kestrel_output
     from fjord.cli.pipelines import running
-    from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome
+    from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome
     from fjord.kinds import Kind
 
     found: list[ImportOutcome] = []
@@ -336,14 +288,14 @@ def import_(
         options = ImportOptions(
             directory=directory,
             url=to,
-            queues=tuple(queue or ()),
-            tables=tuple(table or ()),
+            queues=queue or (),
+            tables=table or (),
             kind=Kind[as_.name],
-            is_anew=anew,
-            is_moved=moved,
-            is_dry=dry_run,
-            skips_too_large=skip_too_large,
-            takes_damaged=damaged,
+            anew=anew,
+            moved=moved,
+            dry_run=dry_run,
+            skip_too_large=skip_too_large,
+            damaged=damaged,
         )
         importer = Importer(options, show)
         for plan in importer.plans():
@@ -365,7 +317,7 @@ def export_(
     directory: Annotated[
         str, typer.Option("--dir", help="Directory of queues; made if it is not there.")
     ],
-    from_: Annotated[str, typer.Option("--from", help="Address of the daemon.")] = DAEMON,
+    from_: Annotated[str, typer.Option("--from", help="Address of the daemon.")] = arguments.DAEMON,
     queue: Annotated[
         str, typer.Option(help="The queue.", metavar="NAME", show_default="named as the table")
     ] = "",
@@ -379,7 +331,7 @@ def export_(
     append: Annotated[
         bool, typer.Option("--append", help="Add behind what the queue has.")
     ] = False,
-    as_json: Json = False,
+    as_json: arguments.Json = False,
 ) -> None:
     """Writes what waits in a jobs table, or is in a stream, as a queue of Kestrel's.
 
@@ -391,14 +343,14 @@ def export_(
     import dataclasses
 
     from fjord.cli import kestrel_output
-    from fjord.kestrel.exporting import ExportOptions, export
+    from fjord.kestrel.exporter import ExportOptions, export
 
     with explained(repairable=False), Bar("exporting") as bar:
         if not directory:
             raise UsageError("give --dir with a directory")
         with usage():
             parse_url(from_)
-        check_directory(directory)
+        arguments.check_directory(directory)
         options = ExportOptions(
             table=table,
             url=from_,

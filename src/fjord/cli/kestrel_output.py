@@ -14,13 +14,13 @@ from fjord.cli import output
 from fjord.cli.output import tell
 from fjord.disk import LocalDisk
 from fjord.errors import UsageError
-from fjord.kestrel import inspect, journal, names, reading
-from fjord.kestrel.codec import Item, Op, Opcode, Placed
+from fjord.kestrel import inspect, journal, names, reader
+from fjord.kestrel.codec import Op, Opcode, Placed
 from fjord.kestrel.collection import Packed
-from fjord.kestrel.exporting import ExportOutcome
-from fjord.kestrel.importing import ImportOutcome
+from fjord.kestrel.exporter import ExportOutcome
+from fjord.kestrel.importer import ImportOutcome
 from fjord.kestrel.inspect import Ending, FileReport, QueueReport
-from fjord.kestrel.reading import JournalFile, QueueSurvey, ReadOptions
+from fjord.kestrel.reader import JournalFile, QueueSurvey, ReadOptions
 from fjord.kinds import Kind
 
 # qdump's words for ops; of CONTINUE and those that add something, the size follows.
@@ -64,53 +64,53 @@ def journals(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
     """
     for path in paths:
         if os.path.isdir(path):
-            yield from reading.surveys(LocalDisk(), path, queue)
+            yield from reader.surveys(LocalDisk(), path, queue)
         elif queue:
             raise UsageError(f"{path} is no directory; --queue names a queue of one")
         else:
-            yield reading.alone(LocalDisk(), path)
+            yield reader.alone(LocalDisk(), path)
 
 
 def dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
-    """Prints a journal, and tells what is wrong with it; says whether something is."""
-    state = inspect.Whole() if style.is_raw_queue else inspect.Counting()
+    """Prints a journal, and what is wrong with it; says whether something is."""
     is_text = not (style.is_raw or style.is_raw_queue or style.is_json)
     # A file that was named alone is no queue of a directory.
     is_alone = [file.path for file in found.files] == [found.queue]
     # The sums of many queues need their names; qdump has one journal, and does without.
     if is_text and not (style.is_quiet and is_alone):
         output.print_line(f"Queue: {found.queue}")
-    size = count = 0
-    for file in found.files:
+    size = 0
+    items, files = inspect.replayed(found, options, inspect.MEMORY_BYTES_MAX)
+    for file, segment in files:
         if is_text and not style.is_quiet and not is_alone:
             output.print_line(f"File: {file.name}")
         for placed in file.ops(options):
-            state.apply(placed[0])
-            count += 1
+            items.apply(placed[0], segment, placed[1])
             size += placed[2]
-            _print_op(found.queue, file, placed, state.reserved_xid, style)
+            _print_op(found.queue, file, placed, items.reserved_xid, style)
         for sentence in file.sentences():
             tell(sentence)
-    if style.is_raw_queue:
-        for item in state.queue:
-            assert isinstance(item, Item)
-            sys.stdout.buffer.write(item.data)
+    items.end_apply()
+    sums = {
+        "queue": found.queue,
+        "bytes": size,
+        "operations": sum(file.op_count for file in found.files),
+        "items": items.count + len(items.open),
+        "item_bytes": items.bytes + items.open_bytes,
+        "open_items": len(items.open),
+    }
+    while style.is_raw_queue and (head := items.head()) is not None:
+        sys.stdout.buffer.write(head.data)
+        items.take()
     sys.stdout.buffer.flush()
-    items, item_bytes = len(state.queue) + len(state.open), state.queue_bytes + state.open_bytes
     if style.is_json:
-        sums = {
-            "queue": found.queue,
-            "bytes": size,
-            "operations": count,
-            "items": items,
-            "item_bytes": item_bytes,
-            "open_items": len(state.open),
-        }
         output.print_json(sums)
     elif is_text:
         output.print_line("")
-        output.print_line(f"Journal size: {size} bytes, with {count} operations.")
-        output.print_line(f"{items} items totalling {item_bytes} bytes.")
+        output.print_line(
+            "Journal size: {bytes} bytes, with {operations} operations.".format(**sums)
+        )
+        output.print_line("{items} items totalling {item_bytes} bytes.".format(**sums))
     for lost in found.missing:
         tell(lost.sentence)
     return bool(found.missing) or any(file.is_damaged or file.changed for file in found.files)
@@ -216,7 +216,7 @@ def queue_json(one: QueueReport) -> dict[str, object]:
 def _file_line(file: FileReport) -> str:
     ops = output.counted(file.ops, "op")
     if file.ending in (Ending.TORN, Ending.DAMAGED):
-        broken = reading.broken_sentence(
+        broken = reader.broken_sentence(
             file.path,
             file.offset,
             file.reason,
@@ -236,7 +236,7 @@ def _file_line(file: FileReport) -> str:
 def foreign(directory: str) -> Iterator[str]:
     """Yields what else is in a directory, in words."""
     disk = LocalDisk()
-    for name in reading.foreign(disk, directory):
+    for name in reader.foreign(disk, directory):
         yield f"{name} is no file of a queue"
     for name in names.left_sums(disk.names(directory)):
         yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"

@@ -11,38 +11,40 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Final, Self
 from weakref import WeakKeyDictionary
 
 from fjord import aio, kinds, limits
 from fjord.clock import Clock
+from fjord.commands import name_problem
 from fjord.errors import Code, FjordError, NotFoundError, RefusedError
 from fjord.jobs import decode_settings
-from fjord.kestrel import names
 from fjord.kestrel.codec import Item
 from fjord.kestrel.collection import COUNTS, Collection
-from fjord.kestrel.config import Configuration, QueueConfig
+from fjord.kestrel.config import Configuration
 from fjord.values import Value
 
 _log = logging.getLogger("fjord.kestrel")
 
-# Bounds of time are looked at so often within the shortest of them, and in these bounds.
+# How often timeouts are checked within the shortest of them, and the bounds of that.
 _TIDIES_PER_BOUND: Final = 4
 _TIDY_SECONDS_MIN: Final = 0.01
 _TIDY_SECONDS_MAX: Final = 1.0
 
 
-# Told that items of a queue are their holders' no more; None = all of that queue.
+# Called when open items of a queue are taken from their holders; None = all of that queue.
 Forget = Callable[[str, AbstractSet[int] | None], None]
 
 
 class _Listening:
-    """Who waits for items, by queue; first come, first told."""
+    """Clients that wait for items, by queue; first come, first served."""
 
     tidy_seconds: float | None = None  # how often to tidy; None: there is nothing to do
+    shares_commits = False  # items that are added together cost no more than one
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(COUNTS, 0)
@@ -76,8 +78,8 @@ class DirectoryBackend(_Listening):
         super().__init__()
         self._collection = collection
         self.counts = collection.counts
+        collection.on_item = self.wake
         self._config = config
-        self._configs: dict[str, QueueConfig] = {}  # of queues that were asked for
         self._read_config = read_config
         self._has_traces = False  # somewhere
         self._settling: asyncio.Future[None] | None = None
@@ -85,30 +87,21 @@ class DirectoryBackend(_Listening):
 
     # -- items ------------------------------------------------------------------------------------
 
-    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
-        try:
-            return self._collection.add(queue, data, expires_ms)
-        finally:
-            self._arrived(queue)  # some of an alias, or a parent, may have it and others not
+    async def add(self, queue: str, items: Sequence[bytes], expires_ms: int) -> list[bool]:
+        """Adds items; returns for each whether it was stored."""
+        return [self._collection.add(queue, item, expires_ms) for item in items]
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
-        item = self._collection.remove(queue, opens=opens)
-        self._expired(queue)
-        return item
+        return self._collection.remove(queue, opens=opens)
 
     async def peek(self, queue: str) -> Item | None:
-        item = self._collection.peek(queue)
-        self._expired(queue)
-        return item
+        return self._collection.peek(queue)
 
     async def confirm(self, queue: str, xid: int) -> bool:
         return self._collection.confirm(queue, xid)
 
     async def unremove(self, queue: str, xid: int) -> bool:
-        is_back = self._collection.unremove(queue, xid)
-        if is_back:
-            self.wake(queue)
-        return is_back
+        return self._collection.unremove(queue, xid)
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -117,13 +110,9 @@ class DirectoryBackend(_Listening):
 
     async def delete(self, queue: str) -> None:
         self._collection.delete(queue)
-        self._configs.pop(queue, None)
 
     async def flush_expired(self, queue: str) -> int:
-        count = self._collection.flush_expired(queue)
-        if count:
-            self._expired(queue)
-        return count
+        return self._collection.flush_expired(queue)
 
     async def names(self) -> list[str]:
         return self._collection.names()
@@ -145,13 +134,11 @@ class DirectoryBackend(_Listening):
             self._collection.configure(self._config)
 
     def traces(self, queue: str) -> bool:
-        """Says whether all that is done with a queue is to be logged."""
-        return self._has_traces and any(
-            self._config_of(one).enable_trace for one in self._targets(queue)
-        )
+        """Says whether requests for a queue are logged."""
+        targets = self._config.aliases.get(queue, (queue,))
+        return self._has_traces and any(self._config.of(one).enable_trace for one in targets)
 
     def _configure(self) -> None:
-        self._configs.clear()
         self._has_traces = any(self._config.given("enable_trace"))
         bounds = [
             bound_ms
@@ -175,13 +162,12 @@ class DirectoryBackend(_Listening):
             xids = self._collection.time_out(queue)
             if xids:
                 forget(queue, set(xids))
-                for _ in xids:
-                    self.wake(queue)
-                _told("items were open for too long", queue=queue, items=len(xids))
+                fields = {"queue": queue, "items": len(xids)}
+                _log.info("items were open for too long", extra={"fields": fields})
             if queue not in self._listening and self._collection.is_unused(queue):
                 await self.delete(queue)
                 self.counts["queue_expires"] += 1
-                _told("a queue that nobody used was deleted", queue=queue)
+                _log.info("an unused queue was deleted", extra={"fields": {"queue": queue}})
 
     # -- answers ----------------------------------------------------------------------------------
 
@@ -207,7 +193,7 @@ class DirectoryBackend(_Listening):
             self._collection.sync()
         except (FjordError, OSError) as error:
             settling.set_exception(error)
-            settling.exception()  # who waited may be gone; then nobody looks at it
+            settling.exception()  # nobody may be waiting for it any more
         else:
             settling.set_result(None)
 
@@ -217,38 +203,11 @@ class DirectoryBackend(_Listening):
     # -- waiting ----------------------------------------------------------------------------------
 
     def wake(self, queue: str) -> None:
-        """Tells the first who waits for a queue that it is worth to look."""
+        """Wakes the client that has waited longest for a queue."""
         for future in self._listening.get(queue, ()):
             if not future.done():
                 future.set_result(True)
                 return
-
-    def _arrived(self, queue: str) -> None:
-        """Tells who waits for what was added, also where it was copied to."""
-        if not self._listening:
-            return
-        for target in self._targets(queue):
-            self.wake(target)
-            for name in [name for name in self._listening if names.parent_of(name) == target]:
-                self.wake(name)
-
-    def _expired(self, queue: str) -> None:
-        """Tells who waits where the expired items of a queue go, if some may have gone there."""
-        target = self._config_of(queue).expire_to_queue
-        if target is not None:
-            self._arrived(target)
-
-    def _targets(self, queue: str) -> Iterable[str]:
-        return self._config.aliases.get(queue, (queue,))
-
-    def _config_of(self, queue: str) -> QueueConfig:
-        if queue not in self._configs:
-            self._configs[queue] = self._config.of(queue)
-        return self._configs[queue]
-
-
-def _told(what: str, **fields: object) -> None:
-    _log.info(what, extra={"fields": fields})
 
 
 # -- queues that are jobs tables of a daemon, for clients of Kestrel ------------------------------
@@ -258,9 +217,9 @@ def _told(what: str, **fields: object) -> None:
 # somebody else gets the job.  The daemon answers when something is durable, so there is nothing
 # to settle.
 #
-# Who waits for a queue is told by a listener of its table.  What arrives while a take that found
-# nothing is on its way back is not missed: each arrival has a number, and a session that has looked
-# before the last one looks again instead of waiting.
+# A listener of its table wakes those that wait for a queue.  What arrives while the answer to an
+# empty take is under way is not missed: each arrival has a number, and a session that looked before
+# the last one looks again instead of waiting.
 
 
 # An open item of a process that died waits for so long until somebody else gets it.
@@ -276,6 +235,8 @@ _AHEAD_MS_MAX: Final = limits.PROCESS_AHEAD_US_MAX // 1000 - 24 * 3600 * 1000
 class JobsBackend(_Listening):
     """The jobs tables of a daemon, as queues."""
 
+    shares_commits = True
+
     def __init__(self, db: aio.AsyncDatabase, clock: Clock) -> None:
         super().__init__()
         self._db = db
@@ -283,7 +244,7 @@ class JobsBackend(_Listening):
         self._tables: dict[str, aio.AsyncJobs] = {}
         self._open: dict[tuple[str, int], aio.AsyncJob] = {}
         self._listeners: dict[str, asyncio.Task[None]] = {}
-        self._arrivals: dict[str, int] = {}  # by queue; counts what its listener was told
+        self._arrivals: dict[str, int] = {}  # by queue; how many its listener has seen
         self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
         self._heartbeat = asyncio.create_task(self._beat())
 
@@ -294,24 +255,36 @@ class JobsBackend(_Listening):
 
     # -- items ------------------------------------------------------------------------------------
 
-    async def add(self, queue: str, data: bytes, expires_ms: int) -> bool:
-        if len(data) > limits.VALUE_BYTES_MAX:
-            return False
+    async def add(self, queue: str, items: Sequence[bytes], expires_ms: int) -> list[bool]:
+        """Adds items, as many in a commit as fit; returns for each whether it was stored."""
         now_ms = self._clock.wall_us() // 1000
+        stored = [len(item) <= limits.VALUE_BYTES_MAX for item in items]
         if 0 < expires_ms <= now_ms:
-            return True  # it has expired already, which a jobs table does not take
+            return stored  # they have expired already, which a jobs table does not take
         expires_at = None  # that is also for what is further ahead than a daemon takes
         if 0 < expires_ms <= now_ms + _AHEAD_MS_MAX:
             expires_at = datetime.fromtimestamp(expires_ms / 1000, UTC)
+        values: list[bytes] = []
+        size = 0
+        for item in compress(items, stored):
+            if values and size + len(item) > limits.VALUE_BYTES_MAX:
+                await self._push(queue, values, expires_at)
+                values, size = [], 0
+            values.append(item)
+            size += len(item)
+        if values:
+            await self._push(queue, values, expires_at)
+        return stored
+
+    async def _push(self, queue: str, values: list[bytes], expires_at: datetime | None) -> None:
         try:
-            await self._table(queue).push_many(values=[data], expires_at=expires_at)
+            await self._table(queue).push_many(values=values, expires_at=expires_at)
         except RefusedError as error:
             if error.code is not Code.EMPTY_KEY:
                 raise
             # Somebody has dropped the table since it was made, so it is made again.
-            self._tables.pop(queue, None)
-            await self._table(queue).push_many(values=[data], expires_at=expires_at)
-        return True
+            del self._tables[queue]
+            await self._table(queue).push_many(values=values, expires_at=expires_at)
 
     async def remove(self, queue: str, *, opens: bool) -> Item | None:
         self._look(queue)
@@ -333,23 +306,19 @@ class JobsBackend(_Listening):
 
     async def confirm(self, queue: str, xid: int) -> bool:
         job = self._open.pop((queue, xid), None)
-        if job is None:
-            return False
-        try:
-            await job.done()
-        except RefusedError:
-            return False  # its lease was over, or its table is gone
-        return True
+        with contextlib.suppress(RefusedError):  # its lease was over, or its table is gone
+            if job is not None:
+                await job.done()
+                return True
+        return False
 
     async def unremove(self, queue: str, xid: int) -> bool:
         job = self._open.pop((queue, xid), None)
-        if job is None:
-            return False
-        try:
-            await job.fail(count=False)
-        except FjordError:
-            return False  # its lease ends by itself
-        return True
+        with contextlib.suppress(FjordError):  # its lease will end
+            if job is not None:
+                await job.fail(count=False)
+                return True
+        return False
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -360,7 +329,7 @@ class JobsBackend(_Listening):
 
     async def delete(self, queue: str) -> None:
         self._tables.pop(queue, None)
-        if queue in await self.names():  # any other table is no queue
+        if queue in await self.names():  # other tables are not queues
             with contextlib.suppress(NotFoundError):
                 await self._db.drop(queue)
         self._open = {key: job for key, job in self._open.items() if key[0] != queue}
@@ -416,7 +385,7 @@ class JobsBackend(_Listening):
         return future
 
     def wake(self, queue: str) -> None:
-        """Tells all who listen: a listener is not told how many items have come."""
+        """Wakes all that wait: a listener does not know how many items have come."""
         self._arrivals[queue] = self._arrivals.get(queue, 0) + 1
         for future in self._listening.get(queue, ()):
             if not future.done():
@@ -437,7 +406,7 @@ class JobsBackend(_Listening):
                 async for _ in changes:
                     self.wake(queue)
         except FjordError:
-            pass  # who waits looks again, and is told why
+            pass  # those that wait look again, and get the error
         finally:
             if self._listeners.get(queue) is asyncio.current_task():
                 del self._listeners[queue]
@@ -448,6 +417,8 @@ class JobsBackend(_Listening):
     def _table(self, queue: str) -> aio.AsyncJobs:
         found = self._tables.get(queue)
         if found is None:
+            if (problem := name_problem(queue)) is not None:
+                raise problem.error()
             found = self._tables[queue] = self._db.jobs(queue, merge=False)
         return found
 

@@ -2,7 +2,7 @@
 
     journal  = op*
     op       = opcode u8, fields, all little-endian
-    ADD                   0  size i32, expiry i32 (seconds), data          size = 4 + data
+    ADD                   0  size i32, expiry u32 (seconds), data          size = 4 + data
     REMOVE                1
     ADDX                  2  size i32, added i64, expiry i64, data         size = 16 + data
     REMOVE_TENTATIVE      3
@@ -67,7 +67,7 @@ class Opcode(enum.IntEnum):
 class Item(NamedTuple):
     """What a queue holds."""
 
-    data: bytes | memoryview  # a view only as long as the op is looked at
+    data: bytes | memoryview  # a view only while the op is read
     add_ms: int = 0  # when it was added, since 1970
     expiry_ms: int = 0  # when it expires, since 1970; 0 = never
     xid: int = 0  # the xid that it brought along, 0 = none
@@ -137,7 +137,7 @@ ADD_MS_MAX: Final = 4_102_444_800_000
 
 _NUMBER: Final = struct.Struct("<i")
 _XID: Final = struct.Struct("<Bi")
-_ADD: Final = struct.Struct("<Bii")
+_ADD: Final = struct.Struct("<BiI")
 _ADDX: Final = struct.Struct("<Biqq")
 _TIMES: Final = struct.Struct("<5xqq")  # of an ADDX: when it was added, and when it expires
 _ADD_XID: Final = struct.Struct("<Biiqq")
@@ -151,7 +151,7 @@ _TIMES_BYTES: Final = 16  # add time and expiry
 
 ADDX_BYTES: Final = _ADDX.size  # of an ADDX beside its data
 unpack_xid: Final = struct.Struct("<xi").unpack_from  # from where an op begins that has one
-# A batch begins no op behind so many bytes: it is to stay in the cache of a processor.
+# No op of a batch begins after so many bytes, so that it stays in the cache of a processor.
 _BATCH_BYTES: Final = 64 * limits.KIB
 _ALONE_BYTES: Final = 1 * limits.KIB  # the same, of ops that are read one by one
 _RUN_OF_REMOVES: Final = re.compile(rb"\x01+")
@@ -253,7 +253,7 @@ class Broken(NamedTuple):
 
 
 class OpBatch(NamedTuple):
-    """Ops one behind the other, without an object for each.
+    """Ops in a row, without an object for each.
 
     Between two borders stands one op, the number of which is the byte at the first border; or a run
     of REMOVEs, which have a byte each.  They are ADDX and ops without data; if others are among
@@ -265,6 +265,10 @@ class OpBatch(NamedTuple):
     borders: list[int]
     op_count: int
     alone: list[Op]  # all of them, if they were read one by one
+
+    def part(self, start: int, end: int) -> OpBatch:
+        """Returns what stands between two borders that follow one another."""
+        return self._replace(borders=[start, end])
 
     def ops(self) -> Iterator[Placed]:
         """Yields the ops one by one; data of items are views."""
@@ -321,6 +325,7 @@ class Decoder:
             offset: where in the file the first byte stands.
         """
         self.broken: Broken | None = None
+        self.op_count = 0  # of the ops that were given
         self._now_ms = now_ms
         self._item_bytes_max = item_bytes_max
         self._offset = offset  # of the next op
@@ -329,7 +334,7 @@ class Decoder:
         self._base = offset  # where in the file the view begins
         self._parts: list[bytes | memoryview] = []  # fed, and not in the view yet
         self._part_bytes = 0
-        self._need = 1  # so many bytes the next op has at least
+        self._need = 1  # how many bytes the next op has at least
         self._is_ended = False
 
     @property
@@ -364,12 +369,13 @@ class Decoder:
             yield batch
 
     def _next_batch(self) -> OpBatch | None:
-        """Returns the next ops, None if there is none that is whole so far."""
+        """Returns the next ops, None if none is whole yet."""
         if not self._fill() or self.broken is not None:
             return None
         at = self._offset - self._base
         borders, count = _scan(self._data, at, self._item_bytes_max + _TIMES_BYTES)
         if count:
+            self.op_count += count
             return OpBatch(self._data, self._base, borders, count, [])
         alone: list[Op] = []
         try:
@@ -379,8 +385,9 @@ class Decoder:
                 alone.append(op)
                 borders.append(at)
         except (_ShortError, _BadError) as error:
-            if not alone:  # else it is told when it is the next one
+            if not alone:  # else it is reported when it is the next one
                 self._stop(error)
+        self.op_count += len(alone)
         return OpBatch(self._data, self._base, borders, len(alone), alone) if alone else None
 
     def _read(self, at: int) -> tuple[Op, int]:
@@ -436,7 +443,7 @@ class Decoder:
         raise _BadError("an 8 is followed by neither an item nor open items")
 
     def _stop(self, error: _ShortError | _BadError) -> None:
-        """Takes note of why there is no op here, or not yet."""
+        """Notes why there is no op here, or not yet."""
         if isinstance(error, _ShortError):
             self._need = error.need
         if self._is_ended or isinstance(error, _BadError):

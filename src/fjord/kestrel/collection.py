@@ -17,15 +17,14 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
 from fjord.errors import DirectoryError, FjordError, UsageError
-from fjord.kestrel import codec, names, reading
+from fjord.kestrel import codec, names, reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Configuration, QueueConfig
 from fjord.kestrel.journal import Journal
@@ -74,19 +73,23 @@ class Collection:
         self._queues: dict[str, PersistentQueue] = {}
         self._children: dict[str, list[str]] = {}  # of a queue, that get all that it gets
         self._touched: set[str] = set()  # that may have something to sync
-        self.wants_sync = False  # one of these is to be durable before that is told
+        self.wants_sync = False  # one of these must be durable before the reply
         self.counts = dict.fromkeys(COUNTS, 0)
+        self.on_item: Callable[[str], None] = lambda queue: (
+            None
+        )  # called with the queue that an item was added to
         if not disk.exists(folder):
             disk.make_directory(folder)
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
-        self._lock: disks.Lock | None = disk.lock(os.path.join(folder, _LOCK))
+        self._closing = contextlib.ExitStack()
+        self._closing.enter_context(locked(disk, folder))
         self._reserve = Reserve(disk, folder, reserve_bytes)
         try:
-            for name in reading.queues(disk, folder):
+            for name in reader.queues(disk, folder):
                 self._with_room(self._open(name).back_out)
             self._keep_back()
         except BaseException:
-            self._release()
+            self._closing.close()
             raise
 
     # -- items ------------------------------------------------------------------------------------
@@ -103,20 +106,15 @@ class Collection:
             OSError: if there is no space on the disk.
             DurabilityError: if the disk is broken.
         """
-        if queue in self._config.aliases:
-            # All of them get it, also behind one that refuses.
-            added = [self._add(one, data, expires_ms) for one in self._config.aliases[queue]]
-            return all(added)
-        return self._add(queue, data, expires_ms)
+        # All queues of an alias get it, even if one refuses.
+        targets = self._config.aliases.get(queue, (queue,))
+        added = [self._add(one, data, expires_ms) for one in targets]
+        return all(added)
 
     def remove(self, queue: str, *, opens: bool = False) -> Item | None:
         """Takes the item at the head, for good or as open; None if there is none."""
         found = self._fresh(queue)
-        try:
-            return found.remove(opens=opens)
-        except OSError as error:
-            self._make_room(error)
-            return found.remove(opens=opens)
+        return self._with_room(lambda: found.remove(opens=opens))
 
     def peek(self, queue: str) -> Item | None:
         """Returns the item at the head, which stays there."""
@@ -125,16 +123,15 @@ class Collection:
     def confirm(self, queue: str, xid: int) -> bool:
         """Takes an open item away for good; False if there is no such one."""
         found = self._known(queue)
-        try:
-            return found is not None and found.confirm(xid)
-        except OSError as error:
-            self._make_room(error)
-            return found is not None and found.confirm(xid)
+        return found is not None and self._with_room(lambda: found.confirm(xid))
 
     def unremove(self, queue: str, xid: int) -> bool:
         """Puts an open item back at the head; False if there is no such one."""
         found = self._known(queue)
-        return found is not None and self._with_room(partial(found.unremove, xid))
+        is_back = found is not None and self._with_room(lambda: found.unremove(xid))
+        if is_back:
+            self.on_item(queue)
+        return is_back
 
     # -- queues -----------------------------------------------------------------------------------
 
@@ -180,7 +177,7 @@ class Collection:
         return given
 
     def is_unused(self, queue: str) -> bool:
-        """Says whether a queue is empty and was not asked for as long as it may be kept so."""
+        """Says whether a queue has been empty and unused for `maxQueueAge`."""
         found = self._queues.get(queue)
         age_ms = found.config.max_queue_age_ms if found is not None else None
         if found is None or age_ms is None or found.waiting.count or found.waiting.open:
@@ -188,7 +185,7 @@ class Collection:
         return found.used_us + age_ms * 1000 < self._clock.monotonic_us()
 
     def flush_expired(self, queue: str) -> int:
-        """Removes what has expired at the head, so many as the queue allows; returns how many."""
+        """Removes expired items at the head, up to `maxExpireSweep`; returns how many."""
         found = self._known(queue)
         return 0 if found is None else self._expire(found, found.config.max_expire_sweep)
 
@@ -213,7 +210,7 @@ class Collection:
     # -- durability -------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Ensures that all that was done so far is durable.
+        """Makes everything that was done so far durable.
 
         Raises:
             DurabilityError: if it is not; nothing more is taken then.
@@ -229,8 +226,7 @@ class Collection:
         Raises:
             DurabilityError: if it is not; all other queues are closed well.
         """
-        with contextlib.ExitStack() as closing:
-            closing.callback(self._release)
+        with self._closing as closing:
             closing.callback(self._reserve.close)
             for queue in self._queues.values():
                 closing.callback(queue.close)
@@ -241,10 +237,13 @@ class Collection:
         found = self._use(queue)
         if found.config.keep_journal:
             self._reserve.take()
-        if not found.config.fanout_only and not found.add(data, expires_ms):
-            return False
+        if not found.config.fanout_only:
+            if not found.add(data, expires_ms):
+                return False
+            self.on_item(queue)
         for child in self._children.get(queue, ()):
-            self._use(child).add(data, expires_ms)
+            if self._use(child).add(data, expires_ms):
+                self.on_item(child)
         return True
 
     def _fresh(self, name: str) -> PersistentQueue:
@@ -278,7 +277,7 @@ class Collection:
             if moved:
                 # It is there before it is gone from here: a crash may double it, not lose it.
                 self.sync()
-                self._with_room(partial(queue.drop_expired, moved))
+                self._with_room(lambda: queue.drop_expired(moved))
 
     def _keep_back(self) -> None:
         """A disk that is full already takes no items, but gives them."""
@@ -293,18 +292,15 @@ class Collection:
         try:
             return change()
         except OSError as error:
-            self._make_room(error)
+            if not disks.is_full(error) or not self._reserve.give():
+                raise
             return change()
-
-    def _make_room(self, error: OSError) -> None:
-        """Frees what was kept back, or raises the error again."""
-        if not disks.is_full(error) or not self._reserve.give():
-            raise error
 
     def _known(self, name: str) -> PersistentQueue | None:
         queue = self._queues.get(name)
         if queue is not None:
-            self._touch(queue)
+            self._touched.add(name)
+            self.wants_sync = self.wants_sync or queue.config.sync_journal_ms is not None
             if queue.config.max_queue_age_ms is not None:
                 queue.used_us = self._clock.monotonic_us()
         return queue
@@ -313,23 +309,14 @@ class Collection:
         queue = self._known(name)
         if queue is not None:
             return queue
-        problem = names.queue_problem(name)
-        if problem is not None:
+        if problem := names.queue_problem(name):
             raise UsageError(problem)
         if len(self._queues) >= self._queues_max:
-            raise FjordError(
-                f"there are {len(self._queues)} queues, and no more can have files open; delete "
-                "some, or let the server open more files"
-            )
+            raise FjordError("too many queues for the files that may be open; delete some")
         queue = self._open(name)
-        self._touch(queue)
+        self.wants_sync = self.wants_sync or queue.config.sync_journal_ms is not None
         self.counts["queue_creates"] += 1
         return queue
-
-    def _touch(self, queue: PersistentQueue) -> None:
-        self._touched.add(queue.name)
-        if queue.config.sync_journal_ms is not None:
-            self.wants_sync = True
 
     def _open(self, name: str) -> PersistentQueue:
         config = self._config.of(name)
@@ -349,14 +336,8 @@ class Collection:
     def _now_ms(self) -> int:
         return self._clock.wall_us() // 1000
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packed:
+class Packed(NamedTuple):
     """A queue whose files were rewritten."""
 
     queue: str
@@ -376,7 +357,7 @@ def pack_queues(
     *,
     item_bytes_max: int = codec.ITEM_BYTES_MAX,
 ) -> Iterator[Packed | DirectoryError]:
-    """Packs the queues of a directory, or one, and yields what became of each.
+    """Packs the queues of a directory, or one, and yields the result of each.
 
     What is open stays open, and queues may be larger than memory.  One that cannot be read, or has
     no space, stays as it is; the others are packed all the same.
@@ -386,7 +367,7 @@ def pack_queues(
         DirectoryInUseError: if a Fjord serves the directory.
         DirectoryError: if it cannot be opened.
     """
-    found = reading.wanted_queues(disk, folder, [queue] if queue else [])
+    found = reader.wanted_queues(disk, folder, [queue] if queue else [])
     try:
         with locked(disk, folder):
             for name in found:
@@ -399,25 +380,16 @@ def pack_queues(
                         now_ms=lambda: clock.wall_us() // 1000,
                         item_bytes_max=item_bytes_max,
                     )
-                    yield _pack(PersistentQueue(name, config, clock, journal), journal)
+                    packed = PersistentQueue(name, config, clock, journal)
+                    items, opened = packed.waiting.count, len(packed.waiting.open)
+                    before = journal.size
+                    packed.pack()
+                    yield Packed(name, items, opened, before, journal.size, tuple(journal.alerts))
                 except (OSError, DirectoryError) as error:
                     reason = error.strerror if isinstance(error, OSError) else error
                     yield DirectoryError(f"{name} was not packed: {reason}")
     except OSError as error:
         raise DirectoryError(f"cannot open {folder}: {error.strerror}") from error
-
-
-def _pack(queue: PersistentQueue, journal: Journal) -> Packed:
-    stats = queue.stats()
-    queue.pack()
-    return Packed(
-        queue=queue.name,
-        items=int(stats["items"]),
-        open_items=int(stats["open_transactions"]),
-        bytes_before=int(stats["logsize"]),
-        bytes_after=journal.size,
-        alerts=tuple(journal.alerts),
-    )
 
 
 @contextlib.contextmanager
@@ -434,11 +406,11 @@ def locked(disk: disks.Disk, folder: str) -> Iterator[None]:
         lock.release()
 
 
-# -- space that is kept back, so that a full disk can be emptied ----------------------------------
+# -- space that is reserved, so that a full disk can be emptied -----------------------------------
 #
-# A file of zeros takes it.  Who finds the disk full while an item is taken, closed or given back
-# has the file cut, and tries again.  Until the file has its size again, nothing is added: what
-# was kept back is for removing alone, whoever has filled the disk.
+# A file of zeros takes it.  When the disk is full while an item is taken, closed or given back, the
+# file is cut and the change is tried again.  Nothing is added until it has its size again; the
+# reserve is for removing only.
 
 
 # A million items are opened and closed with ten bytes each; the journal of one queue takes as much

@@ -1,10 +1,9 @@
-"""How a queue of Kestrel's is to behave: every name of its configuration, and who inherits what.
+"""The configuration of queues and of the server, under the names of Kestrel 2, and inheritance.
 
     built in  ->  default  ->  the queue  ->  its fanout child
 
-A later one says only what it changes.  Names are those of Kestrel 2 (`maxItems`) and those of 1.x
-(`max_items`), which are not the same: what 1.x calls max_journal_size is defaultJournalSize of 2.
-Times are milliseconds.  None means that there is no bound, as in Kestrel.
+A later one says only what it changes.  Times are milliseconds.  None means that there is no bound,
+as in Kestrel.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import enum
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from fjord import disk as disks
 from fjord import limits
@@ -23,8 +22,6 @@ from fjord.clock import Clock
 from fjord.errors import UsageError
 from fjord.kestrel import names
 from fjord.kestrel.codec import Dialect
-
-_T = TypeVar("_T")
 
 
 class Status(enum.StrEnum):
@@ -41,7 +38,7 @@ _FILE_BYTES_MAX: Final = 64
 
 
 class Standing:
-    """The status of a server, as it is told and as it is enforced."""
+    """The status of a server, as it is reported and as it is enforced."""
 
     def __init__(
         self,
@@ -81,7 +78,7 @@ class Standing:
 
 
 def read_status(disk: disks.Disk, path: str) -> tuple[Status | None, str]:
-    """Returns the status that a file keeps, None if it is none; and what is in it, for people.
+    """Returns the status in a file, None if it has none, and the text of the file.
 
     Raises:
         OSError: if it cannot be read.
@@ -102,7 +99,6 @@ def write_status(disk: disks.Disk, path: str, status: Status) -> None:
 # What Kestrel calls Int.MaxValue and Long.MaxValue.
 ITEMS_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 2**63 - 1
-_NUMBER_MAX: Final = 2**31 - 1  # of a server
 
 # Reads a value; its name is for the error.
 _Read = Callable[[str, object], object]
@@ -124,14 +120,7 @@ def _optional(read_value: _Read) -> _Read:
     return lambda name, value: None if value is None else read_value(name, value)
 
 
-def _age(name: str, value: object) -> object:
-    """Reads a time of 1.x, where 0 means that there is none."""
-    return _number(name, value) or None
-
-
 def _switch(name: str, value: object) -> bool:
-    if value in ("on", "off"):
-        return value == "on"
     if not isinstance(value, bool):
         raise UsageError(f"{name} is true or false, not {value!r}")
     return value
@@ -150,10 +139,11 @@ def _sync(name: str, value: object) -> object:
 def _queue(name: str, value: object) -> str | None:
     if value is None or value == "":
         return None
-    problem = names.queue_problem(value) if isinstance(value, str) else f"{value!r} is no name"
-    if problem is not None:
+    if not isinstance(value, str):
+        raise UsageError(f"{name}: not a valid queue name: {value!r}; expected text")
+    if (problem := names.queue_problem(value)) is not None:
         raise UsageError(f"{name}: {problem}")
-    return str(value)
+    return value
 
 
 def _words(name: str, value: object) -> tuple[str, ...]:
@@ -162,9 +152,9 @@ def _words(name: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _one_of(kind: type[enum.StrEnum], *, in_any_case: bool = False) -> _Read:
+def _one_of(kind: type[enum.StrEnum]) -> _Read:
     def read_word(name: str, value: object) -> enum.StrEnum:
-        word = str(value).strip().lower() if in_any_case else str(value)
+        word = str(value).strip().lower()
         if word not in list(kind):
             raise UsageError(f"{name} is one of {', '.join(kind)}, not {value!r}")
         return kind(word)
@@ -178,82 +168,57 @@ def _path(name: str, value: object) -> str:
     return value
 
 
-def _setting(default: _T, name: str, read_value: _Read, **older: _Read) -> _T:
-    """A field that a configuration calls `name`; `older` are its names in 1.x."""
-    return field(default=default, metadata={name: read_value, **older})
-
-
-def _settings(config: type) -> dict[str, tuple[str, _Read]]:
-    """Returns the names in a configuration, each with its field and how its value is read."""
-    fields = dataclasses.fields(config)
-    return {
-        name: (one.name, read_value) for one in fields for name, read_value in one.metadata.items()
-    }
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
-    """One queue's configuration, with the values that Kestrel has built in."""
+    """One queue's configuration, with the values that Kestrel has built in.
 
-    # So many items wait; more are refused.
-    max_items: int = _setting(ITEMS_MAX, "maxItems", _number, max_items=_number)
-    # So many bytes wait; more are refused.
-    max_size: int = _setting(BYTES_MAX, "maxSize", _number, max_size=_number)
-    # A larger item is refused.
-    max_item_size: int = _setting(BYTES_MAX, "maxItemSize", _number, max_item_size=_number)
-    # An item expires then at the latest.
-    max_age_ms: int | None = _setting(None, "maxAge", _optional(_number), max_age=_age)
-    # The journal of an empty queue is erased at this size.
-    default_journal_size: int = _setting(
-        16 * limits.MIB, "defaultJournalSize", _number, max_journal_size=_number
-    )
-    # Of items in memory, and of a file; then read-behind.
-    max_memory_size: int = _setting(
-        128 * limits.MIB, "maxMemorySize", _number, max_memory_size=_number
-    )
-    # Of all files; then they are rewritten.
-    max_journal_size: int = _setting(
-        1024 * limits.MIB, "maxJournalSize", _number, max_journal_size_absolute=_number
-    )
-    # Between two rewrites of a queue that is not empty.
-    min_journal_compact_delay_ms: int = _setting(60_000, "minJournalCompactDelay", _number)
-    # The oldest items give way instead of refusing new ones.
-    discard_old_when_full: bool = _setting(
-        False, "discardOldWhenFull", _switch, discard_old_when_full=_switch
-    )
-    # False: in memory alone.
-    keep_journal: bool = _setting(True, "keepJournal", _switch, journal=_switch)
-    # 0: at every write; None: never; else as often as that.
-    sync_journal_ms: int | None = _setting(None, "syncJournal", _sync, sync_journal=_sync)
-    # Where expired items go.
-    expire_to_queue: str | None = _setting(None, "expireToQueue", _queue, move_expired_to=_queue)
-    # So many items expire in one go.
-    max_expire_sweep: int = _setting(ITEMS_MAX, "maxExpireSweep", _number)
-    # It keeps nothing itself; its children do.
-    fanout_only: bool = _setting(False, "fanoutOnly", _switch)
-    # An empty queue that nobody used for so long is deleted.
-    max_queue_age_ms: int | None = _setting(None, "maxQueueAge", _optional(_number))
-    # What clients do with it is logged.
-    enable_trace: bool = _setting(False, "enableTrace", _switch)
-    # The delay is kept for empty queues, too.
-    disable_aggressive_rewrites: bool = _setting(False, "disableAggressiveRewrites", _switch)
-    # Then an open item goes back.
-    open_transaction_timeout_ms: int | None = _setting(
-        None, "openTransactionTimeout", _optional(_number)
-    )
-    # Who may take and add, by ids that only thrift has; a server says that it does not look.
-    white_list_client_id_for_dequeue: tuple[str, ...] | None = _setting(
-        None, "whiteListClientIdForDequeue", _optional(_words)
-    )
-    white_list_client_id_for_enqueue: tuple[str, ...] | None = _setting(
-        None, "whiteListClientIdForEnqueue", _optional(_words)
-    )
-    # Which ops are written.
-    dialect: Dialect = _setting(Dialect.V24, "dialect", _one_of(Dialect))  # noqa: RUF009 - a field
+    `max_items` is `maxItems` in a configuration, and so on; times in milliseconds end with `_ms`
+    here alone.
+    """
+
+    max_items: int = ITEMS_MAX  # more are refused
+    max_size: int = BYTES_MAX  # a queue with so many bytes refuses more
+    max_item_size: int = BYTES_MAX  # a larger item is refused
+    max_age_ms: int | None = None  # an item expires then at the latest
+    default_journal_size: int = 16 * limits.MIB  # the journal of an empty queue is erased then
+    max_memory_size: int = 128 * limits.MIB  # of items in memory, and of a file; then read-behind
+    max_journal_size: int = 1024 * limits.MIB  # of all files; then they are rewritten
+    min_journal_compact_delay_ms: int = 60_000  # between two rewrites of a queue that has items
+    discard_old_when_full: bool = False  # the oldest items give way instead of refusing new ones
+    keep_journal: bool = True  # False: in memory alone
+    sync_journal_ms: int | None = None  # 0: at every write; None: never; else as often as that
+    expire_to_queue: str | None = None  # where expired items go
+    max_expire_sweep: int = ITEMS_MAX  # how many items expire in one go
+    fanout_only: bool = False  # it keeps nothing itself; its children do
+    max_queue_age_ms: int | None = None  # an empty queue that nobody used for so long is deleted
+    enable_trace: bool = False  # what clients do with it is logged
+    disable_aggressive_rewrites: bool = False  # the delay holds for empty queues, too
+    open_transaction_timeout_ms: int | None = None  # then an open item goes back
+    dialect: Dialect = Dialect.V24  # which ops are written
 
 
-_OVERFLOW: Final = "max_journal_overflow"  # of 1.x: how many defaultJournalSize are maxJournalSize
-_NAMES: Final = {**_settings(QueueConfig), _OVERFLOW: (_OVERFLOW, _number)}
+# How values are read, by the types of their fields; None where the field itself says how.
+_READS: Final[dict[str, _Read]] = {
+    "int": _number,
+    "int | None": _optional(_number),
+    "bool": _switch,
+    "str | None": _queue,
+    "Dialect": _one_of(Dialect),
+}
+
+
+def _names() -> dict[str, tuple[str, _Read]]:
+    """Returns the names in a configuration, each with its field and how its value is read."""
+    reads = {one.name: _READS[str(one.type)] for one in dataclasses.fields(QueueConfig)}
+    reads["sync_journal_ms"] = _sync
+    known = {}
+    for field_name, read_value in reads.items():
+        first, *others = field_name.removesuffix("_ms").split("_")
+        known[first + "".join(map(str.capitalize, others))] = field_name, read_value
+    return known
+
+
+_NAMES: Final = _names()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,32 +272,15 @@ def read(given: Mapping[str, object]) -> Configuration:
     return Configuration(default=default, queues=queues, aliases=aliases)
 
 
-def changes(given: Mapping[str, object]) -> dict[str, object]:
-    """Returns what a part of a configuration changes, by the fields of QueueConfig.
-
-    Raises:
-        UsageError: if there is no such name, or it cannot have such a value.
-    """
-    made: dict[str, object] = {}
-    for name, value in given.items():
-        if name not in _NAMES:
-            raise UsageError(f"a queue has no {name}; it has {', '.join(sorted(_NAMES))}")
-        changed, read_value = _NAMES[name]
-        made[changed] = read_value(name, value)
-    overflow = made.pop(_OVERFLOW, None)
-    if isinstance(overflow, int) and "max_journal_size" not in made:
-        size = made.get("default_journal_size", QueueConfig().default_journal_size)
-        assert isinstance(size, int)
-        made["max_journal_size"] = overflow * size
-    return made
-
-
 def _part(name: str, value: object) -> dict[str, object]:
-    given = _mapping(name, value)
-    try:
-        return changes(given)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
+    """Returns what a part of a configuration changes, by the fields of QueueConfig."""
+    made: dict[str, object] = {}
+    for key, one in _mapping(name, value).items():
+        if key not in _NAMES:
+            raise UsageError(f"{name}: a queue has no {key}; it has {', '.join(sorted(_NAMES))}")
+        field_name, read_value = _NAMES[key]
+        made[field_name] = read_value(f"{name}: {key}", one)
+    return made
 
 
 def _mapping(name: str, value: object) -> dict[str, object]:
@@ -345,39 +293,33 @@ def _mapping(name: str, value: object) -> dict[str, object]:
 
 # -- what a configuration says of the server, under the names that Kestrel has for it -------------
 #
-# Times are milliseconds.  None means that there is no bound.  What the command line says, or what
-# Fjord does not have, may be there and is told of.
+# Times are milliseconds.  None means that there is no bound.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """How a server behaves, with the values that Kestrel has built in."""
 
-    # Items that a connection may have open of one queue.
-    open_max: int = _setting(1, "maxOpenTransactions", _numbers(1, _NUMBER_MAX))
-    # A connection that asks nothing is closed.
-    idle_ms: int | None = _setting(None, "clientTimeout", _numbers(1, _NUMBER_MAX))
-    # Expired items are looked for that often.
-    sweep_ms: int | None = _setting(None, "expirationTimerFrequency", _numbers(1, _NUMBER_MAX))
-    # Keeps the status.
-    status_file: str | None = _setting(None, "statusFile", _path)
-    # If there is no such file.
-    default_status: Status = _setting(  # noqa: RUF009 - a field
-        Status.UP, "defaultStatus", _one_of(Status, in_any_case=True)
-    )
-    # Until a stricter status is enforced.
-    grace_ms: int = _setting(0, "statusChangeGracePeriod", _numbers(0, _NUMBER_MAX))
-    # So many connections.
-    refuse_writes_over: int | None = _setting(
-        None, "connectionLimitRefuseWrites", _numbers(0, _NUMBER_MAX)
-    )
-    refuse_reads_over: int | None = _setting(
-        None, "connectionLimitRefuseReads", _numbers(0, _NUMBER_MAX)
-    )
-    ignored: tuple[str, ...] = ()  # names that are there and change nothing
+    open_max: int = 1  # items that a connection may have open of one queue
+    idle_ms: int | None = None  # a connection that asks nothing for so long is closed
+    sweep_ms: int | None = None  # how often expired items are looked for
+    status_file: str | None = None  # keeps the status
+    default_status: Status = Status.UP  # if there is no such file
+    grace_ms: int = 0  # until a stricter status is enforced
+    refuse_writes_over: int | None = None  # so many connections
+    refuse_reads_over: int | None = None
 
 
-_SERVER_NAMES: Final = _settings(ServerConfig)
+_SERVER_NAMES: Final[dict[str, tuple[str, _Read]]] = {
+    "maxOpenTransactions": ("open_max", _numbers(1, ITEMS_MAX)),
+    "clientTimeout": ("idle_ms", _numbers(1, ITEMS_MAX)),
+    "expirationTimerFrequency": ("sweep_ms", _numbers(1, ITEMS_MAX)),
+    "statusFile": ("status_file", _path),
+    "defaultStatus": ("default_status", _one_of(Status)),
+    "statusChangeGracePeriod": ("grace_ms", _numbers(0, ITEMS_MAX)),
+    "connectionLimitRefuseWrites": ("refuse_writes_over", _numbers(0, ITEMS_MAX)),
+    "connectionLimitRefuseReads": ("refuse_reads_over", _numbers(0, ITEMS_MAX)),
+}
 
 
 def read_server(given: Mapping[str, object]) -> tuple[ServerConfig, dict[str, object]]:
@@ -386,47 +328,10 @@ def read_server(given: Mapping[str, object]) -> tuple[ServerConfig, dict[str, ob
     Raises:
         UsageError: if a value is none that it can have.
     """
-    made: dict[str, object] = {}
-    rest: dict[str, object] = {}
-    ignored: list[str] = []
-    for name, value in given.items():
-        if name in _SERVER_NAMES:
-            field, read_value = _SERVER_NAMES[name]
-            if value is not None:
-                made[field] = read_value(name, value)
-        elif name in _IGNORED:
-            ignored.append(name)
-        else:
-            rest[name] = value
-    return ServerConfig(ignored=tuple(ignored), **made), rest  # type: ignore[arg-type]
-
-
-def warnings(config: ServerConfig, queues: Configuration) -> list[str]:
-    """Returns sentences about what is configured and changes nothing."""
-    told = [f"{name} changes nothing: {_IGNORED[name]}" for name in config.ignored]
-    told += [
-        f"{name} is not looked at, so all clients are let in: only Kestrel's thrift has client ids"
-        for name in ("whiteListClientIdForDequeue", "whiteListClientIdForEnqueue")
-        if any(queues.given(_NAMES[name][0]))
-    ]
-    return told
-
-
-_LISTEN: Final = "--listen and --text say where clients are served"
-# Names that Kestrel has, and why they change nothing.
-_IGNORED: Final[dict[str, str]] = {
-    "queuePath": "--dir says where the queues are",
-    "listenAddress": _LISTEN,
-    "memcacheListenAddress": _LISTEN,
-    "memcacheListenPort": _LISTEN,
-    "textListenAddress": _LISTEN,
-    "textListenPort": _LISTEN,
-    "thriftListenPort": "thrift is not served",
-    "adminHttpPort": "there is no HTTP; ask for stats",
-    "connectionBacklog": "it is fixed",
-    "protocol": "there is one memcache protocol",
-    "enableSessionTrace": "enableTrace of a queue logs what is asked of it",
-    "zookeeper": "there is no ZooKeeper",
-    "beFactoryClass": "there are no other backends",
-    "loggers": "--log-format and --verbose say what is logged",
-}
+    made = {
+        field_name: read_value(name, given[name])
+        for name, (field_name, read_value) in _SERVER_NAMES.items()
+        if given.get(name) is not None
+    }
+    rest = {name: value for name, value in given.items() if name not in _SERVER_NAMES}
+    return ServerConfig(**made), rest  # type: ignore[arg-type]

@@ -39,15 +39,15 @@ from typing import Final
 from fjord import disk as disks
 from fjord import limits
 from fjord.errors import CorruptionError, DurabilityError
-from fjord.kestrel import codec, names, reading
+from fjord.kestrel import codec, names, reader
 from fjord.kestrel.codec import Dialect, Item, Op, OpBatch, Opcode
-from fjord.kestrel.reading import Sum
+from fjord.kestrel.reader import Sum
 
 _log = logging.getLogger("fjord.kestrel")
 
 _WRITE_BYTES: Final = 1 * limits.MIB
 
-_add_to_crc = reading.add_to_crc
+_add_to_crc = reader.add_to_crc
 
 
 @dataclass(slots=True, eq=False)
@@ -57,10 +57,10 @@ class Segment:
     name: str  # changes when it is rotated
     era: int  # how many files were begun before it
     size: int = 0
-    number: int = reading.CURRENT  # of a file that is written to no more
+    number: int = reader.CURRENT  # of a file that is written to no more
     crc: int = 0  # of all of it
-    sum: Sum | None = None  # what is told of it beside the files
-    is_changed: bool = False  # it is not what its sum says, and that has to be told again
+    sum: Sum | None = None  # its entry in `cars~~sums`
+    is_changed: bool = False  # it differs from its sum, and the old sum is kept
 
     def summed(self, identity: str = "", written_s: int = 0) -> Sum:
         """Returns its sum, now that nothing more is written to it."""
@@ -86,7 +86,7 @@ class Segments:
         self.has_checkpoints = has_checkpoints
 
     def after(self, segment: Segment) -> Segment | None:
-        """Returns the file behind this one, None if it is the last."""
+        """Returns the next file, None if this is the last."""
         at = self.listed.index(segment)
         return self.listed[at + 1] if at + 1 < len(self.listed) else None
 
@@ -125,18 +125,13 @@ class Journal:
         self.rewrites = 0
         self.rotations = 0
         self._file: disks.File | None = None
-        self._size = 0  # of all files
+        self.size = 0  # of all files, in bytes
         self._is_dirty = False
         self._is_renamed = False  # the directory is not synced
         self._failure: str | None = None
         self._sums: dict[int, Sum] = {}  # as they are on the disk
-        self._missing: dict[int, Sum] = {}  # of older files that have to be told of again
+        self._missing: dict[int, Sum] = {}  # of older files that are missing; kept
         self._clean()
-
-    @property
-    def size(self) -> int:
-        """How many bytes all files have."""
-        return self._size
 
     @property
     def current(self) -> Segment:
@@ -150,11 +145,11 @@ class Journal:
 
     def replay(self, now_ms: int) -> Iterator[tuple[Segment, OpBatch]]:
         """Yields all ops; each is to be applied before the next.  What is broken is cut off."""
-        found = reading.survey(self._disk, self._folder, self.queue)
-        options = reading.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
+        found = reader.survey(self._disk, self._folder, self.queue)
+        options = reader.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
         for lost in found.missing:
             self.alerts.append(lost.sentence)
-            if lost.number != reading.CURRENT:
+            if lost.number != reader.CURRENT:
                 self._missing[lost.number] = lost.sum
         for file in found.files:
             parsed = names.parse(file.name)
@@ -168,10 +163,10 @@ class Journal:
                 segment.crc = self._cut(file, segment.number)
                 segment.size = file.broken.offset
             self._take_sum(segment, file)
-            self._size += segment.size
+            self.size += segment.size
 
     def begin(self) -> None:
-        """Opens the file that is written to; makes one, if there is none."""
+        """Opens the current file; makes one if there is none."""
         known = self._known()
         if any(known.get(number) != one for number, one in self._sums.items()):
             with self._failing():
@@ -185,7 +180,7 @@ class Journal:
     # -- writing ----------------------------------------------------------------------------------
 
     def append(self, op: Op) -> None:
-        """Writes an op behind all others.
+        """Appends an op.
 
         Raises:
             OSError: if there is no space; nothing has changed.
@@ -203,11 +198,11 @@ class Journal:
             raise
         segment.size += len(data)
         segment.crc = _add_to_crc(segment.crc, data)
-        self._size += len(data)
+        self.size += len(data)
         self._is_dirty = True
 
     def sync(self) -> None:
-        """Ensures that all that was written is durable.
+        """Makes everything that was written durable.
 
         Raises:
             DurabilityError: if it is not.
@@ -232,13 +227,14 @@ class Journal:
         taken = max([*self._missing, *(one.number for one in self.segments)])
         number = max(self._now_ms(), taken + 1)
         name, temporary = names.rotated(self.queue, number), names.temporary(self.queue, number)
-        file = self._disk.open(self._path(temporary), writable=True, create=True)
+        path = self._path(temporary)
+        file = self._disk.open(path, writable=True, create=True)
         try:
-            self._exchange(number, temporary)
+            with made(self._disk, path):
+                self._disk.keep_owner(path, self._path(old.name))
+                self._exchange(number, temporary)
         except BaseException:
             file.close()
-            with contextlib.suppress(OSError):
-                self._disk.remove(self._path(temporary))
             raise
         self._close_file()
         self._file = file
@@ -247,7 +243,7 @@ class Journal:
         self.rotations += 1
         return old
 
-    def pack(self, last: Segment, made: Iterable[Op]) -> None:
+    def pack(self, last: Segment, ops: Iterable[Op]) -> None:
         """Replaces all files up to `last`, which is a rotated one, by these ops.
 
         Raises:
@@ -255,7 +251,7 @@ class Journal:
             DurabilityError: if the disk is broken.
         """
         self._writable()
-        size, crc = self._write_pack(last.number, made)
+        size, crc = self._write_pack(last.number, ops)
         name = names.rotated(self.queue, last.number)
         packed = Segment(name, last.era, size, last.number, crc, Sum(size, crc))
         with self._failing():
@@ -266,13 +262,13 @@ class Journal:
             self._rename(names.pack(self.queue, last.number), name)
             self._sync_names()
         self.segments.insert(0, packed)
-        self._size += size
+        self.size += size
         self.rewrites += 1
 
-    def rewrite(self, made: Iterable[Op]) -> None:
+    def rewrite(self, ops: Iterable[Op]) -> None:
         """Replaces all files by these ops; raises what `pack` does."""
         old = self.rotate()
-        size, crc = self._write_pack(old.number, made)
+        size, crc = self._write_pack(old.number, ops)
         current = self.current
         with self._failing():
             current.sum = Sum(size, crc, *self._identity(names.pack(self.queue, old.number)))
@@ -285,16 +281,16 @@ class Journal:
             self._sync_names()
             self._file = self._disk.open(self._path(current.name), writable=True)
         current.size, current.crc = size, crc
-        self._size = size
+        self.size = size
         self.rewrites += 1
 
     def bear(self, error: OSError) -> None:
-        """Tells that files could not be replaced; all goes on with those that are there."""
+        """Logs that files could not be replaced; work continues with those that are there."""
         fields = {"queue": self.queue, "error": error}
         _log.warning("files of a queue could not be replaced", extra={"fields": fields})
 
     def delete(self) -> None:
-        """Removes the queue: all of it, or, if it is cut short, nothing."""
+        """Removes the queue; a crash leaves all of it or nothing."""
         self.rewrite(())
         self._close_file()
         with self._failing():
@@ -338,16 +334,16 @@ class Journal:
     def _put_sums(self, known: dict[int, Sum]) -> None:
         """Ensures that these sums are on the disk, or none."""
         if known != self._sums:
-            is_put = reading.put_sums(self._disk, self._folder, self.queue, known)
+            is_put = reader.put_sums(self._disk, self._folder, self.queue, known)
             self._sums = known if is_put else {}
 
-    def _take_sum(self, segment: Segment, file: reading.JournalFile) -> None:
+    def _take_sum(self, segment: Segment, file: reader.JournalFile) -> None:
         """Takes over the sum of a file that was read; one without gets it from what was read."""
         segment.sum = file.sum
         if file.changed is not None:
             segment.is_changed = True
             self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
-        elif segment.number != reading.CURRENT:
+        elif segment.number != reader.CURRENT:
             segment.sum = segment.summed()
 
     def _sync_names(self) -> None:
@@ -404,46 +400,37 @@ class Journal:
         with self._failing():
             self._sync_names()
 
-    def _write_pack(self, number: int, made: Iterable[Op]) -> tuple[int, int]:
+    def _write_pack(self, number: int, ops: Iterable[Op]) -> tuple[int, int]:
         """Makes a pack durable; returns its size and CRC.  Nothing has changed if that fails."""
         temporary = names.temporary(self.queue, number)
         path = self._path(temporary)
-        try:
-            with contextlib.closing(self._disk.open(path, writable=True, create=True)) as file:
-                file.truncate(0)
-                size, crc = self._write_ops(file, made)
-                file.sync()
+        with made(self._disk, path):
+            like = self._path(self.current.name)
+            size, crc = write_file(self._disk, path, self._encoded(ops), like)
             self._rename(temporary, names.pack(self.queue, number))
-        except OSError:
-            with contextlib.suppress(OSError):
-                self._disk.remove(path)
-            raise
         with self._failing():
             self._sync_names()
         return size, crc
 
-    def _write_ops(self, file: disks.File, made: Iterable[Op]) -> tuple[int, int]:
-        size = crc = 0
+    def _encoded(self, ops: Iterable[Op]) -> Iterator[bytes]:
+        """Yields the bytes of ops, many at a time."""
         parts: list[bytes] = []
-        bytes_ready = 0
-        last: Op | None = None
-        data = b""
-        for op in made:
+        size, last, data = 0, None, b""
+        for op in ops:
             if op is not last:
                 last, data = op, codec.encode(op, self.dialect)
             parts.append(data)
-            bytes_ready += len(data)
-            if bytes_ready >= _WRITE_BYTES:
-                crc = _write_parts(file, size, parts, crc)
-                size += bytes_ready
-                parts, bytes_ready = [], 0
-        return size + bytes_ready, _write_parts(file, size, parts, crc)
+            size += len(data)
+            if size >= _WRITE_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+        yield b"".join(parts)
 
     def _bury(self, last: Segment) -> None:
         """Removes the files up to `last`, durably: a pack has what they had."""
         while self.segments[0].number >= 0 and self.segments[0].number <= last.number:
             dead = self.segments.pop(0)
-            self._size -= dead.size
+            self.size -= dead.size
             self._disk.remove(self._path(dead.name))
         self._sync_names()
 
@@ -456,7 +443,7 @@ class Journal:
             self._sync_names()
             for name in found.temporary:
                 self._disk.remove(self._path(name))
-            self._sums = reading.read_sums(self._disk, self._folder, self.queue)
+            self._sums = reader.read_sums(self._disk, self._folder, self.queue)
             if any(name.endswith(names.PACK) for name in found.live):
                 self._put_sums({})  # they may be those of what is dead
             for name in found.dead:
@@ -468,8 +455,8 @@ class Journal:
                     self._rename(name, name.removesuffix(names.PACK))
                     self._sync_names()
 
-    def _cut(self, file: reading.JournalFile, number: int) -> int:
-        """Ends a file before what cannot be read of it; keeps that, if it is damage.
+    def _cut(self, file: reader.JournalFile, number: int) -> int:
+        """Cuts off what cannot be read of a file; if it is damage, keeps a copy.
 
         Returns its CRC.
         """
@@ -489,15 +476,42 @@ class Journal:
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})
             opened.truncate(file.broken.offset)
             opened.sync()
-            return reading.crc_of(opened, file.broken.offset)
+            return reader.crc_of(opened, file.broken.offset)
 
 
-def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) -> int:
-    """Writes pieces one behind the other; returns the CRC with them."""
-    data = b"".join(parts)
-    if data:
-        file.write(offset, data)
-    return reading.add_to_crc(crc, data)
+@contextlib.contextmanager
+def made(disk: disks.Disk, path: str) -> Iterator[None]:
+    """Removes a file that is being made, if what is done in here fails."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.remove(path)
+        raise
+
+
+def write_file(
+    disk: disks.Disk, path: str, chunks: Iterable[bytes], like: str = ""
+) -> tuple[int, int]:
+    """Makes a file, durably; returns its size and CRC.
+
+    Args:
+        disk: where it is.
+        path: its name.
+        chunks: its bytes.
+        like: the file whose owner and mode it gets, if there is one.
+    """
+    size = crc = 0
+    with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
+        file.truncate(0)
+        if disk.exists(like):
+            disk.keep_owner(path, like)
+        for chunk in filter(None, chunks):
+            file.write(size, chunk)
+            size += len(chunk)
+            crc = _add_to_crc(crc, chunk)
+        file.sync()
+    return size, crc
 
 
 # -- bytes of a queue's files that cannot be read: kept where nobody looks for queues -------------
@@ -505,12 +519,11 @@ def _write_parts(file: disks.File, offset: int, parts: list[bytes], crc: int) ->
 #     ~~corrupt/cars.904      what stood in cars.904 from where it was damaged on
 #     ~~corrupt/cars.904~1    the same, of another time
 #
-# Kestrel passes over directories, and takes the text behind a dot of any file for a number; no
+# Kestrel ignores directories, and takes the text after a dot of any file for a number; no
 # queue can have this name.
 
 
 DIRECTORY: Final = "~~corrupt"
-_CHUNK_BYTES: Final = 1 * limits.MIB
 _MADE: Final = "~new"  # what is being copied
 
 
@@ -523,20 +536,14 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
     directory = os.path.join(folder, DIRECTORY)
     disk.make_directory(directory)
     disk.sync_directory(folder)
-    made = os.path.join(directory, name + _MADE)
-    with contextlib.closing(disk.open(made, writable=True, create=True)) as copy:
-        copy.truncate(0)
-        size = 0
-        while data := damaged.read(offset + size, _CHUNK_BYTES):
-            copy.write(size, data)
-            size += len(data)
-        copy.sync()
+    fresh = os.path.join(directory, name + _MADE)
+    write_file(disk, fresh, reader.chunks(damaged, offset, damaged.size()))
     taken = set(disk.names(directory))
     kept, count = name, 0
     while kept in taken:
         count += 1
         kept = f"{name}~{count}"
-    disk.rename(made, os.path.join(directory, kept))
+    disk.rename(fresh, os.path.join(directory, kept))
     disk.sync_directory(directory)
     return f"{DIRECTORY}/{kept}"
 
@@ -547,7 +554,7 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
 #
 # `Behind` goes through the journal from the first item that is not in memory.  It looks for items
 # alone: removes that it meets have been done already, and open items of a rewritten file never
-# waited.  Whoever asks knows how many items are there, so it never asks for more than were written.
+# waited.  The caller knows how many items there are, and never asks for more than were written.
 
 
 # Read at a time, beside the items in memory.
@@ -571,7 +578,7 @@ class Behind:
         self._files = files
         self.segment = segment  # where the last item was read
         self._now_ms = now_ms
-        self._ops = self._all_ops(segment, offset)
+        self._ops = self._all_ops(offset)
         self._items = self._all_items()
 
     def next(self) -> Item:
@@ -614,37 +621,26 @@ class Behind:
             raise CorruptionError(self.segment.name, self.segment.size, "an item is missing")
         return op
 
-    def _all_ops(self, segment: Segment, offset: int) -> Generator[Op | None]:
+    def _all_ops(self, offset: int) -> Generator[Op | None]:
         """Yields ops, and None where there are no more so far."""
         while True:
-            self.segment = segment
-            yield from self._ops_of(segment, offset)
-            following = self._files.after(segment)
-            assert following is not None
-            segment, offset = following, 0
-
-    def _ops_of(self, segment: Segment, offset: int) -> Iterator[Op | None]:
-        decoder = codec.Decoder(
-            now_ms=self._now_ms,
-            item_bytes_max=self._files.item_bytes_max,
-            offset=offset,
-        )
-        with contextlib.closing(self._files.open(segment)) as file:
-            while True:
-                if offset < segment.size:
+            segment, following = self.segment, None
+            decoder = codec.Decoder(
+                now_ms=self._now_ms, item_bytes_max=self._files.item_bytes_max, offset=offset
+            )
+            with contextlib.closing(self._files.open(segment)) as file:
+                while offset < segment.size or (following := self._files.after(segment)) is None:
+                    if offset >= segment.size:
+                        yield None
+                        continue
                     data = file.read(offset, min(_BEHIND_BYTES, segment.size - offset))
                     offset += len(data)
                     decoder.feed(data)
-                    for op, _, _ in decoder.ops():
-                        yield op
+                    yield from (op for op, _, _ in decoder.ops())
                     broken = decoder.broken
-                    # What a start has cut off since this was read is no damage.
+                    # What a start has cut off since this was read is not damage.
                     if broken is not None and broken.offset < segment.size:
                         raise CorruptionError(segment.name, broken.offset, broken.reason)
-                elif self._files.after(segment) is not None:
-                    decoder.end()  # a STATE_DUMP may be the last op of a file
-                    for op, _, _ in decoder.ops():
-                        yield op
-                    return
-                else:
-                    yield None
+                decoder.end()  # a STATE_DUMP may be the last op of a file
+                yield from (op for op, _, _ in decoder.ops())
+            self.segment, offset = following, 0

@@ -62,7 +62,7 @@ class QueueFiles:
 
     queue: str
     live: list[str]  # to be read, in this order
-    dead: list[str]  # a pack has what they had; to be ignored, and removed by whoever writes
+    dead: list[str]  # replaced by a pack; ignored, and removed by a writer
     temporary: list[str]  # left by something that did not end; the same
 
 
@@ -92,7 +92,7 @@ def sums_made(queue: str) -> str:
 
 
 def parse(name: str) -> FileName | None:
-    """Takes a file name apart; None if it is none of a queue's."""
+    """Parses a file name; None if it is not one of a queue."""
     if (found := _SUMS.fullmatch(name)) is not None:
         return FileName(name=name, queue=found[1], role=Role.SUMS)
     if TEMPORARY in name:
@@ -107,7 +107,7 @@ def parse(name: str) -> FileName | None:
 
 
 def is_own(name: str) -> bool:
-    """Says whether Fjord has made something for the directory itself, and for no queue."""
+    """Says whether it is a file of Fjord for the directory, not for a queue."""
     return name.startswith(TEMPORARY)
 
 

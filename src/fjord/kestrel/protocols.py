@@ -2,22 +2,28 @@
 
 Requests and replies are the same for both, and `session` does what is asked.  Nothing here knows a
 socket, a file or a clock.
+
+    reader = MemcacheReader()
+    reader.receive(data)
+    while (request := reader.next_request()) is not None:
+        ...
+        data, ends = reader.encode(request, reply)
 """
 
 from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from fjord.kestrel import codec, names
 
 # A line names a command, a queue and some numbers; `dump_stats` may name many queues.
 LINE_BYTES_MAX: Final = 8 * 1024
-# What is larger could be written to a journal, but would be damage when it is read.
+# A larger item could be written to a journal, but would be damage when it is read.
 ITEM_BYTES_MAX: Final = codec.ITEM_BYTES_MAX
-# What numbers of a request may be: larger ones are times and counts that nobody means.
+# Larger numbers in a request are times and counts that nobody means.
 NUMBER_MAX: Final = 2**53
 
 
@@ -40,7 +46,7 @@ class Verb(enum.StrEnum):
     RELOAD = "reload"
     QUIT = "quit"
     SHUTDOWN = "shutdown"
-    BROKEN = "broken"  # no request: the reason is in `words`
+    BROKEN = "broken"  # no request that can be done: `words` has the reason
 
 
 class KestrelRequest(NamedTuple):
@@ -58,12 +64,12 @@ class KestrelRequest(NamedTuple):
     closes_all: bool = False  # all open items of the queue are done
     aborts: bool = False  # the item that was opened first goes back to the head
     peeks: bool = False  # the item stays where it is
-    words: tuple[str, ...] = ()  # names of queues, a status, or a reason
+    words: tuple[str, ...] = ()  # names of queues, a status, which stats, or a reason
     key: str = ""  # the queue as it was asked for, options included
     before: tuple[KestrelRequest, ...] = ()  # of GET: what the same line asks for first
-    wants_cas: bool = False  # of GET: a number is told behind the size of an item
+    wants_cas: bool = False  # of GET: the size of an item is followed by a number
     is_quiet: bool = False  # the client reads no reply
-    ends: bool = False  # of BROKEN: where the next request begins is not known
+    ends: bool = False  # of BROKEN: nobody knows where the next request begins
 
 
 class Outcome(enum.StrEnum):
@@ -76,7 +82,7 @@ class Outcome(enum.StrEnum):
     FIELDS = "fields"  # names and values
     QUEUES = "queues"  # names and values, by queue
     WORD = "word"  # the version, or the status
-    BROKEN = "broken"  # nobody can tell what was asked for
+    BROKEN = "broken"  # it cannot be done: the reason is in `word`, or in the request
     HAS_OPEN = "has open"  # a plain get while an item is open
     TOO_MANY_OPEN = "too many open"
     NOT_OPEN = "not open"  # fewer are open than were confirmed
@@ -85,10 +91,11 @@ class Outcome(enum.StrEnum):
 
 
 class Reply(NamedTuple):
-    """What is told about one request."""
+    """The answer to one request."""
 
     outcome: Outcome
     item_count: int = 0
+    stored: Sequence[bool] = ()  # of PUT: for each item whether it was
     data: bytes | None = None
     fields: tuple[tuple[str, str], ...] = ()
     queues: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
@@ -99,18 +106,15 @@ class _LineError(Exception):
     """A line is no request; the text says why."""
 
 
-def _fatal(reason: str) -> KestrelRequest:
-    """Returns what is no request, and behind which nobody knows where the next one begins."""
-    return KestrelRequest(Verb.BROKEN, words=(reason,), ends=True)
-
-
 class LineReader:
     """What a client has sent, taken line by line; a line that is too long ends it."""
+
+    TOO_LONG = "line too long"
 
     def __init__(self, item_bytes_max: int) -> None:
         self._item_bytes_max = item_bytes_max
         self._buffer = bytearray()
-        self._searched = 0  # so far there is no end of a line
+        self._searched = 0  # no line ends before this place
         self._is_broken = False
 
     @property
@@ -123,12 +127,10 @@ class LineReader:
             self._buffer += data
 
     def _line(self, bytes_max: int) -> bytes | None:
-        """Returns the next line, None if it is not there yet; one that is too long breaks it."""
+        """Returns the next line, None if it is not there yet; raises if it is too long."""
         end = self._buffer.find(b"\n", self._searched)
         if (end if end >= 0 else len(self._buffer)) > bytes_max:
-            self._is_broken = True
-            self._buffer.clear()
-            return b""
+            raise _LineError(self.TOO_LONG)
         if end < 0:
             self._searched = len(self._buffer)
             return None
@@ -136,6 +138,12 @@ class LineReader:
         del self._buffer[: end + 1]
         self._searched = 0
         return line
+
+    def _broken(self, reason: str) -> KestrelRequest:
+        """Ends it: nobody knows where the next request begins."""
+        self._is_broken = True
+        self._buffer.clear()
+        return KestrelRequest(Verb.BROKEN, words=(reason,), ends=True)
 
 
 def number(text: str, *, low: int = 0) -> int | None:
@@ -147,50 +155,29 @@ def number(text: str, *, low: int = 0) -> int | None:
     return found if low <= found <= NUMBER_MAX else None
 
 
-# -------------------------------------------------------------------------------------------------
+# -- memcache: lines in ---------------------------------------------------------------------------
 #
-# The memcache protocol as Kestrel speaks it: bytes in, requests out; replies in, bytes out.
-#
-#     reader = MemcacheReader()
-#     reader.receive(data)
-#     while (request := reader.next_request()) is not None:
-#         ...
-#         data, ends = encode(request, reply)
-#
-# A line ends with LF or CR LF, and words are separated by single spaces.  Of the commands only
-# `set` is followed by data.  What is malformed makes a BROKEN request, and nothing behind it is
-# read: the server answers CLIENT_ERROR and closes the connection.  The same holds for a line or
-# an item that is longer than allowed, so that no peer decides how much memory it gets.
+# A line ends with LF or CR LF, and words are separated by single spaces.  Data follows `set`, and
+# those commands of memcached that store something, which no queue has.  Anything malformed makes a
+# BROKEN request, and nothing after it is read: the server answers CLIENT_ERROR and closes the
+# connection.  The same holds for a line or an item that is longer than allowed, so that no peer
+# decides how much memory it gets.
 
 
-# Below it an expiry counts seconds from now on, from it on seconds since 1970.
+# A smaller expiry counts seconds from now on, a larger one seconds since 1970.
 _RELATIVE_MAX: Final = 1_000_000
 _CRLF: Final = b"\r\n"
 _BAD_QUEUE: Final = "no name of a queue"
-# Lines that are not taken apart again when they come again, and how long they are at most.
+# What a request of memcached's binary protocol begins with; no line begins so.
+_BINARY_MAGIC: Final = 0x80
+# Lines that are not parsed again when they come again, and how long they are at most.
 _KNOWN_LINES_MAX: Final = 4096
 _KNOWN_LINE_BYTES_MAX: Final = 256
+# Commands that memcached has and Kestrel has not; data follows the first ones.
+_STORING: Final = frozenset({"add", "replace", "append", "prepend", "cas"})
+_FOREIGN: Final = _STORING | {"touch", "incr", "decr", "gat", "gats", "verbosity"}
 
-_MEMCACHE_DONE: Final = {
-    Verb.FLUSH: b"END\r\n",
-    Verb.FLUSH_ALL: b"OK\r\n",
-    Verb.DELETE: b"DELETED\r\n",
-    Verb.CONFIRM: b"END\r\n",
-    Verb.RELOAD: b"Reloaded config.\r\n",
-    Verb.STATUS: b"END\r\n",
-    Verb.QUIT: b"",
-    Verb.SHUTDOWN: b"",
-}
-_DONE_EXACT: Final = {**_MEMCACHE_DONE, Verb.FLUSH_ALL: b"Flushed all queues.\r\n"}
-# Refusals; all but one end the connection.
-_MEMCACHE_REFUSED: Final = {
-    Outcome.BROKEN: b"CLIENT_ERROR\r\n",
-    Outcome.HAS_OPEN: b"ERROR\r\n",
-    Outcome.TOO_MANY_OPEN: b"ERROR\r\n",
-    Outcome.NOT_OPEN: b"ERROR\r\n",
-    Outcome.BLOCKED: b"SERVER_ERROR\r\n",
-    Outcome.FAILED: b"SERVER_ERROR\r\n",
-}
+_Begun = tuple[KestrelRequest, int | None]  # and how many bytes of data follow the line
 
 
 class MemcacheReader(LineReader):
@@ -201,59 +188,51 @@ class MemcacheReader(LineReader):
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX, *, is_exact: bool = False) -> None:
         super().__init__(item_bytes_max)
         self._is_exact = is_exact
-        self._set: KestrelRequest | None = None  # whose data is not there yet
-        self._data_bytes = 0
+        self._begun: _Begun | None = None  # whose data is not there yet
 
     def next_request(self) -> KestrelRequest | None:
         """Returns the next request, or None if it is not there yet."""
         if self._is_broken:
             return None
-        if self._set is None:
-            request = self._begun()
-            if request is None or request.verb is not Verb.PUT:
-                return self._told(request)
-            self._set = request
-        return self._told(self._stored())
+        try:
+            if self._begun is None:
+                self._begun = self._next_line()
+            return None if self._begun is None else self._whole(*self._begun)
+        except _LineError as error:
+            return self._broken(str(error))
 
     def encode(self, request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
         return encode_memcache(request, reply, is_exact=self._is_exact)
 
-    def _told(self, request: KestrelRequest | None) -> KestrelRequest | None:
-        if request is not None and request.verb is Verb.BROKEN:
-            self._is_broken = True
-            self._buffer.clear()
-        return request
-
-    def _begun(self) -> KestrelRequest | None:
-        """Returns the request of the next line; that of a `set` has no data so far."""
+    def _next_line(self) -> _Begun | None:
+        if self._buffer and self._buffer[0] == _BINARY_MAGIC:
+            raise _LineError("the binary protocol is not served")
         line = self._line(LINE_BYTES_MAX)
         if line is None:
             return None
-        if self._is_broken:
-            return _fatal("line too long")
         read = _read_line_again if len(line) <= _KNOWN_LINE_BYTES_MAX else _read_line
-        try:
-            request, self._data_bytes = read(line, is_exact=self._is_exact)
-        except _LineError as error:
-            return _fatal(str(error))
-        if self._data_bytes > self._item_bytes_max:
-            return _fatal("the item is too large")
-        return request
+        return read(line, is_exact=self._is_exact)
 
-    def _stored(self) -> KestrelRequest | None:
-        begun, size = self._set, self._data_bytes
-        assert begun is not None
+    def _whole(self, begun: KestrelRequest, size: int | None) -> KestrelRequest | None:
+        """Returns a request with its data, None if that is not there yet."""
+        if size is None:
+            self._begun = None
+            return begun
+        if size > self._item_bytes_max:
+            raise _LineError("the item is too large")
         if len(self._buffer) < size + 1:
             return None
         ending = self._buffer[size : size + 2]
         if ending == b"\r":
             return None
         if ending != _CRLF and not ending.startswith(b"\n"):
-            return _fatal("the data is longer than its size")
+            raise _LineError("the data is longer than its size")
         with memoryview(self._buffer) as view:
             data = bytes(view[:size])
         del self._buffer[: size + (2 if ending == _CRLF else 1)]
-        self._set = None
+        self._begun = None
+        if begun.verb is not Verb.PUT:
+            return begun
         return KestrelRequest(
             Verb.PUT,
             begun.queue,
@@ -264,62 +243,8 @@ class MemcacheReader(LineReader):
         )
 
 
-def encode_memcache(
-    request: KestrelRequest, reply: Reply, *, is_exact: bool = False
-) -> tuple[bytes, bool]:
-    """Returns the bytes of a reply, and whether the connection ends behind them.
-
-    Clients of memcached want back the key that they have asked for, options included, an `OK`, and
-    why they are at fault.  `is_exact` is for clients of Kestrel that want what Kestrel says, byte
-    for byte.
-    """
-    if reply.outcome is Outcome.BROKEN and not is_exact:
-        reason = request.words[0] if request.verb is Verb.BROKEN else "no such status"
-        return b"CLIENT_ERROR %b\r\n" % reason.encode(), True
-    if reply.outcome in _MEMCACHE_REFUSED:
-        return _MEMCACHE_REFUSED[reply.outcome], reply.outcome is not Outcome.NOT_OPEN
-    ends = request.verb in (Verb.QUIT, Verb.SHUTDOWN)
-    if request.is_quiet and not is_exact:
-        return b"", ends
-    if reply.outcome in (Outcome.ITEM, Outcome.MORE):
-        end = b"" if reply.outcome is Outcome.MORE else b"END\r\n"
-        return _value(request, reply.data, is_exact=is_exact) + end, ends
-    if reply.outcome is Outcome.COUNT:
-        if request.verb is Verb.PUT:
-            return (b"STORED\r\n" if reply.item_count else b"NOT_STORED\r\n"), ends
-        return b"%d\r\n" % reply.item_count, ends
-    if reply.outcome is Outcome.DONE:
-        return (_DONE_EXACT if is_exact else _MEMCACHE_DONE)[request.verb], ends
-    return _report(request, reply), ends
-
-
-def _value(request: KestrelRequest, data: bytes | None, *, is_exact: bool) -> bytes:
-    if data is None:
-        return b""
-    name = request.queue if is_exact else request.key or request.queue
-    cas = b" 0" if request.wants_cas else b""  # there is no `cas`, so any number will do
-    return b"VALUE %b 0 %d%b\r\n%b\r\n" % (name.encode(), len(data), cas, data)
-
-
-def _report(request: KestrelRequest, reply: Reply) -> bytes:
-    if reply.outcome is Outcome.WORD:
-        word = reply.word.upper() if request.verb is Verb.STATUS else f"VERSION {reply.word}"
-        return word.encode() + _CRLF
-    if reply.outcome is Outcome.FIELDS:
-        lines = [f"STAT {name} {value}" for name, value in reply.fields]
-    else:
-        lines = []
-        for queue, fields in reply.queues:
-            lines += [f"queue '{queue}' {{", *(f"  {name}={value}" for name, value in fields), "}"]
-    # A file that a Kestrel has left may have any name.
-    return "\r\n".join([*lines, "END", ""]).encode(errors="surrogateescape")
-
-
-# -- lines ----------------------------------------------------------------------------------------
-
-
-def _read_line(line: bytes, *, is_exact: bool) -> tuple[KestrelRequest, int]:
-    """Returns the request of a line, and how many bytes of data follow it.
+def _read_line(line: bytes, *, is_exact: bool) -> _Begun:
+    """Returns the request of a line, and how many bytes of data follow it, None without data.
 
     Raises:
         _LineError: if it is none.
@@ -328,49 +253,96 @@ def _read_line(line: bytes, *, is_exact: bool) -> tuple[KestrelRequest, int]:
         words = line.decode().split(" ")
     except UnicodeDecodeError as error:
         raise _LineError("not UTF-8") from error
-    if words[0].lower() != "set":
-        return _parse_memcache(words, is_exact=is_exact), 0
-    if len(words) < 5:
-        raise _LineError("set needs a queue, flags, an expiry and a size")
-    size = number(words[4])
-    if size is None:
-        raise _LineError("the size of a set is a number")
-    return _memcache_set(words), size
+    command, rest = words[0].lower(), words[1:]
+    if command == "set":
+        return _memcache_set(rest)
+    if command in _FOREIGN and not is_exact:
+        size = _size(rest) if command in _STORING else None
+        reason = f"queues have no {command}"
+        is_quiet = rest[-1:] == ["noreply"]
+        return KestrelRequest(Verb.BROKEN, words=(reason,), is_quiet=is_quiet), size
+    return _parse_memcache(command, rest, is_exact=is_exact), None
 
 
 # Clients say the same again and again.
 _read_line_again: Final = functools.lru_cache(_KNOWN_LINES_MAX)(_read_line)
 
 
-def _parse_memcache(words: list[str], *, is_exact: bool) -> KestrelRequest:
-    command, rest = words[0].lower(), words[1:]
-    if command in ("get", "gets"):
-        if is_exact:
-            return _memcache_get(rest[:1])
-        return _memcache_get(rest, wants_cas=command == "gets")
-    if command not in _MEMCACHE_COMMANDS:
+def _parse_memcache(command: str, rest: list[str], *, is_exact: bool) -> KestrelRequest:
+    match command:
+        case "get" | "gets":
+            wants_cas = command == "gets" and not is_exact
+            return _memcache_get(rest[:1] if is_exact else rest, wants_cas=wants_cas)
+        case "monitor":
+            return _memcache_monitor(rest)
+        case "confirm":
+            count = number(rest[1]) if len(rest) > 1 else None
+            if count is None or names.queue_problem(rest[0]):
+                raise _LineError("confirm needs a queue and a number of items")
+            return KestrelRequest(Verb.CONFIRM, rest[0], item_count=count)
+        case "flush" | "flush_expired" | "delete":
+            if not rest or names.queue_problem(rest[0]):
+                raise _LineError(_BAD_QUEUE)
+            return KestrelRequest(Verb(command), rest[0], is_quiet=rest[1:][-1:] == ["noreply"])
+        case "stats":
+            return KestrelRequest(Verb.STATS, words=() if is_exact else tuple(rest[:1]))
+        case "dump_stats":
+            return KestrelRequest(Verb.DUMP_STATS, words=tuple(filter(None, rest)))
+        case "flush_all":
+            return KestrelRequest(Verb.FLUSH_ALL, is_quiet=rest[-1:] == ["noreply"])
+        case "flush_all_expired" | "reload":
+            return KestrelRequest(Verb(command))
+    if (common := _parse_common(command, rest)) is None:
         raise _LineError("no such command")
-    return _MEMCACHE_COMMANDS[command](rest)
+    return common
 
 
-def _memcache_set(words: list[str]) -> KestrelRequest:
-    queue = words[1]
-    flags, expiry = number(words[2]), number(words[3], low=-NUMBER_MAX)
+def _parse_common(command: str, rest: list[str]) -> KestrelRequest | None:
+    """Parses commands that are the same in both protocols; words after them are ignored."""
+    if command == "status":
+        return KestrelRequest(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
+    if command in ("version", "quit", "shutdown"):
+        return KestrelRequest(Verb(command))
+    return None
+
+
+def _size(rest: list[str]) -> int:
+    """Returns how many bytes of data follow a line that stores something."""
+    if len(rest) < 4:
+        raise _LineError("set needs a queue, flags, an expiry and a size")
+    if (size := number(rest[3])) is None:
+        raise _LineError("the size of a set is a number")
+    return size
+
+
+def _memcache_set(rest: list[str]) -> _Begun:
+    size, queue = _size(rest), rest[0]
+    flags, expiry = number(rest[1]), number(rest[2], low=-NUMBER_MAX)
     if names.queue_problem(queue):
         raise _LineError(_BAD_QUEUE)
     if flags is None or expiry is None:
         raise _LineError("flags and expiry of a set are numbers")
     is_relative = expiry < _RELATIVE_MAX
-    return KestrelRequest(
+    request = KestrelRequest(
         Verb.PUT,
         queue,
         expires_in_ms=expiry * 1000 if is_relative else 0,
         expires_at_ms=0 if is_relative else expiry * 1000,
-        is_quiet=words[5:6] == ["noreply"],
+        is_quiet=rest[4:5] == ["noreply"],
     )
+    return request, size
 
 
-def _memcache_get(keys: list[str], *, wants_cas: bool = False) -> KestrelRequest:
+def _memcache_monitor(rest: list[str]) -> KestrelRequest:
+    seconds = _timeout(rest[1]) if len(rest) > 1 else None
+    most = number(rest[2], low=1) if len(rest) > 2 else 0
+    if seconds is None or most is None or names.queue_problem(rest[0]):
+        raise _LineError("monitor needs a queue and seconds, and may have the most items")
+    wait_ms = seconds * 1000
+    return KestrelRequest(Verb.MONITOR, rest[0], wait_ms=wait_ms, item_count=most, opens=True)
+
+
+def _memcache_get(keys: list[str], *, wants_cas: bool) -> KestrelRequest:
     """Parses the keys of a line; the request is the last of them, and has the others before it."""
     if len(keys) == 1:
         return _memcache_get_one(keys[0], wants_cas=wants_cas)
@@ -381,7 +353,7 @@ def _memcache_get(keys: list[str], *, wants_cas: bool = False) -> KestrelRequest
 
 
 def _memcache_get_one(key: str, *, wants_cas: bool) -> KestrelRequest:
-    """Parses `queue/option/option`.  Options that nobody knows are ignored, as Kestrel does."""
+    """Parses `queue/option/option`.  Unknown options are ignored, as in Kestrel."""
     queue, *options = key.split("/")
     chosen = set(options)
     opens, closes = "open" in chosen, "close" in chosen
@@ -390,7 +362,7 @@ def _memcache_get_one(key: str, *, wants_cas: bool) -> KestrelRequest:
         raise _LineError(_BAD_QUEUE)
     if (peeks or aborts) and (opens or closes or (peeks and aborts)):
         raise _LineError("options that exclude each other")
-    waits = [number(option[2:]) for option in options if option.startswith("t=")]
+    waits = [_timeout(option[2:]) for option in options if option.startswith("t=")]
     if None in waits:
         raise _LineError("t= is a number of milliseconds")
     return KestrelRequest(
@@ -406,64 +378,93 @@ def _memcache_get_one(key: str, *, wants_cas: bool) -> KestrelRequest:
     )
 
 
-def _memcache_naming(rest: list[str], verb: Verb) -> KestrelRequest:
-    if not rest or names.queue_problem(rest[0]):
-        raise _LineError(_BAD_QUEUE)
-    return KestrelRequest(verb, rest[0], is_quiet=rest[-1] == "noreply" and len(rest) > 1)
+def _timeout(text: str) -> int | None:
+    """Returns a timeout; a negative one is over already, as in Kestrel."""
+    found = number(text, low=-NUMBER_MAX)
+    return None if found is None else max(0, found)
 
 
-def _memcache_monitor(rest: list[str]) -> KestrelRequest:
-    seconds = number(rest[1]) if len(rest) > 1 else None
-    most = number(rest[2], low=1) if len(rest) > 2 else 0
-    if seconds is None or most is None or names.queue_problem(rest[0]):
-        raise _LineError("monitor needs a queue and seconds, and may have the most items")
-    return KestrelRequest(
-        Verb.MONITOR, rest[0], wait_ms=seconds * 1000, item_count=most, opens=True
-    )
+# -- memcache: replies out ------------------------------------------------------------------------
 
 
-def _memcache_confirm(rest: list[str]) -> KestrelRequest:
-    count = number(rest[1]) if len(rest) > 1 else None
-    if count is None or names.queue_problem(rest[0]):
-        raise _LineError("confirm needs a queue and a number of items")
-    return KestrelRequest(Verb.CONFIRM, rest[0], item_count=count)
-
-
-def _plain(rest: list[str], verb: Verb) -> KestrelRequest:
-    """Parses a command that is a word alone; what follows is ignored, as Kestrel does."""
-    return KestrelRequest(verb, is_quiet=verb is Verb.FLUSH_ALL and rest[-1:] == ["noreply"])
-
-
-def _status(rest: list[str]) -> KestrelRequest:
-    return KestrelRequest(Verb.STATUS, words=tuple(word.lower() for word in rest[:1]))
-
-
-_Parse = Callable[[list[str]], KestrelRequest]
-# Commands that are the same in both protocols.
-_COMMANDS: Final[dict[str, _Parse]] = {
-    "status": _status,
-    **{
-        verb: functools.partial(_plain, verb=verb)
-        for verb in (Verb.VERSION, Verb.QUIT, Verb.SHUTDOWN)
-    },
+_MEMCACHE_DONE: Final = {
+    Verb.FLUSH: b"END\r\n",
+    Verb.FLUSH_ALL: b"OK\r\n",
+    Verb.DELETE: b"DELETED\r\n",
+    Verb.CONFIRM: b"END\r\n",
+    Verb.RELOAD: b"Reloaded config.\r\n",
+    Verb.STATUS: b"END\r\n",
+    Verb.STATS: b"RESET\r\n",
+    Verb.QUIT: b"",
+    Verb.SHUTDOWN: b"",
 }
-_MEMCACHE_COMMANDS: Final[dict[str, _Parse]] = {
-    **_COMMANDS,
-    **{
-        verb: functools.partial(_plain, verb=verb)
-        for verb in (Verb.STATS, Verb.FLUSH_ALL, Verb.FLUSH_ALL_EXPIRED, Verb.RELOAD)
-    },
-    **{
-        verb: functools.partial(_memcache_naming, verb=verb)
-        for verb in (Verb.FLUSH, Verb.FLUSH_EXPIRED, Verb.DELETE)
-    },
-    "monitor": _memcache_monitor,
-    "confirm": _memcache_confirm,
-    "dump_stats": lambda rest: KestrelRequest(Verb.DUMP_STATS, words=tuple(filter(None, rest))),
+_DONE_EXACT: Final = {**_MEMCACHE_DONE, Verb.FLUSH_ALL: b"Flushed all queues.\r\n"}
+# Refusals; all but one end the connection.
+_MEMCACHE_REFUSED: Final = {
+    Outcome.HAS_OPEN: b"ERROR\r\n",
+    Outcome.TOO_MANY_OPEN: b"ERROR\r\n",
+    Outcome.NOT_OPEN: b"ERROR\r\n",
+    Outcome.BLOCKED: b"SERVER_ERROR\r\n",
+    Outcome.FAILED: b"SERVER_ERROR\r\n",
 }
 
 
-# -- kestrel's text protocol: bytes in, requests out; replies in, bytes out -----------------------
+def encode_memcache(
+    request: KestrelRequest, reply: Reply, *, is_exact: bool = False
+) -> tuple[bytes, bool]:
+    """Returns the bytes of a reply, and whether the connection ends after them.
+
+    Clients of memcached want back the key that they have asked for, options included, an `OK`, and
+    the reason of a refusal.  `is_exact` is for clients of Kestrel that want Kestrel's replies, byte
+    for byte.
+    """
+    outcome, verb = reply.outcome, request.verb
+    if outcome is Outcome.BROKEN:
+        ends = request.ends or verb is not Verb.BROKEN
+        if request.is_quiet and not ends:
+            return b"", False
+        if is_exact:
+            return b"CLIENT_ERROR\r\n", ends
+        # The word of a client is not repeated: it may hold the end of a line.
+        reason = "no such status" if verb is Verb.STATUS else reply.word or request.words[0]
+        return f"CLIENT_ERROR {reason}\r\n".encode(), ends
+    if outcome in _MEMCACHE_REFUSED:
+        return _MEMCACHE_REFUSED[outcome], outcome is not Outcome.NOT_OPEN
+    ends = verb in (Verb.QUIT, Verb.SHUTDOWN)
+    if request.is_quiet and not is_exact:
+        return b"", ends
+    if outcome in (Outcome.ITEM, Outcome.MORE):
+        end = b"" if outcome is Outcome.MORE else b"END\r\n"
+        return _value(request, reply.data, is_exact=is_exact) + end, ends
+    if outcome is Outcome.COUNT:
+        if verb is Verb.PUT:
+            return (b"STORED\r\n" if reply.item_count else b"NOT_STORED\r\n"), ends
+        return b"%d\r\n" % reply.item_count, ends
+    if outcome is Outcome.DONE:
+        return (_DONE_EXACT if is_exact else _MEMCACHE_DONE)[verb], ends
+    return _report(request, reply), ends
+
+
+def _value(request: KestrelRequest, data: bytes | None, *, is_exact: bool) -> bytes:
+    if data is None:
+        return b""
+    name = request.queue if is_exact else request.key or request.queue
+    cas = b" 0" if request.wants_cas else b""  # there is no `cas`, so any number will do
+    return b"VALUE %b 0 %d%b\r\n%b\r\n" % (name.encode(), len(data), cas, data)
+
+
+def _report(request: KestrelRequest, reply: Reply) -> bytes:
+    if reply.outcome is Outcome.WORD:
+        before = "VERSION " if request.verb is Verb.VERSION else ""
+        return f"{before}{reply.word}\r\n".encode()
+    lines = [f"STAT {name} {value}" for name, value in reply.fields]
+    for queue, fields in reply.queues:
+        lines += [f"queue '{queue}' {{", *(f"  {name}={value}" for name, value in fields), "}"]
+    # A file that a Kestrel has left may have any name.
+    return "\r\n".join([*lines, "END", ""]).encode(errors="surrogateescape")
+
+
+# -- the text protocol ----------------------------------------------------------------------------
 #
 #     put cars 5000:      two items that expire in five seconds
 #     first
@@ -472,8 +473,8 @@ _MEMCACHE_COMMANDS: Final[dict[str, _Parse]] = {
 #     +2
 #
 # A line ends with LF or CR LF.  A reply is a line that begins with `+` and a number, `-` and an
-# error, `:` and an item, or is a `*` for no item.  Items hold no line ends.  An error leaves the
-# connection open, unless it is not known where the next request begins.
+# error, `:` and an item or a word, or is a `*` for no item.  Items hold no line ends.  An error
+# leaves the connection open, unless nobody knows where the next request begins.
 
 
 # One `put` is done in one go while others wait.
@@ -491,13 +492,13 @@ class TextReader(LineReader):
     """Finds requests in what a client of the text protocol sends."""
 
     NO_MEMORY: Final = b"-Out of memory.\n"
+    TOO_LONG = "Line too long."
 
     def __init__(self, item_bytes_max: int = ITEM_BYTES_MAX) -> None:
         super().__init__(item_bytes_max)
         self._put: KestrelRequest | None = None  # whose items are not all there yet
         self._items: list[bytes] = []
         self._items_bytes = 0
-        self._is_overfull = False  # the items of this one are passed over
 
     @property
     def kept_bytes(self) -> int:
@@ -506,10 +507,13 @@ class TextReader(LineReader):
     def next_request(self) -> KestrelRequest | None:
         """Returns the next request, or None if it is not there yet."""
         while not self._is_broken:
-            line = self._line(LINE_BYTES_MAX if self._put is None else self._item_bytes_max + 1)
-            if line is None:
-                return None
-            request = self._begun(line) if self._put is None else self._gathered(line)
+            try:
+                line = self._line(LINE_BYTES_MAX if self._put is None else self._item_bytes_max + 1)
+                if line is None:
+                    return None
+                request = self._begun(line) if self._put is None else self._gathered(line)
+            except _LineError as error:
+                return self._broken(str(error))
             if request is not None:
                 return request
         return None
@@ -518,14 +522,11 @@ class TextReader(LineReader):
         return encode_text(request, reply)
 
     def _begun(self, line: bytes) -> KestrelRequest | None:
-        if self._is_broken:
-            return _fatal("Line too long.")
         try:
             text = line.decode()
-        except UnicodeDecodeError:
+        except UnicodeDecodeError as error:
             # Items may follow, so nobody knows where the next request begins.
-            self._is_broken = True
-            return _fatal("Not UTF-8.")
+            raise _LineError("Not UTF-8.") from error
         has_items = text.endswith(":")
         try:
             request = _parse_text(text.removesuffix(":").split(" "), has_items=has_items)
@@ -537,28 +538,25 @@ class TextReader(LineReader):
         return None
 
     def _gathered(self, line: bytes) -> KestrelRequest | None:
-        assert self._put is not None
-        if self._is_broken:
-            return _fatal("Line too long.")
-        if line:
+        """Takes an item of a `put`, or the end of it; those of a refused one are passed over."""
+        put = self._put
+        assert put is not None
+        if line and put.verb is Verb.PUT:
             self._items.append(line)
             self._items_bytes += len(line)
             if len(self._items) > TEXT_ITEMS_MAX or self._items_bytes > self._item_bytes_max:
-                self._is_overfull = True
-            if self._is_overfull or self._put.verb is Verb.BROKEN:
+                reason = f"Too many items at once; limit={TEXT_ITEMS_MAX}"
+                self._put = KestrelRequest(Verb.BROKEN, words=(reason,))
                 self._items, self._items_bytes = [], 0
+        if line:
             return None
-        request = self._put._replace(items=tuple(self._items))
-        if self._is_overfull:
-            reason = f"Too many items at once; limit={TEXT_ITEMS_MAX}"
-            request = KestrelRequest(Verb.BROKEN, words=(reason,))
+        request = put._replace(items=tuple(self._items))
         self._put, self._items, self._items_bytes = None, [], 0
-        self._is_overfull = False
         return request
 
 
 def encode_text(request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
-    """Returns the bytes of a reply, and whether the connection ends behind them."""
+    """Returns the bytes of a reply, and whether the connection ends after them."""
     ends = request.ends or request.verb in (Verb.QUIT, Verb.SHUTDOWN)
     outcome = reply.outcome
     if outcome in (Outcome.ITEM, Outcome.MORE):
@@ -568,15 +566,12 @@ def encode_text(request: KestrelRequest, reply: Reply) -> tuple[bytes, bool]:
     if outcome is Outcome.DONE:
         return b"+%d\n" % (request.item_count if request.verb is Verb.CONFIRM else 0), ends
     if outcome is Outcome.WORD:
-        return f"+{reply.word}\n".encode(), ends
+        return f":{reply.word}\n".encode(), ends
     if outcome is Outcome.TOO_MANY_OPEN:
         return b"-Too many open transactions; limit=%d\n" % reply.item_count, ends
     if outcome is Outcome.BROKEN:
         return f"-{reply.word or ' '.join(request.words[:1])}\n".encode(), ends
     return f"-{_TEXT_REFUSED[outcome]}\n".encode(), ends or outcome is Outcome.FAILED
-
-
-# -- lines ----------------------------------------------------------------------------------------
 
 
 def _parse_text(words: list[str], *, has_items: bool) -> KestrelRequest:
@@ -586,15 +581,37 @@ def _parse_text(words: list[str], *, has_items: bool) -> KestrelRequest:
         _LineError: if it is none.
     """
     command, rest = words[0].lower(), words[1:]
-    if command == Verb.PUT and has_items:
-        queue, expires_in_ms = _text_operands(rest, "expiration time")
-        return KestrelRequest(Verb.PUT, queue, expires_in_ms=expires_in_ms)
-    if command == Verb.PUT:
-        _text_queue(rest)
-        raise _LineError("The line of a put ends with a colon.")
-    if has_items or command not in _TEXT_COMMANDS:
-        raise _LineError(f"Unknown command: {command}")
-    return _TEXT_COMMANDS[command](rest)
+    match command:
+        case "put" if has_items:
+            queue, expires_in_ms = _text_operands(rest, "expiration time", low=-NUMBER_MAX)
+            return KestrelRequest(Verb.PUT, queue, expires_in_ms=expires_in_ms)
+        case "put":
+            _text_queue(rest)
+            raise _LineError("The line of a put ends with a colon.")
+        case _ if has_items:
+            pass
+        case "get" | "peek" | "monitor":
+            is_required = command == "monitor"
+            queue, wait_ms = _text_operands(
+                rest, "timeout", low=-NUMBER_MAX, is_required=is_required
+            )
+            peeks = command == "peek"
+            return KestrelRequest(
+                Verb.MONITOR if command == "monitor" else Verb.GET,
+                queue,
+                wait_ms=max(0, wait_ms),
+                opens=not peeks,
+                peeks=peeks,
+                closes_all=True,
+            )
+        case "confirm":
+            queue, count = _text_operands(rest, "count", is_required=True)
+            return KestrelRequest(Verb.CONFIRM, queue, item_count=count)
+        case "flush" | "delete":
+            return KestrelRequest(Verb(command), _text_queue(rest))
+        case _ if (common := _parse_common(command, rest)) is not None:
+            return common
+    raise _LineError(f"Unknown command: {command}")
 
 
 def _text_queue(rest: list[str]) -> str:
@@ -605,40 +622,14 @@ def _text_queue(rest: list[str]) -> str:
     return rest[0]
 
 
-def _text_operands(rest: list[str], what: str, *, is_required: bool = False) -> tuple[str, int]:
-    """Returns the name of a queue, and the number behind it; 0 if there need be none."""
+def _text_operands(
+    rest: list[str], what: str, *, low: int = 0, is_required: bool = False
+) -> tuple[str, int]:
+    """Returns the name of a queue, and the number after it; 0 if there need be none."""
     if is_required and len(rest) < 2:
         raise _LineError(f"Queue name & {what} required.")
     queue = _text_queue(rest)
-    found = number(rest[1]) if len(rest) > 1 else 0
+    found = number(rest[1], low=low) if len(rest) > 1 else 0
     if found is None:
         raise _LineError(f"Error parsing {what}.")
     return queue, found
-
-
-def _text_fetch(rest: list[str], *, opens: bool) -> KestrelRequest:
-    queue, wait_ms = _text_operands(rest, "timeout")
-    return KestrelRequest(
-        Verb.GET, queue, wait_ms=wait_ms, opens=opens, peeks=not opens, closes_all=True
-    )
-
-
-def _text_monitor(rest: list[str]) -> KestrelRequest:
-    queue, wait_ms = _text_operands(rest, "timeout", is_required=True)
-    return KestrelRequest(Verb.MONITOR, queue, wait_ms=wait_ms, opens=True, closes_all=True)
-
-
-def _text_confirm(rest: list[str]) -> KestrelRequest:
-    queue, count = _text_operands(rest, "count", is_required=True)
-    return KestrelRequest(Verb.CONFIRM, queue, item_count=count)
-
-
-_TEXT_COMMANDS: Final[dict[str, _Parse]] = {
-    **_COMMANDS,
-    "get": functools.partial(_text_fetch, opens=True),
-    "peek": functools.partial(_text_fetch, opens=False),
-    "monitor": _text_monitor,
-    "confirm": _text_confirm,
-    "flush": lambda rest: KestrelRequest(Verb.FLUSH, _text_queue(rest)),
-    "delete": lambda rest: KestrelRequest(Verb.DELETE, _text_queue(rest)),
-}

@@ -28,12 +28,11 @@ from typing import Final
 
 from fjord import limits
 from fjord.clock import Clock
-from fjord.kestrel import codec
-from fjord.kestrel import waiting as checkpoints
+from fjord.kestrel import codec, items
 from fjord.kestrel.codec import Dialect, Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
+from fjord.kestrel.items import Entry, Items
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.waiting import Entry, Waiting
 
 _REMOVE: Final = codec.remove()
 _REMOVES: Final = 65_536  # written at a time
@@ -76,13 +75,12 @@ class PersistentQueue:
         self._journal = journal
         self._open_items_max = open_items_max
         now_ms = self._now_ms()
-        self.waiting = Waiting(journal.files if journal else None, config.max_memory_size, now_ms)
+        self.waiting = Items(journal.files if journal else None, config.max_memory_size, now_ms)
         self.total_items = self.expired = self.discarded = self.flushes = 0
         self.transactions = self.canceled = 0
         self.used_us = clock.monotonic_us()  # when somebody asked for it, if that is to be known
         # When items were opened, by xid, the first opened first; if there is a timeout.
         self._opened_us: dict[int, int] = {}
-        self._age_ms = 0  # how long the last item that was removed had waited
         self._compacted_us: int | None = None
         self._full_until_us = self._full_size = 0  # there was no space to rewrite so much
         self._unrotated_until_us = 0  # there was no space for another file
@@ -118,14 +116,17 @@ class PersistentQueue:
     def remove(self, *, opens: bool = False) -> Item | None:
         """Takes the item at the head, for good or as open; None if there is none.
 
-        None, too, if as many are open as may be.  What has expired is to be dropped before, see
-        `expired_heads`.
+        Also None if too many are open.  Drop expired items first, see `expired_heads`.
         """
         head = self.waiting.head()
-        if head is None or (opens and self._is_full_of_open()):
+        waiting = self.waiting
+        if head is None:
+            return None
+        if opens and (
+            len(waiting.open) >= self._open_items_max or waiting.open_bytes >= OPEN_BYTES_MAX
+        ):
             return None
         item = head.item()
-        self._age_ms = max(0, self._now_ms() - head.added_ms)
         if opens:
             xid = self._reserve(head)
             item = item._replace(xid=xid)
@@ -164,7 +165,7 @@ class PersistentQueue:
         return True
 
     def back_out(self) -> None:
-        """Puts all open items back: nobody is there any more who could confirm them."""
+        """Puts all open items back: those who held them are gone."""
         for xid in sorted(self.waiting.open, reverse=True):
             self._write(codec.unremove(xid))
             self.waiting.unremove(xid)
@@ -182,7 +183,7 @@ class PersistentQueue:
         self._check_files()
 
     def _write_removes(self, journal: Journal) -> None:
-        """Writes that all is removed; what could be written is done."""
+        """Writes a remove for each item; if that fails, those that were written are done."""
         count, written = self.waiting.count, 0
         try:
             while written < count:
@@ -197,17 +198,18 @@ class PersistentQueue:
     # -- expiry -----------------------------------------------------------------------------------
 
     def expired_heads(self, count_max: int = EXPIRE_COUNT_MAX) -> list[Item]:
-        """Returns items at the head that have expired, so many at most; they stay there."""
+        """Returns expired items at the head, up to a count; they stay there."""
         now_ms = self._now_ms()
         found: list[Item] = []
         for entry in self.waiting.entries():
-            if len(found) >= count_max or not self._is_expired(entry, now_ms):
+            expires_ms = self._capped(entry.expires_ms, entry.added_ms)
+            if len(found) >= count_max or not 0 != expires_ms < now_ms:
                 break
             found.append(entry.item())
         return found
 
     def drop_expired(self, count: int) -> None:
-        """Removes so many items at the head, which `expired_heads` has given."""
+        """Removes the first items that `expired_heads` has returned."""
         if not count:
             return
         if self._journal is not None:
@@ -229,10 +231,6 @@ class PersistentQueue:
         before_us = now_us - timeout_ms * 1000
         return [xid for xid, opened_us in self._opened_us.items() if opened_us < before_us]
 
-    def _is_expired(self, entry: Entry, now_ms: int) -> bool:
-        expires_ms = self._capped(entry.expires_ms, entry.added_ms)
-        return 0 != expires_ms < now_ms
-
     def _capped(self, expires_ms: int, added_ms: int) -> int:
         age_ms = self.config.max_age_ms
         if age_ms is None:
@@ -243,13 +241,9 @@ class PersistentQueue:
     # -- what it is -------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Says whether it takes no more: asked before an item is added, whatever its size."""
+        """Says whether it is full; checked before an item is added, whatever its size."""
         waiting = self.waiting
         return waiting.count >= self.config.max_items or waiting.bytes >= self.config.max_size
-
-    def _is_full_of_open(self) -> bool:
-        waiting = self.waiting
-        return len(waiting.open) >= self._open_items_max or waiting.open_bytes >= OPEN_BYTES_MAX
 
     @property
     def alerts(self) -> list[str]:
@@ -264,7 +258,7 @@ class PersistentQueue:
         self.config = config
         self.waiting.memory_bytes_max = config.max_memory_size
 
-    def stats(self) -> dict[str, int | str]:
+    def stats(self) -> dict[str, int]:
         """Returns numbers under the names that Kestrel's stats have."""
         waiting, journal = self.waiting, self._journal
         return {
@@ -275,7 +269,7 @@ class PersistentQueue:
             "expired_items": self.expired,
             "mem_items": waiting.memory_count,
             "mem_bytes": waiting.memory_bytes,
-            "age": self._age_ms if waiting.count else 0,
+            "age": self._age_ms(),
             "discarded": self.discarded,
             "waiters": 0,
             "open_transactions": len(waiting.open),
@@ -286,10 +280,15 @@ class PersistentQueue:
             "journal_rotations": journal.rotations if journal else 0,
         }
 
+    def _age_ms(self) -> int:
+        """Returns how long the item at the head has waited."""
+        head = next(self.waiting.entries(), None)
+        return 0 if head is None else max(0, self._now_ms() - head.added_ms)
+
     # -- files ------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Ensures that all that was done is durable."""
+        """Makes everything that was done durable."""
         if self._journal is not None and self._journal.is_dirty:
             self._journal.sync()
 
@@ -388,7 +387,7 @@ class PersistentQueue:
         try:
             self.rewrite()
         except OSError as error:
-            # What was done before stays so: who has taken an item must get it.
+            # The op itself was done: whoever has taken an item must get it.
             assert self._journal is not None
             self._journal.bear(error)
             self.waiting.era = self._journal.current.era
@@ -421,8 +420,8 @@ class PersistentQueue:
         taken = list(marks.taken(found))
         left = [entry for entry in self.waiting.entries() if entry.era <= era]
         before = sum(one.size for one in self._journal.segments if one.era <= era)
-        if 2 * checkpoints.size_of(found.open, taken, left) <= before:
-            made = checkpoints.made(
+        if 2 * items.size_of(found.open, taken, left) <= before:
+            made = items.made(
                 found.open, taken, left, last_xid=found.last_xid, dialect=self._journal.dialect
             )
             try:
@@ -436,7 +435,7 @@ class PersistentQueue:
         assert self._journal is not None
         opened, last_xid = self.waiting.open, self.waiting.last_xid
         dialect = self._journal.dialect
-        return checkpoints.made(opened, (), entries, last_xid=last_xid, dialect=dialect)
+        return items.made(opened, (), entries, last_xid=last_xid, dialect=dialect)
 
     def _drained(self) -> Iterator[Entry]:
         """Yields all that waits, and empties the queue meanwhile: items are read as they go."""
@@ -447,7 +446,7 @@ class PersistentQueue:
 
     def _state_size(self) -> int:
         waiting = self.waiting
-        return checkpoints.file_size(
+        return items.file_size(
             len(waiting.open) + waiting.count,
             len(waiting.open),
             waiting.open_bytes + waiting.bytes,

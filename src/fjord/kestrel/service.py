@@ -18,11 +18,11 @@ from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reading
+from fjord.kestrel import names, reader
 from fjord.kestrel.backends import Backend, DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
-from fjord.kestrel.serving import Server, ServerOptions
+from fjord.kestrel.server import Server, ServerOptions
 from fjord.server import logs, service
 
 Address = tuple[str, int]
@@ -44,7 +44,7 @@ class ServiceOptions:
     text_at: Address | None  # None = nowhere
     config: str  # a file, empty = none
     server: ServerOptions  # what the command line says; the configuration says the rest
-    on_ready: Callable[[Address, Address | None], None]  # told where it is served
+    on_ready: Callable[[Address, Address | None], None]  # called with the addresses
 
 
 def serve(serving: ServiceOptions) -> None:
@@ -55,7 +55,7 @@ def serve(serving: ServiceOptions) -> None:
         DurabilityError: if the disk failed; what was answered before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    config, settings = _configured(serving.config)
+    config, settings = read(serving.config)
     options, queues_max = _fit_files(
         serving.directory, config, replace(serving.server, **asdict(settings))
     )
@@ -75,9 +75,7 @@ def serve(serving: ServiceOptions) -> None:
     collection = _opened(serving.directory, config, queues_max)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
-    backend = DirectoryBackend(
-        collection, config, read_config=lambda: _configured(serving.config)[0]
-    )
+    backend = DirectoryBackend(collection, config, read_config=lambda: read(serving.config)[0])
     try:
         service.run(_run(serving, backend, options, listeners, standing))
     except OSError as error:
@@ -126,14 +124,6 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
     return replace(config, default={"sync_journal_ms": 0, **config.default}), settings
 
 
-def _configured(path: str) -> tuple[Configuration, ServerConfig]:
-    """Reads a configuration, and warns of what it says for nothing."""
-    config, settings = read(path)
-    for sentence in configuration.warnings(settings, config):
-        logs.note(logging.WARNING, sentence)
-    return config, settings
-
-
 def _parsed(path: str) -> dict[str, object]:
     try:
         with open(path, encoding="utf-8") as file:
@@ -172,7 +162,7 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
 
 
 def shares(files: int, connections_max: int, queues: int = 0) -> tuple[int, int]:
-    """Returns how many connections and queues there may be with so many files.
+    """Returns how many connections and queues a number of open files allows.
 
     A connection is a file.  A queue has one that is written to, and may have one that is read, so
     connections give way to the queues that are there.
@@ -192,7 +182,7 @@ def _fit_files(
         DirectoryError: if the queues that are there need more.
     """
     files, wanted = service.take_files(), options.connections_max
-    found = reading.queues(LocalDisk(), directory) if directory else []
+    found = reader.queues(LocalDisk(), directory) if directory else []
     count = sum(config.of(name).keep_journal for name in found)
     if count + _FILES_LEAST > files:
         enough = limits.FILES_RESERVED + 2 * count + wanted
@@ -217,7 +207,7 @@ def _opened(directory: str, config: Configuration, queues_max: int) -> Collectio
     disk = LocalDisk()
     try:
         disk.make_directory(directory)
-        if not reading.queues(disk, directory):  # so it may have been made just now
+        if not reader.queues(disk, directory):  # so it may have been made just now
             disks.sync_upwards(disk, os.path.abspath(directory))
         return Collection(
             disk,

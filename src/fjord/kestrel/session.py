@@ -1,10 +1,9 @@
-"""What one connection asks for, done: which items it has open, and what the status allows.
+"""Does what one connection asks for: which items it has open, and what the status allows.
 
 A session does its requests one after the other.  Items that it opens stay its own until it closes
 or aborts them, or until it ends: then all go back to the head, in the order that they had there.
 
-Where the queues are is the matter of a `Backend`; waiting and sending are that of a `Connection`.
-Nothing here knows a socket.
+A `Backend` knows where the queues are; a `Connection` waits and sends.  No socket is known here.
 """
 
 from __future__ import annotations
@@ -15,31 +14,24 @@ from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final
 
-import fjord
 from fjord.kestrel.codec import Item
 from fjord.kestrel.config import Status
 from fjord.kestrel.protocols import KestrelRequest, Outcome, Reply, Verb
 
 if TYPE_CHECKING:
-    from fjord.kestrel.serving import Connection, Server
+    from fjord.kestrel.server import Connection, Server
 
 _log = logging.getLogger("fjord.kestrel")
 
+# The version in replies: that of the Kestrel whose behavior this is.  libmemcached, and
+# with it memcstat, memcping and PHP, takes a server whose major version is 0 for broken.
+VERSION: Final = "2.4.1"
 
 _BLOCKED: Final = Reply(Outcome.BLOCKED)
 _DONE: Final = Reply(Outcome.DONE)
 _NO_ITEM: Final = Reply(Outcome.ITEM)
-# What changes queues by itself, and is blocked with puts.
-_WRITES: Final = frozenset(
-    {
-        Verb.PUT,
-        Verb.FLUSH,
-        Verb.FLUSH_ALL,
-        Verb.FLUSH_EXPIRED,
-        Verb.FLUSH_ALL_EXPIRED,
-        Verb.DELETE,
-    }
-)
+# These are blocked when the status is `readonly`.
+_WRITES: Final = {verb for verb in Verb if verb.startswith(("put", "flush", "delete"))}
 
 
 class Session:
@@ -92,15 +84,15 @@ class Session:
     # -- items ------------------------------------------------------------------------------------
 
     async def _put(self, request: KestrelRequest) -> Reply:
-        expires_ms = self._expires_ms(request)
-        stored = 0
-        for item in request.items:
-            self._counts["cmd_set"] += 1
-            is_stored = await self._queues.add(request.queue, item, expires_ms)
-            stored += is_stored
-            self._trace("put" if is_stored else "put refused", request.queue, size=len(item))
-        self._counts["total_items"] += stored
-        return Reply(Outcome.COUNT, item_count=stored)
+        queue, items = request.queue, request.items
+        self._counts["cmd_set"] += len(items)
+        stored = await self._queues.add(queue, items, self._expires_ms(request))
+        count = sum(stored)
+        self._counts["total_items"] += count
+        if self._queues.traces(queue):
+            for item, is_stored in zip(items, stored, strict=True):
+                self._trace("put" if is_stored else "put refused", queue, size=len(item))
+        return Reply(Outcome.COUNT, count, stored)
 
     def _expires_ms(self, request: KestrelRequest) -> int:
         if not request.expires_in_ms:
@@ -188,7 +180,7 @@ class Session:
             is_made = True
         finally:
             if not is_made:
-                self._queues.wake(queue)  # if it was told of the item, that is for the next one
+                self._queues.wake(queue)  # it may have been woken for the item: wake the next one
 
     async def _confirm(self, request: KestrelRequest) -> Reply:
         if self._open_count(request.queue) < request.item_count:
@@ -248,12 +240,22 @@ class Session:
     # -- the server -------------------------------------------------------------------------------
 
     async def _stats(self, request: KestrelRequest) -> Reply:
+        match request.words:
+            case ("reset",):
+                kept = {"curr_connections": self._counts["curr_connections"]}
+                self._counts.update(dict.fromkeys(self._counts, 0) | kept)
+                self._queues.counts.update(dict.fromkeys(self._queues.counts, 0))
+                return _DONE
+            case ("settings",):
+                return Reply(Outcome.FIELDS, fields=self._server.settings())
+            case ("items" | "slabs" | "sizes",):
+                return Reply(Outcome.FIELDS)  # of a memory that no queue has
         queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}
         counts = dict(self._counts)
         fields: dict[str, int | str] = {
             "uptime": (self._clock.monotonic_us() - self._server.started_us) // 1_000_000,
             "time": self._clock.wall_us() // 1_000_000,
-            "version": fjord.__version__,
+            "version": VERSION,
             "curr_items": sum(int(one.get("items", 0)) for one in queues.values()),
             "total_items": counts.pop("total_items"),
             "bytes": sum(int(one.get("bytes", 0)) for one in queues.values()),
@@ -272,12 +274,12 @@ class Session:
         return Reply(Outcome.QUEUES, queues=tuple(shown))
 
     async def _version(self, request: KestrelRequest) -> Reply:
-        return Reply(Outcome.WORD, word=fjord.__version__)
+        return Reply(Outcome.WORD, word=VERSION)
 
     async def _status(self, request: KestrelRequest) -> Reply:
         standing = self._server.standing
         if not request.words:
-            return Reply(Outcome.WORD, word=standing.told.value)
+            return Reply(Outcome.WORD, word=standing.told.value.upper())
         wanted = request.words[0]
         if wanted not in list(Status):
             return Reply(Outcome.BROKEN, word=f"Unknown status: {wanted}")

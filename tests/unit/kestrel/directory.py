@@ -8,14 +8,14 @@ from itertools import chain
 from typing import Any
 
 from fjord.disk import Disk
-from fjord.kestrel import inspect, reading
-from fjord.kestrel.codec import Dialect, Item
+from fjord.kestrel import inspect, reader
+from fjord.kestrel.codec import Dialect
 from fjord.kestrel.config import QueueConfig
-from fjord.kestrel.inspect import ReplayState
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
-from fjord.kestrel.reading import QueueSurvey
+from fjord.kestrel.reader import QueueSurvey
 from fjord.testing import SimClock, SimDisk
+from tests.unit.kestrel.vectors import Replayed
 
 FOLDER, QUEUE = "/kestrel", "cars"
 State = tuple[list[bytes], dict[int, bytes]]  # what waits, and what is open by its xid
@@ -67,22 +67,22 @@ def held(queue: PersistentQueue) -> State:
     return drained(queue), open_items
 
 
-def replayed(found: QueueSurvey) -> ReplayState[Item]:
+def replayed(found: QueueSurvey) -> Replayed:
     """Returns what all ops of the files give, each applied by itself."""
-    state = inspect.Whole()
+    state = Replayed()
     for op, _, _ in chain.from_iterable(file.ops() for file in found.files):
         state.apply(op)
     return state
 
 
-def meaning(state: ReplayState[Item]) -> State:
+def meaning(state: Replayed) -> State:
     waiting = [bytes(item.data) for item in state.queue]
     return waiting, {xid: bytes(item.data) for xid, item in state.open.items()}
 
 
 def on_disk(disk: Disk) -> State:
     """Returns what a reader of the files finds, which are whole."""
-    found = reading.survey(disk, FOLDER, QUEUE)
+    found = reader.survey(disk, FOLDER, QUEUE)
     state = replayed(found)
     assert (state.missed, state.displaced) == (0, 0)
     assert [(file.broken, file.changed) for file in found.files] == [(None, None)] * len(
@@ -93,5 +93,5 @@ def on_disk(disk: Disk) -> State:
 
 def told(disk: Disk) -> list[str]:
     """Returns the names of files that a reader says are damaged, changed or missing."""
-    (report,) = inspect.verify([reading.survey(disk, FOLDER, QUEUE)])
+    (report,) = inspect.verify([reader.survey(disk, FOLDER, QUEUE)])
     return [one.path.rpartition("/")[2] for one in report.files if one.is_damaged]

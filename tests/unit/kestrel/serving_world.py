@@ -12,7 +12,7 @@ from fjord.clock import SystemClock
 from fjord.kestrel import config as configuration
 from fjord.kestrel.backends import DirectoryBackend
 from fjord.kestrel.collection import Collection
-from fjord.kestrel.serving import Server, ServerOptions
+from fjord.kestrel.server import Server, ServerOptions
 from fjord.testing import SimDisk
 
 SECONDS_MAX = 60

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord import limits
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Broken, Decoder, Dialect, Op, Opcode
-from fjord.kestrel.reading import CURRENT, Sum
+from fjord.kestrel.reader import CURRENT, Sum
 from tests.unit.kestrel.vectors import (
     ADD_MS,
     VECTORS,
@@ -74,6 +74,7 @@ def test_an_op_is_not_torn_before_the_end_is_said() -> None:
 
 # -- dialects -------------------------------------------------------------------------------------
 
+u32 = st.integers(0, 2**32 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 moments = st.integers(codec.ADD_MS_MIN, codec.ADD_MS_MAX - 1)
@@ -81,7 +82,7 @@ xids = i32.filter(bool)
 data = st.binary(max_size=60)
 
 OPS: dict[Opcode, st.SearchStrategy[Op]] = {
-    Opcode.ADD: st.builds(lambda data, s: codec.add(data, expiry_ms=s * 1000), data, i32),
+    Opcode.ADD: st.builds(lambda data, s: codec.add(data, expiry_ms=s * 1000), data, u32),
     Opcode.REMOVE: st.just(codec.remove()),
     Opcode.ADDX: st.builds(codec.addx, data, add_ms=i64, expiry_ms=i64),
     Opcode.REMOVE_TENTATIVE: st.just(codec.remove_tentative()),
@@ -121,7 +122,7 @@ def test_each_dialect_has_ops_of_its_own_and_refuses_those_of_the_other() -> Non
 
 TOO_LARGE = [
     *(codec.save_xid(2**31), codec.unremove(-(2**31) - 1), codec.addx(b"", add_ms=2**63)),
-    *(codec.add(b"", expiry_ms=2**31 * 1000), codec.state_dump(1, -1), codec.state_dump(1, 2**31)),
+    *(codec.add(b"", expiry_ms=2**32 * 1000), codec.state_dump(1, -1), codec.state_dump(1, 2**31)),
 ]
 
 
@@ -274,7 +275,7 @@ def test_the_page_has_sums_as_they_are_written() -> None:
     older = bytes.fromhex(VECTORS["ADDX"][2])
     current = older + bytes.fromhex(VECTORS["REMOVE"][2])
     known = {
-        904: Sum(len(older), reading.add_to_crc(0, older)),
-        CURRENT: Sum(len(current), reading.add_to_crc(0, current), "2049:1311", 10**9),
+        904: Sum(len(older), reader.add_to_crc(0, older)),
+        CURRENT: Sum(len(current), reader.add_to_crc(0, current), "2049:1311", 10**9),
     }
-    assert found[1].encode() == reading.encode_sums(known)
+    assert found[1].encode() == reader.encode_sums(known)

@@ -10,7 +10,7 @@ import pytest
 
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryInUseError, DurabilityError, FjordError, UsageError
-from fjord.kestrel import codec, collection, config, reading
+from fjord.kestrel import codec, collection, config, reader
 from fjord.kestrel.collection import Collection, Reserve
 from fjord.testing import SimClock
 from tests.unit.kestrel.directory import FOLDER, made_disk, put
@@ -237,7 +237,7 @@ def test_space_is_kept_back_and_given_once() -> None:
     disk.capacity = RESERVE
     reserve.take()
     reserve.take()
-    assert (disk.used_bytes(), reading.queues(disk, FOLDER)) == (RESERVE, [])
+    assert (disk.used_bytes(), reader.queues(disk, FOLDER)) == (RESERVE, [])
     assert (reserve.give(), disk.used_bytes(), reserve.give()) == (True, 0, False)
     reserve.take()
     disk.process_crash()

@@ -1,4 +1,4 @@
-"""The configuration: names of both Kestrels, what is built in, who inherits, and the status."""
+"""The configuration: its names, what is built in, who inherits, and the status."""
 
 from __future__ import annotations
 
@@ -32,37 +32,20 @@ def test_what_is_built_in_is_what_kestrel_has() -> None:
     assert len([one for one in fields.values() if not one]) == len(fields) - 10
     settings, rest = config.read_server({"default": {}, "what": 1})
     assert rest == {"default": {}, "what": 1}
-    assert dataclasses.astuple(settings) == (1, None, None, None, Status.UP, 0, None, None, ())
+    assert dataclasses.astuple(settings) == (1, None, None, None, Status.UP, 0, None, None)
 
 
 @pytest.mark.parametrize(
     ("given", "changes"),
     [
-        ({"max_items": 5, "max_age": 0}, {"max_items": 5, "max_age_ms": None}),
-        (
-            {"max_journal_size": 16_277_216, "max_journal_overflow": 10},
-            {"default_journal_size": 16_277_216, "max_journal_size": 162_772_160},
-        ),
-        ({"journal": "off", "sync_journal": True}, {"keep_journal": False, "sync_journal_ms": 0}),
-        (
-            {"move_expired_to": "old", "discard_old_when_full": "on"},
-            {"expire_to_queue": "old", "discard_old_when_full": True},
-        ),
-        (
-            {"max_journal_overflow": 2, "max_journal_size_absolute": 7},
-            {"max_journal_size": 7},
-        ),
         ({"syncJournal": 100, "enableTrace": True}, {"sync_journal_ms": 100, "enable_trace": True}),
+        ({"syncJournal": True}, {"sync_journal_ms": 0}),
         ({"syncJournal": "never"}, {"sync_journal_ms": None}),
         ({"expireToQueue": ""}, {"expire_to_queue": None}),
-        ({"whiteListClientIdForDequeue": None}, {"white_list_client_id_for_dequeue": None}),
-        ({"whiteListClientIdForEnqueue": ["a"]}, {"white_list_client_id_for_enqueue": ("a",)}),
     ],
 )
-def test_names_of_both_kestrels_are_read(
-    given: dict[str, object], changes: dict[str, object]
-) -> None:
-    assert config.changes(given) == changes
+def test_values_are_read(given: dict[str, object], changes: dict[str, object]) -> None:
+    assert config.read({"default": given}).default == changes
 
 
 def test_a_child_inherits_from_its_parent_and_that_one_from_the_default() -> None:
@@ -81,16 +64,16 @@ def test_a_child_inherits_from_its_parent_and_that_one_from_the_default() -> Non
     ("given", "message"),
     [
         ({"queue": {}}, "queue is no part"),
-        ({"default": {"maxItem": 1}}, "no maxItem"),
+        ({"default": {"maxItem": 1}}, "^default: a queue has no maxItem"),
         ({"default": {"maxItems": True}}, "maxItems is a number"),
         ({"queues": {"cars": {"maxItems": -1}}}, "^queue cars: maxItems is a number"),
         ({"queues": {"cars": 1}}, "^queue cars has names and values"),
         ({"default": {"syncJournal": "now"}}, "^default: syncJournal is always, never, or a"),
         ({"default": {"keepJournal": 1}}, "true or false"),
         ({"default": {"expireToQueue": "a/b"}}, "expireToQueue"),
-        ({"default": {"expireToQueue": 3}}, "not a valid file name"),
+        ({"default": {"expireToQueue": 3}}, "not a valid queue name: 3; expected text"),
         ({"default": {"dialect": "old"}}, "kestrel-doc, kestrel-2.4"),
-        ({"default": {"whiteListClientIdForDequeue": "me"}}, "a list"),
+        ({"default": {"max_items": 1}}, "no max_items"),  # of Kestrel 1
         ({"default": 5}, "names and values"),
         ({"queues": {"a/b": {}}}, "a/b"),
         ({"aliases": {"a.b": ["c"]}}, "a.b"),
@@ -112,7 +95,7 @@ def test_names_of_a_server_are_read() -> None:
     given |= {"statusChangeGracePeriod": 0}
     given |= {"connectionLimitRefuseWrites": 0, "connectionLimitRefuseReads": 7}
     found = dataclasses.astuple(config.read_server(given)[0])
-    assert found == (100, None, 1000, "/run/status", Status.READONLY, 0, 0, 7, ())
+    assert found == (100, None, 1000, "/run/status", Status.READONLY, 0, 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -129,24 +112,13 @@ def test_what_a_server_cannot_have_is_refused(given: dict[str, object], message:
         config.read_server(given)
 
 
-def test_what_changes_nothing_is_told_of() -> None:
-    settings, _ = config.read_server(dict.fromkeys(config._IGNORED, 1))
-    lists = {"q": {"whiteListClientIdForEnqueue": ["b"]}}
-    queues = config.read({"default": {"whiteListClientIdForDequeue": ["a"]}, "queues": lists})
-    told = config.warnings(settings, queues)
-    assert len(told) == len(config._IGNORED) + 2
-    assert "queuePath changes nothing: --dir says where the queues are" in told
-    assert told[-1].startswith("whiteListClientIdForEnqueue is not looked at")
-    assert config.warnings(ServerConfig(), config.Configuration()) == []
-
-
 def test_every_field_has_a_name_and_every_name_is_on_its_page() -> None:
     page = (Path(__file__).parents[3] / "docs" / "kestrel.md").read_text()
-    known = [*config._NAMES, *config._SERVER_NAMES, *config._IGNORED]
+    known = [*config._NAMES, *config._SERVER_NAMES]
     assert [name for name in known if f"`{name}`" not in page] == []
     for settings, names in ((QueueConfig, config._NAMES), (ServerConfig, config._SERVER_NAMES)):
-        fields = {one.name for one in dataclasses.fields(settings)} - {"ignored"}
-        assert {field for field, _ in names.values()} - {config._OVERFLOW} == fields
+        fields = {one.name for one in dataclasses.fields(settings)}
+        assert {field for field, _ in names.values()} == fields
 
 
 # -- the status -----------------------------------------------------------------------------------

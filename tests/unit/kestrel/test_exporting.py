@@ -14,7 +14,7 @@ from fjord.errors import (
     UnavailableError,
     UsageError,
 )
-from fjord.kestrel import codec, collection, exporting
+from fjord.kestrel import codec, collection, exporter
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
 from tests.unit.kestrel.directory import FOLDER, QUEUE, files, made_disk, on_disk, put
@@ -29,7 +29,7 @@ def chunks() -> Iterator[bytes]:
         part = NEW[start : start + 3]
         count = len(part)
         types, dates = bytes((Type.BUFFER,)) * count, [ADD_MS * 1000] * count
-        yield exporting.encoded(types, part, dates, [0] * count)
+        yield exporter.encoded(types, part, dates, [0] * count)
 
 
 def write(
@@ -40,7 +40,7 @@ def write(
     queue: str = QUEUE,
 ) -> int:
     made = chunks() if given is None else given
-    return exporting.write(disk, FOLDER, queue, made, appends=appends, now_ms=lambda: NOW_MS)
+    return exporter.write(disk, FOLDER, queue, made, appends=appends, now_ms=lambda: NOW_MS)
 
 
 def synced(disk: SimDisk, name: str, data: bytes) -> SimDisk:
@@ -61,7 +61,7 @@ def queue_files(disk: SimDisk) -> list[str]:
 @pytest.mark.req("KJ-05")
 def test_dates_are_carried_over_and_expiries_rounded_up() -> None:
     dates, expiries = [ADD_MS * 1000 + 999, ADD_MS * 1000], [0, ADD_MS * 1000 + 1]
-    made = exporting.encoded(bytes((Type.BUFFER,)) * 2, [b"a", b"b"], dates, expiries)
+    made = exporter.encoded(bytes((Type.BUFFER,)) * 2, [b"a", b"b"], dates, expiries)
     assert made == encoded(item(b"a"), item(b"b", expiry_ms=ADD_MS + 1))
 
 

@@ -13,9 +13,9 @@ from fjord import limits
 from fjord.commands import Push
 from fjord.errors import UsageError
 from fjord.jobs import Priority
-from fjord.kestrel import importing
+from fjord.kestrel import importer
 from fjord.kestrel.codec import Item
-from fjord.kestrel.importing import Load
+from fjord.kestrel.importer import Load
 from fjord.kinds import Kind
 from fjord.values import Type
 
@@ -29,11 +29,11 @@ def item(data: bytes = b"x", *, add_ms: int = NOW_MS, expiry_ms: int = 0, xid: i
 
 
 def loaded(*items: Item, skip: int = 0) -> list[Load]:
-    return list(importing.loads(items, NOW_US, skip=skip))
+    return list(importer.loads(items, NOW_US, skip=skip))
 
 
 def pushed(load: Load) -> Push:
-    made = importing.command(load, load.live(NOW_US), "cars", Kind.JOBS, NOW_US)
+    made = importer.command(load, load.live(NOW_US), "cars", Kind.JOBS, NOW_US)
     assert isinstance(made, Push)
     return made
 
@@ -46,13 +46,13 @@ def test_a_directory_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "link").symlink_to(tmp_path / "queues")
     monkeypatch.chdir(tmp_path)
     paths = (str(tmp_path / "queues"), str(tmp_path / "link"), "link/../queues/")
-    (name,) = {importing.writer_of(path, "cars", "cars", 7) for path in paths}
+    (name,) = {importer.writer_of(path, "cars", "cars", 7) for path in paths}
     assert name.startswith("kestrel:")
     assert len(name) <= limits.WRITER_BYTES_MAX
 
 
 def test_writers_differ_with_all_that_they_are_of(tmp_path: Path) -> None:
-    here, files_of = str(tmp_path), importing.files_writer_of
+    here, files_of = str(tmp_path), importer.files_writer_of
     name = files_of("cars", "vans", 7, crc=8, size=9)
     assert name.startswith("kestrel-files:")
     assert len(name) <= limits.WRITER_BYTES_MAX
@@ -63,36 +63,36 @@ def test_writers_differ_with_all_that_they_are_of(tmp_path: Path) -> None:
         files_of("cars", "vans", 1, crc=8, size=9),
         files_of("cars", "vans", 7, crc=1, size=9),
         files_of("cars", "vans", 7, crc=8, size=1),
-        *(importing.writer_of(one, "cars", "cars", 7) for one in (here, here + "/there")),
-        *(importing.writer_of(here, *one, 7) for one in (("bikes", "cars"), ("cars", "bikes"))),
-        *(importing.writer_of(here, "cars", "cars", *one) for one in ((8,), (7, 1))),
+        *(importer.writer_of(one, "cars", "cars", 7) for one in (here, here + "/there")),
+        *(importer.writer_of(here, *one, 7) for one in (("bikes", "cars"), ("cars", "bikes"))),
+        *(importer.writer_of(here, "cars", "cars", *one) for one in ((8,), (7, 1))),
     }
     assert len(names) == 12
 
 
 def test_what_is_done_is_what_either_writer_says_of_these_files() -> None:
-    at, unknown = importing.number_of(5, 3), importing.UNKNOWN
+    at, unknown = importer.number_of(5, 3), importer.UNKNOWN
     asked = [(unknown, unknown), (at, unknown), (unknown, 4), (at, 4), (at, 2)]
-    assert [importing.done_of(*one, 5) for one in asked] == [0, 3, 4, 4, 3]
-    assert importing.done_of(at, 4, 6) is None
+    assert [importer.done_of(*one, 5) for one in asked] == [0, 3, 4, 4, 3]
+    assert importer.done_of(at, 4, 6) is None
 
 
 @given(crc=st.integers(0, 2**32 - 1), done=st.integers(1, 2**32 - 2))
 def test_numbers_have_the_crc_and_how_many_are_done(crc: int, done: int) -> None:
-    number = importing.number_of(crc, done)
+    number = importer.number_of(crc, done)
     assert 0 < number < 2**63 - 1
-    assert importing.done_by(number) == done
-    assert (importing.is_same(number, crc), importing.is_same(number, crc ^ 1)) == (True, False)
-    assert importing.number_of(crc, done + 1) == number + 1
+    assert importer.done_by(number) == done
+    assert (importer.is_same(number, crc), importer.is_same(number, crc ^ 1)) == (True, False)
+    assert importer.number_of(crc, done + 1) == number + 1
 
 
 # -- loads ----------------------------------------------------------------------------------------
 
 
 def test_loads_have_so_many_items_or_so_many_bytes() -> None:
-    many = loaded(*[item()] * (2 * importing.ITEMS_MAX + 1))
+    many = loaded(*[item()] * (2 * importer.ITEMS_MAX + 1))
     assert [(len(load.data), load.end) for load in many] == [(1000, 1000), (1000, 2000), (1, 2001)]
-    half = item(bytes(importing.BYTES_MAX // 2))
+    half = item(bytes(importer.BYTES_MAX // 2))
     assert [len(load.data) for load in loaded(*[half] * 5)] == [2, 2, 1]
     assert loaded() == []
 
@@ -101,7 +101,7 @@ def test_item_of_the_most_bytes_goes_alone_and_a_larger_one_is_left_out() -> Non
     loads = loaded(item(), item(TOO_LARGE[1:]), item(TOO_LARGE), item(b"y"))
     assert [(load.end, load.too_large) for load in loads] == [(1, 0), (2, 0), (4, 1)]
     assert sum(load.done for load in loads) == 4
-    loads = loaded(*[item(TOO_LARGE)] * (importing.ITEMS_MAX + 1))
+    loads = loaded(*[item(TOO_LARGE)] * (importer.ITEMS_MAX + 1))
     assert [(load.too_large, load.data) for load in loads] == [(1000, []), (1, [])]
 
 
@@ -121,13 +121,8 @@ def test_dates_never_go_back_and_are_not_to_come() -> None:
     items = [item(add_ms=one) for one in added_ms]
     (load,) = loaded(*items)
     assert [date_us // 1000 - NOW_MS for date_us in load.dates_us] == [-5, -5, -2, 0, 0]
-    # Dates of pieces are those of the whole.
-    first = importing.dates(items[:2], importing.DATE_MS_MIN, NOW_MS)
-    assert first == [NOW_MS - 5] * 2
-    assert importing.dates(items[2:4], first[-1], NOW_MS) == [NOW_MS - 2, NOW_MS]
     (old,) = loaded(item(add_ms=-1), item(add_ms=5))
     assert list(old.dates_us) == [limits.TIMESTAMP_US_MIN] * 2
-    assert importing.dates([item(add_ms=0)], NOW_MS - 9, NOW_MS) == [NOW_MS]  # of Starling
 
 
 # -- what is sent ---------------------------------------------------------------------------------
@@ -155,7 +150,7 @@ def test_expired_items_are_left_out_and_others_expire_as_they_did() -> None:
 
 
 def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
-    tables_of = importing.tables_of
+    tables_of = importer.tables_of
     assert tables_of(["cars", "trucks"], []) == {"cars": "cars", "trucks": "trucks"}
     assert tables_of(["cars+seo"], ["seo"]) == {"cars+seo": "seo"}
     # No table is named a=b, so that is a queue.
@@ -172,12 +167,12 @@ def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
         (["cars"], ["trucks=t"], "no queue trucks is imported"),
         (["cars", "cars+seo"], [], "no table can be called cars+seo: a name is 1 to 128"),
         (["cars", "cars+seo"], [], "such as --table cars+seo=cars_seo"),
-        (["cars"], ["not a valid file name"], "no table can be called no name"),
-        (["q+1", "q+2"], [], "nor 1 others"),
-        (["-+-", "é" * 200], [], "--table -+-=_- --table " + "é" * 200 + "=" + "_" * 128),
+        (["cars"], ["no name"], "no table can be called no name"),
+        (["-+-"], [], "--table -+-=_-"),
+        (["é" * 200], [], "--table " + "é" * 200 + "=" + "_" * 128),
         (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),
     ],
 )
 def test_bad_names_of_tables_are_refused(queues: list[str], named: list[str], told: str) -> None:
     with pytest.raises(UsageError, match=re.escape(told)):
-        importing.tables_of(queues, named)
+        importer.tables_of(queues, named)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError
-from fjord.kestrel import codec, inspect, reading
+from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Op
 from fjord.kestrel.inspect import Contents, Ending, QueueReport
-from fjord.kestrel.reading import ReadOptions
+from fjord.kestrel.reader import ReadOptions
 from tests.unit.kestrel.directory import FOLDER, QUEUE, drained, made_disk, opened, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, going_on, item, named
 
@@ -40,8 +40,8 @@ def write(directory: Path, **files: bytes) -> None:
 
 def verify(directory: Path, disk: LocalDisk | None = None) -> list[QueueReport]:
     disk, path = disk or LocalDisk(), str(directory)
-    queues = reading.queues(disk, path)
-    found = [reading.survey(disk, path, one, passes_unreadable=True) for one in queues]
+    queues = reader.queues(disk, path)
+    found = [reader.survey(disk, path, one, passes_unreadable=True) for one in queues]
     return list(inspect.verify(found))
 
 
@@ -85,7 +85,7 @@ def test_what_is_told_of_an_8_whose_item_is_lost_is_what_a_server_reads(tmp_path
 
 
 def look(directory: Path, memory_bytes_max: int = inspect.MEMORY_BYTES_MAX) -> Contents:
-    survey = reading.survey(LocalDisk(), str(directory), QUEUE)
+    survey = reader.survey(LocalDisk(), str(directory), QUEUE)
     return Contents(survey, ReadOptions(now_ms=5), memory_bytes_max=memory_bytes_max)
 
 
@@ -108,7 +108,7 @@ def test_files_are_checked_and_what_can_be_read_of_them_is_handed_out(tmp_path: 
     one = items(b"1")
     write(tmp_path, cars_1=one, cars_3=one, cars=one)
     look(tmp_path).check()
-    reading.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reading.Sum(22, 1)})
+    reader.put_sums(LocalDisk(), str(tmp_path), "cars", {2: reader.Sum(22, 1)})
     with pytest.raises(CorruptionError, match=r"cars\.2 is damaged at byte 0: it is missing"):
         look(tmp_path).check()
     write(tmp_path, cars_1=one + b"\xff" + one)
@@ -139,9 +139,9 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     names = [f"cars.{number}" for number in range(len(edges) - 2)] + ["cars"]
     for name, low, high in zip(names, edges, edges[1:], strict=False):
         put(disk, name, encoded(*made[low:high]))
-    state = replayed(reading.survey(disk, FOLDER, QUEUE))
-    found = Contents(reading.survey(disk, FOLDER, QUEUE), memory_bytes_max=most)
-    expected = [(state.open[xid].data, xid) for xid in sorted(state.open)]
+    state = replayed(reader.survey(disk, FOLDER, QUEUE))
+    found = Contents(reader.survey(disk, FOLDER, QUEUE), memory_bytes_max=most)
+    expected: list[object] = [(state.open[xid].data, xid) for xid in sorted(state.open)]
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected
     assert (found.count, found.missed) == (len(expected), state.missed)

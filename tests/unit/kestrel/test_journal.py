@@ -8,10 +8,10 @@ from itertools import chain
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Opcode
 from fjord.kestrel.journal import Journal
-from fjord.kestrel.reading import CURRENT, Sum
+from fjord.kestrel.reader import CURRENT, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.directory import FOLDER, QUEUE, files, journal_of, made_disk, put, read
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
@@ -131,7 +131,7 @@ def test_a_journal_that_was_deleted_or_closed_or_has_failed_takes_nothing(disk: 
 
 
 def known(disk: SimDisk) -> dict[int, Sum]:
-    return reading.read_sums(disk, FOLDER, QUEUE)
+    return reader.read_sums(disk, FOLDER, QUEUE)
 
 
 def summed(disk: SimDisk, *names: str) -> dict[int, Sum]:
@@ -141,7 +141,7 @@ def summed(disk: SimDisk, *names: str) -> dict[int, Sum]:
         whole, path = read(disk, name), f"{FOLDER}/{name}"
         last = (disk.identity(path) or "", disk.modified_s(path)) if name == QUEUE else ("", 0)
         number = CURRENT if name == QUEUE else int(name.partition(".")[2])
-        made[number] = Sum(len(whole), reading.add_to_crc(0, whole), *last)
+        made[number] = Sum(len(whole), reader.add_to_crc(0, whole), *last)
     return made
 
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fjord import limits
 from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Op
-from fjord.kestrel.reading import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
+from fjord.kestrel.reader import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
 from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, meaning, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
@@ -31,7 +31,7 @@ def write(directory: Path, **files: bytes) -> None:
 
 
 def cars(directory: Path) -> tuple[list[bytes], QueueSurvey]:
-    found = reading.survey(LocalDisk(), str(directory), "cars")
+    found = reader.survey(LocalDisk(), str(directory), "cars")
     return meaning(replayed(found))[0], found
 
 
@@ -58,15 +58,15 @@ def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
     assert waiting == [b"3", b"4", b"5"]
     names = ["cars.99", "cars.904", "cars.950", "cars.1000", "cars"]
     assert [(file.name, file.broken) for file in found.files] == [(name, None) for name in names]
-    assert reading.queues(LocalDisk(), str(tmp_path)) == ["cars", "vans"]
-    assert reading.survey(LocalDisk(), str(tmp_path), "bikes").files == []
+    assert reader.queues(LocalDisk(), str(tmp_path)) == ["cars", "vans"]
+    assert reader.survey(LocalDisk(), str(tmp_path), "bikes").files == []
 
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     """An 8 is a CONTINUE, since its xid was opened in the file before."""
     ambiguous = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
     write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(ambiguous))
-    found = reading.survey(LocalDisk(), str(tmp_path), "cars")
+    found = reader.survey(LocalDisk(), str(tmp_path), "cars")
     assert meaning(replayed(found)) == ([b""], {})
 
 
@@ -183,13 +183,13 @@ class Rotating(LocalDisk):
 
 def test_the_directory_is_looked_at_again_if_files_are_rotated_meanwhile(tmp_path: Path) -> None:
     write(tmp_path, cars=WHOLE)
-    found = reading.survey(Rotating(tmp_path / "cars", iter([1, 3, 6])), str(tmp_path), "cars")
+    found = reader.survey(Rotating(tmp_path / "cars", iter([1, 3, 6])), str(tmp_path), "cars")
     looked = [(file.name, file.is_last) for file in found.files]
     assert looked == [("cars.1", False), ("cars.3", False), ("cars.6", True)]
     write(tmp_path, cars=WHOLE)
     disk = Rotating(tmp_path / "cars", iter(range(11, 10_000, 2)))
     with pytest.raises(DirectoryError, match="change all the time"):
-        reading.survey(disk, str(tmp_path), "cars")
+        reader.survey(disk, str(tmp_path), "cars")
 
 
 class FailingFile(LocalFile):
@@ -209,7 +209,7 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
     def check(told: str, change: Callable[[], object], disk: LocalDisk | None = None) -> None:
         write(tmp_path, cars=WHOLE)
-        found = reading.survey(disk or LocalDisk(), str(tmp_path), "cars")
+        found = reader.survey(disk or LocalDisk(), str(tmp_path), "cars")
         change()
         with pytest.raises(DirectoryError, match=told):
             replayed(found)
@@ -231,18 +231,18 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     with pytest.raises(DirectoryError, match="cars is a symbolic link; put the file itself"):
         cars(tmp_path)
     with pytest.raises(DirectoryError, match="cannot be read"):
-        reading.queues(LocalDisk(), __file__)
+        reader.queues(LocalDisk(), __file__)
 
 
 # -- sums -----------------------------------------------------------------------------------------
 
 
 def summed(data: bytes, identity: str = "") -> Sum:
-    return Sum(len(data), reading.add_to_crc(0, data), identity)
+    return Sum(len(data), reader.add_to_crc(0, data), identity)
 
 
 def put_sums(directory: Path, known: dict[int, Sum]) -> None:
-    assert reading.put_sums(LocalDisk(), str(directory), "cars", known)
+    assert reader.put_sums(LocalDisk(), str(directory), "cars", known)
 
 
 def changed(directory: Path) -> list[str | None]:
@@ -254,7 +254,7 @@ def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
     write(tmp_path, cars_1=first, cars_2=second, cars=WHOLE)
     put_sums(tmp_path, {1: summed(first), 2: summed(second), CURRENT: summed(WHOLE, "any")})
     assert changed(tmp_path) == [None] * 3
-    assert reading.foreign(LocalDisk(), str(tmp_path)) == []
+    assert reader.foreign(LocalDisk(), str(tmp_path)) == []
     write(tmp_path, cars_1=encoded(item(b"x")), cars_2=second[:-1])
     told = ["its first 22 bytes are not those that were written", "it had 23 bytes and has 22"]
     assert changed(tmp_path) == [*told, None]
@@ -273,12 +273,12 @@ def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_pa
             put_sums(tmp_path, {5: summed(WHOLE)})
             return super().names(path)
 
-    (file,) = reading.survey(Packing(), str(tmp_path), "cars").files
+    (file,) = reader.survey(Packing(), str(tmp_path), "cars").files
     assert file.sum == summed(WHOLE)
 
 
 def test_a_sum_may_end_within_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_CHUNK_BYTES", 10)
+    monkeypatch.setattr(reader, "_CHUNK_BYTES", 10)
     data = encoded(*[item(b"1")] * 4)
     write(tmp_path, cars_5=data)
     for size in range(1, len(data) + 1):
@@ -309,26 +309,26 @@ def disk() -> SimDisk:
 
 
 def known(disk: SimDisk) -> dict[int, Sum]:
-    return reading.read_sums(disk, FOLDER, QUEUE)
+    return reader.read_sums(disk, FOLDER, QUEUE)
 
 
 def test_the_format_is_text() -> None:
-    assert reading.encode_sums(KNOWN) == TEXT
-    assert reading.decode_sums(TEXT) == KNOWN
+    assert reader.encode_sums(KNOWN) == TEXT
+    assert reader.decode_sums(TEXT) == KNOWN
 
 
 @given(st.dictionaries(st.one_of(st.just(CURRENT), numbers), sums, max_size=5))
 def test_what_is_encoded_is_decoded(known: dict[int, Sum]) -> None:
-    assert reading.decode_sums(reading.encode_sums(known)) == known
+    assert reader.decode_sums(reader.encode_sums(known)) == known
 
 
 def test_sums_with_a_wrong_byte_are_none() -> None:
     for at in range(len(TEXT)):
         for bit in range(8):
             wrong = TEXT[:at] + bytes((TEXT[at] ^ 1 << bit,)) + TEXT[at + 1 :]
-            assert reading.decode_sums(wrong) == {}
-        assert reading.decode_sums(TEXT[:at]) == {}
-    assert reading.decode_sums(TEXT + b"\n") == {}
+            assert reader.decode_sums(wrong) == {}
+        assert reader.decode_sums(TEXT[:at]) == {}
+    assert reader.decode_sums(TEXT + b"\n") == {}
 
 
 LINES = [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"]
@@ -338,7 +338,7 @@ LINES = [b"904 32 6fea3b87", b"0904 1 00000000", b"x", b"905 0 00000000"]
     "data", [b"fjord-sums 2\n", *(TEXT[: TEXT.index(b"crc")] + line + b"\n" for line in LINES)]
 )
 def test_sums_of_another_version_or_with_a_line_that_nobody_writes_are_none(data: bytes) -> None:
-    assert reading.decode_sums(data + b"crc %08x\n" % reading.add_to_crc(0, data)) == {}
+    assert reader.decode_sums(data + b"crc %08x\n" % reader.add_to_crc(0, data)) == {}
 
 
 @pytest.mark.parametrize(
@@ -356,28 +356,28 @@ def test_sums_of_another_version_or_with_a_line_that_nobody_writes_are_none(data
 def test_a_file_is_held_to_a_sum_if_it_is_the_one_or_a_copy(
     known: Sum, size: int, identity: str, written_s: int, is_held: bool
 ) -> None:
-    assert reading.is_held_to(known, size, identity, written_s) is is_held
+    assert reader.is_held_to(known, size, identity, written_s) is is_held
 
 
 def test_without_space_there_are_no_sums_instead_of_old_ones(disk: SimDisk) -> None:
-    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    reader.put_sums(disk, FOLDER, QUEUE, KNOWN)
     disk.capacity = disk.used_bytes() + 5
-    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    assert not reader.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
     disk.power_cut()
     assert disk.names(FOLDER) == []
 
 
 def test_old_sums_that_may_be_left_are_told(disk: SimDisk) -> None:
-    reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    reader.put_sums(disk, FOLDER, QUEUE, KNOWN)
     disk.errors = dict.fromkeys(range(len(disk.calls), len(disk.calls) + 9), errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
-        reading.put_sums(disk, FOLDER, QUEUE, {905: Sum(1, 1)})
+        reader.put_sums(disk, FOLDER, QUEUE, {905: Sum(1, 1)})
 
 
 def test_too_many_sums_are_not_put(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SUMS_BYTES_MAX", len(TEXT))
-    assert reading.put_sums(disk, FOLDER, QUEUE, KNOWN)
-    assert not reading.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
+    monkeypatch.setattr(reader, "SUMS_BYTES_MAX", len(TEXT))
+    assert reader.put_sums(disk, FOLDER, QUEUE, KNOWN)
+    assert not reader.put_sums(disk, FOLDER, QUEUE, {**KNOWN, 905: Sum(1, 1)})
     assert known(disk) == {}
     put(disk, "cars~~sums", TEXT + b"x")
     assert known(disk) == {}
@@ -385,8 +385,8 @@ def test_too_many_sums_are_not_put(disk: SimDisk, monkeypatch: pytest.MonkeyPatc
 
 def test_a_name_without_room_for_sums_has_none(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, queue = str(tmp_path_factory.mktemp("q")), "q" * 252
-    assert reading.read_sums(LocalDisk(), folder, queue) == {}
-    assert not reading.put_sums(LocalDisk(), folder, queue, KNOWN)
+    assert reader.read_sums(LocalDisk(), folder, queue) == {}
+    assert not reader.put_sums(LocalDisk(), folder, queue, KNOWN)
 
 
 @pytest.mark.parametrize(
@@ -405,4 +405,4 @@ def test_a_name_without_room_for_sums_has_none(tmp_path_factory: pytest.TempPath
 def test_a_file_is_missing_if_an_older_one_is_there(
     known: list[int], there: list[int], missing: list[int]
 ) -> None:
-    assert reading.missing_numbers(dict.fromkeys(known, Sum(1, 1)), there) == missing
+    assert reader.missing_numbers(dict.fromkeys(known, Sum(1, 1)), there) == missing

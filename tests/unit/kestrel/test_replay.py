@@ -8,25 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.kestrel import codec, inspect
-from fjord.kestrel import waiting as checkpoints
+from fjord.kestrel import codec
+from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import XID_MAX, XID_MIN, Dialect, Item, Op, Opcode
-from fjord.kestrel.inspect import ReplayState
-from fjord.kestrel.waiting import Entry
+from fjord.kestrel.items import Entry
 from tests.unit.kestrel.directory import meaning
-from tests.unit.kestrel.vectors import ADD_MS, added, going_on, item, named
+from tests.unit.kestrel.vectors import ADD_MS, Replayed, added, going_on, item, named
 
 A, B, C = map(item, (b"a", b"b", b"c"))
 REMOVE, RESERVE = codec.remove(), codec.remove_tentative()
 reserve, unremove, confirm = codec.remove_tentative, codec.unremove, codec.confirm_remove
 
 
-def replayed(*made: Op) -> ReplayState[Item]:
-    state = inspect.Whole()
+def replayed(*made: Op) -> Replayed:
+    state = Replayed()
     for op in made:
         state.apply(op)
     assert state.queue_bytes == sum(item.size for item in state.queue)
-    assert state.open_bytes == sum(item.size for item in state.open.values())
+    assert state.open_bytes == sum(len(item.data) for item in state.open.values())
     return state
 
 
@@ -135,13 +134,13 @@ def test_no_op_is_refused_and_no_item_lost_but_by_an_op_that_says_so(made: list[
     taking = {Opcode.REMOVE, Opcode.CONFIRM_REMOVE, Opcode.CONTINUE, Opcode.STATE_DUMP}
     if not taking & {op.opcode for op in made}:
         adding = [op.item.data for op in made if op.item is not None]
-        kept = [item.data for item in (*state.queue, *state.open.values())]
+        kept = [item.data for item in state.queue] + [one.data for one in state.open.values()]
         assert sorted(map(bytes, kept)) == sorted(map(bytes, adding))
 
 
-def rewritten(state: ReplayState[Item], dialect: Dialect) -> Iterator[Op]:
+def rewritten(state: Replayed, dialect: Dialect) -> Iterator[Op]:
     """Yields what a queue in this state writes when its files are rewritten."""
-    entries = {xid: entry(item) for xid, item in state.open.items()}
+    entries = state.open
     waits = map(entry, state.queue)
     return checkpoints.made(entries, (), waits, last_xid=state.last_xid, dialect=dialect)
 
@@ -154,7 +153,7 @@ def entry(item: Item) -> Entry:
 @pytest.mark.parametrize("dialect", Dialect)
 @given(made=any_ops)
 def test_a_rewritten_journal_means_the_same(dialect: Dialect, made: list[Op]) -> None:
-    state, again = replayed(*made), inspect.Whole()
+    state, again = replayed(*made), Replayed()
     decoder = codec.Decoder()
     decoder.feed(b"".join(codec.encode(op, dialect) for op in rewritten(state, dialect)))
     decoder.end()
@@ -174,7 +173,7 @@ def test_open_items_are_rewritten_with_the_highest_xid_first() -> None:
 
 def test_what_is_kept_is_a_copy() -> None:
     data = bytearray(b"item")
-    state = inspect.Whole()
+    state = Replayed()
     state.apply(Op(Opcode.ADDX, 0, Item(memoryview(data), ADD_MS)))
     data[:] = b"gone"
     assert state.queue[0] == added(b"item")

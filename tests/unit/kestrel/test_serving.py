@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel.serving import Awake, ConnectionMemory, ServerOptions
+from fjord.kestrel.server import Awake, ConnectionMemory, ServerOptions
 from fjord.testing import SimClock, SimCrash
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import (
@@ -121,7 +121,7 @@ async def test_who_is_told_and_goes_leaves_the_item_to_the_next(world: World) ->
     await world.waits(gone, b"q")
     await world.waits(client, b"q", 2)
     # The first is told, and ended before it can look.
-    await world.backend.add("q", b"a", 0)
+    await world.backend.add("q", [b"a"], 0)
     waiting = next(iter(world.backend._listening["q"]))
     (first,) = [one for one in world.server._connections if one._waiting is waiting]
     first.end()
@@ -470,7 +470,7 @@ async def test_who_asks_for_a_large_item_waits_until_there_is_room(world: World)
     await world.waits(holder, b"r")
     world.server.memory.change(5 * MIB)  # of somebody else
     await client.check(b"get none\r\nget q\r\n", END)
-    await world.backend.add("r", large, 0)
+    await world.backend.add("r", [large], 0)
     await other.check(put(b"s", b"a") + b"get s\r\n", STORED + value(b"s", b"a"))
     assert [world.collection.stats(queue)["items"] for queue in "qr"] == [1, 1]
     world.server.memory.change(-5 * MIB)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fjord.errors import CorruptionError
-from fjord.kestrel import codec, reading
+from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Op
+from fjord.kestrel.items import Checkpoints, Entry
 from fjord.kestrel.journal import Segment
-from fjord.kestrel.waiting import Checkpoints, Entry
 from fjord.testing import SimDisk
 from tests.unit.kestrel.directory import (
     FOLDER,
@@ -47,7 +47,7 @@ def test_any_journal_means_the_same_in_little_memory(
     disk = made_disk()
     for number, made in enumerate(files):
         put(disk, f"{QUEUE}.{number + 1}", encoded(*made))
-    state = replayed(reading.survey(disk, FOLDER, QUEUE))
+    state = replayed(reader.survey(disk, FOLDER, QUEUE))
     queue = opened(disk, max_memory_size=memory_bytes)
     assert queue.stats()["items"] == len(state.queue)
     assert queue.waiting.last_xid == state.last_xid

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import fjord
+from fjord.kestrel import session
 
 Exchange = tuple[bytes, bytes] | tuple[bytes, bytes, bytes]
 Transcript = list[Exchange]
 
-VERSION = fjord.__version__
+VERSION = session.VERSION
 QUEUES = ("q", "q+child", "a", "b", "small", "tiny")
 
 
@@ -72,13 +72,13 @@ def _played(script: str) -> Iterator[Exchange]:
 
 # What a queue with one item of five bytes says of itself.
 NUMBERS = {
-    "items": 1,
-    "bytes": 5,
+    "items": 0,
+    "bytes": 0,
     "total_items": 1,
-    "logsize": 26,
+    "logsize": 27,
     "expired_items": 0,
-    "mem_items": 1,
-    "mem_bytes": 5,
+    "mem_items": 0,
+    "mem_bytes": 0,
     "age": 0,
     "discarded": 0,
     "waiters": 0,
@@ -175,12 +175,12 @@ MEMCACHE: dict[str, Transcript] = {
     ],
     "dump_stats": [
         *said("dump_stats > END"),
-        stored(b"q", b"hello"),
+        *played("q<hello q>hello"),
         *said(f"dump_stats > queue 'q' {{|{DUMPED}|}}|END"),
         *said(f"dump_stats q other > queue 'q' {{|{DUMPED}|}}|END"),
     ],
     "dump_stats of a queue with a child": [
-        *played("q+child> q<hello"),
+        *played("q+child> q<hello q>hello q+child>hello"),
         *said(f"dump_stats q > queue 'q' {{|{DUMPED}|  children=q+child|}}|END"),
         *said(f"dump_stats q+child > queue 'q+child' {{|{DUMPED}|}}|END"),
     ],
@@ -194,14 +194,14 @@ REFUSED: dict[str, list[str]] = {
         for other in others
     ],
     "t= is a number of milliseconds": [
-        f"get q/t={one}" for one in ("soon", "", "-1", "99999999999999999999")
+        f"get q/t={one}" for one in ("soon", "", "99999999999999999999")
     ],
     "no name of a queue": [
         *("get /open", "get", "get ", "get  ", "get q.1", "get a~b", "set  q 0 0 1|x"),
         *("set a.b 0 0 1", "flush", "delete", "delete a/b", "flush_expired"),
     ],
     # The last is one of Kestrel's guide that no Kestrel has.
-    "no such command": ["", "add q 0 0 1", "add q 0 0 1|x", "dump_config"],
+    "no such command": ["", "what q 0 0 1", "what q 0 0 1|x", "dump_config"],
     "set needs a queue, flags, an expiry and a size": ["set q 0 0"],
     "flags and expiry of a set are numbers": ["set q x 0 1", "set q 0 x 1"],
     "the size of a set is a number": ["set q 0 0 -1", "set q 0 0 x"],
@@ -283,11 +283,11 @@ TEXT: dict[str, Transcript] = {
         "put q:|a| > +1; flush q > +0; get q > *; delete q > +0; delete missing > +0"
     ),
     "what the server says of itself": text(
-        f"status > +up; status readonly > +0; status > +readonly; put q:|a| > {NO}; "
+        f"status > :UP; status readonly > +0; status > :READONLY; put q:|a| > {NO}; "
         f"flush q > {NO}; delete q > {NO}; get q > *; status quiescent > +0; "
-        f"status > +quiescent; put q:|a| > {NO}; get q > {NO}; peek q > {NO}; "
+        f"status > :QUIESCENT; put q:|a| > {NO}; get q > {NO}; peek q > {NO}; "
         f"monitor q 1 > {NO}; status what > -Unknown status: what; status up > +0; "
-        f"version > +{VERSION}"
+        f"version > :{VERSION}"
     ),
     "errors": [
         (lined(one, "\n"), lined("-" + reason, "\n"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from fjord.kestrel import codec
 from fjord.kestrel.codec import Broken, Decoder, Dialect, Item, Op, Placed
+from fjord.kestrel.items import Items
 
 ADD_MS = 1_000_000_000_000
 
@@ -75,3 +78,18 @@ def encoded(*made: Op) -> bytes:
 
 def added(data: bytes, xid: int = 0) -> Item:
     return Item(data, ADD_MS, 0, xid)
+
+
+class Replayed(Items):
+    """A queue as of some op, all of it in memory."""
+
+    @property
+    def queue(self) -> deque[Item]:
+        """The items that wait, if the journal ends here."""
+        self.end_apply()
+        return deque(one.item()._replace(xid=one.xid) for one in self.entries())
+
+    @property
+    def queue_bytes(self) -> int:
+        self.end_apply()
+        return self.memory_bytes

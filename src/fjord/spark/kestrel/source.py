@@ -19,14 +19,12 @@ from pyspark.sql.types import StructType
 
 from fjord import disk as disks
 from fjord.errors import FjordError
-from fjord.kestrel import reading
-from fjord.kestrel.reading import QueueSurvey
+from fjord.kestrel import reader
+from fjord.kestrel.reader import QueueSurvey
 from fjord.spark.options import known_options, word_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SHOWN_QUEUES: int = 10
 
 
 class KestrelSource(DataSource):
@@ -73,21 +71,8 @@ def surveys(directory: str, queue: str = "") -> list[QueueSurvey]:
     Raises:
         FjordError: if there is no such directory or queue.
     """
-    disk = disks.LocalDisk()
-    if not disk.exists(directory):
-        raise FjordError(
-            f"there is no directory {directory}; check the option path. "
-            "Every machine that runs tasks of Spark must see it there"
-        )
-    names = reading.queues(disk, directory)
-    if queue and queue not in names:
-        some = f"it has {', '.join(names[:_SHOWN_QUEUES]) or 'none'}"
-        more = " and others" if len(names) > _SHOWN_QUEUES else ""
-        raise FjordError(
-            f"there is no queue {queue!r} in {directory}; check the option queue: {some}{more}"
-        )
-    found = [reading.survey(disk, directory, name) for name in ([queue] if queue else names)]
-    # What is named like a queue and is no file has no files.
+    found = reader.surveys(disks.LocalDisk(), directory, queue)
+    # A directory that is named like a queue has no files.
     return sorted((one for one in found if one.files), key=lambda one: -one.size)
 
 
@@ -100,12 +85,10 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
     for field in wanted.fields:
         stored = COLUMNS[mode].get(field.name)
         if stored != field.dataType.simpleString() or not field.nullable:
-            all_of_them = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
-            raise FjordError(
-                f"there is no column `{field.name}` {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' NOT NULL'} with mode={mode}; "
-                f"a schema is some of: {all_of_them}"
-            )
+            asked = f"`{field.name}` {field.dataType.simpleString()}"
+            asked += "" if field.nullable else " NOT NULL"
+            known = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
+            raise FjordError(f"no column {asked} with mode={mode}; a schema is some of: {known}")
     return tuple(wanted.fieldNames())
 
 
@@ -113,7 +96,7 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
 
 
 # Spark hands options over with their names in lower case; these are the names to show.
-NAMES: Final = ("path", "mode", "queue", "columns", "batchRows", "damaged", "aliveFor", "crc")
+NAMES: Final = ("path", "mode", "queue", "damaged")
 MODES: Final = ("state", "ops")
 
 #: The columns of each mode, and their types in the words of Spark.
@@ -123,7 +106,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
         "position": "bigint",
         "xid": "int",
         "added": "timestamp",
-        "dated": "timestamp",
         "expires": "timestamp",
         "data": "binary",
     },
@@ -141,12 +123,6 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     },
 }
 
-# More rows a batch do not pay, see docs/spark.md; large items end a batch before.
-BATCH_ROWS: Final = 10_000
-BATCH_ROWS_MAX: Final = 1_000_000
-_ALIVE_SECONDS_MAX: Final = 366 * 24 * 3600
-_CRC_MAX: Final = 2**32 - 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KestrelOptions:
@@ -155,67 +131,26 @@ class KestrelOptions:
     directory: str  # absolute
     mode: str = "state"
     queue: str = ""  # empty: all
-    columns: tuple[str, ...] = ()  # empty: all
-    batch_rows: int = BATCH_ROWS
     fails_on_damage: bool = True
-    alive_seconds: int | None = None  # items live longer than this; None = expired ones, too
-    crc: int | None = None  # that the files have to have
 
 
 def parse(options: Mapping[str, str]) -> KestrelOptions:
     """Returns the checked options.
 
     Raises:
-        FjordError: if one is unknown, missing, wrong, or of no use here.
+        FjordError: if one is unknown, missing or wrong.
     """
     given = known_options(options, NAMES)
     if not given.get("path"):
         raise FjordError("give the option path: a directory of queues, also as load(path)")
-    mode = word_option(given, "mode", MODES)
-    _refuse_useless(given, mode)
     return KestrelOptions(
         directory=os.path.abspath(given["path"]),
-        mode=mode,
+        mode=word_option(given, "mode", MODES),
         queue=given.get("queue", ""),
-        columns=_columns(given.get("columns", ""), mode),
-        batch_rows=_number(given, "batchRows", 1, BATCH_ROWS_MAX) or BATCH_ROWS,
         fails_on_damage=word_option(given, "damaged", ("fail", "skip")) == "fail",
-        alive_seconds=_number(given, "aliveFor", 0, _ALIVE_SECONDS_MAX),
-        crc=_number(given, "crc", 0, _CRC_MAX),
     )
 
 
 def ddl(parsed: KestrelOptions) -> str:
-    """Returns the schema that options ask for."""
-    types = COLUMNS[parsed.mode]
-    return ", ".join(f"`{name}` {types[name]}" for name in parsed.columns or types)
-
-
-def _refuse_useless(given: Mapping[str, str], mode: str) -> None:
-    if mode == "ops":
-        for name in ("aliveFor", "crc"):
-            if name.lower() in given:
-                raise FjordError(f"the option {name} is of no use with mode=ops; leave it out")
-    if "crc" in given and not given.get("queue"):
-        raise FjordError("the option crc is that of one queue; give the option queue, too")
-
-
-def _columns(text: str, mode: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
-    for name in names:
-        if name not in COLUMNS[mode] or names.count(name) > 1:
-            problem = "is there twice" if names.count(name) > 1 else "does not exist"
-            raise FjordError(
-                f"the option columns: {name!r} {problem}; "
-                f"columns of mode={mode} are some of {', '.join(COLUMNS[mode])}"
-            )
-    return names
-
-
-def _number(given: Mapping[str, str], name: str, least: int, largest: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= largest:
-        raise FjordError(f"the option {name} is a number from {least} to {largest}, not {text!r}")
-    return int(text)
+    """Returns the schema of a mode."""
+    return ", ".join(f"`{name}` {word}" for name, word in COLUMNS[parsed.mode].items())

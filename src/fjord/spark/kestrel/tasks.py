@@ -17,18 +17,19 @@ from pyspark.sql.datasource import InputPartition
 
 from fjord import disk as disks
 from fjord import limits
-from fjord.clock import Clock, SystemClock
 from fjord.errors import DirectoryError
-from fjord.kestrel import importing, reading
+from fjord.kestrel import reader
 from fjord.kestrel.codec import Item, Opcode
 from fjord.kestrel.inspect import Contents
-from fjord.kestrel.reading import JournalFile
+from fjord.kestrel.reader import JournalFile, QueueSurvey
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of the data in a batch; one item more may be in it.
+# More rows in a batch do not pay, see docs/spark.md; one with large items ends before.
+BATCH_ROWS: Final = 10_000
+# Of the data in a batch; one more item may be in it.
 BATCH_BYTES: Final = 8 * limits.MIB
 
 
@@ -41,80 +42,42 @@ class QueuePartition(InputPartition):
     columns: tuple[str, ...]  # in order
 
 
-def read(partition: QueuePartition, clock: Clock | None = None) -> Iterator[pa.RecordBatch]:
+def read(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a queue.
 
     Raises:
         DirectoryError: if its files change meanwhile, or cannot be read.
         CorruptionError: if one of them is damaged, unless that is to be skipped.
     """
-    if partition.options.mode == "ops":
-        return _read_ops(partition)
-    return _read_state(partition, clock or SystemClock())
+    options = partition.options
+    survey = reader.survey(disks.LocalDisk(), options.directory, partition.queue)
+    if not survey.files:
+        raise DirectoryError(
+            f"the files of {partition.queue} in {options.directory} have changed since they were "
+            "looked at, so somebody writes to this directory; read it again, or stop the writer"
+        )
+    return (_read_ops if options.mode == "ops" else _read_state)(partition, survey)
 
 
-# -- what is in a queue ---------------------------------------------------------------------------
-
-
-def _read_state(partition: QueuePartition, clock: Clock) -> Iterator[pa.RecordBatch]:
-    options, queue = partition.options, partition.queue
-    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
+def _read_state(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.RecordBatch]:
+    options, first = partition.options, 0
     with contextlib.closing(Contents(survey)) as found:
-        _check(found, options)
-        first, date_ms = 0, importing.DATE_MS_MIN
-        now_ms, has_dates = clock.wall_us() // 1000, "dated" in partition.columns
-        for piece in pieces(found.items(), rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
-            positions = _alive(piece, first, options.alive_seconds, clock)
-            alive = [piece[at - first] for at in positions]
-            if alive:
-                dates_ms = importing.dates(alive, date_ms, now_ms) if has_dates else [date_ms]
-                date_ms = dates_ms[-1]
-                yield of_items(queue, positions, alive, dates_ms, partition.columns)
+        if options.fails_on_damage:
+            found.check()
+        for piece in pieces(found.items(), rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
+            yield of_items(partition.queue, first, piece, partition.columns)
             first += len(piece)
 
 
-def _check(found: Contents, options: KestrelOptions) -> None:
-    if not found.files:
-        raise changed(options.directory, found.queue)
-    if options.fails_on_damage:
-        found.check()
-    if options.crc is not None and found.crc() != options.crc:
-        raise changed(options.directory, found.queue)
-
-
-def changed(directory: str, queue: str) -> DirectoryError:
-    """Returns how it is told that a queue is not what it was when a read was planned."""
-    return DirectoryError(
-        f"the files of {queue} in {directory} have changed since they were looked at, so somebody "
-        "writes to this directory; read it again, or stop the writer"
-    )
-
-
-def _alive(items: list[Item], first: int, seconds: int | None, clock: Clock) -> Sequence[int]:
-    """Returns the positions of the items that live long enough from now on."""
-    if seconds is None:
-        return range(first, first + len(items))
-    end_ms = clock.wall_us() // 1000 + seconds * 1000
-    return [
-        at for at, item in enumerate(items, first) if not item.expiry_ms or item.expiry_ms > end_ms
-    ]
-
-
-# -- ops ------------------------------------------------------------------------------------------
-
-
-def _read_ops(partition: QueuePartition) -> Iterator[pa.RecordBatch]:
+def _read_ops(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.RecordBatch]:
     options, queue = partition.options, partition.queue
-    survey = reading.survey(disks.LocalDisk(), options.directory, queue)
-    if not survey.files:
-        raise changed(options.directory, queue)
     if options.fails_on_damage:
         for lost in survey.missing:
             lost.check()
     first = 0
     for file in survey.files:
         found = _rows(file, has_data="data" in partition.columns)
-        for piece in pieces(found, rows_max=options.batch_rows, bytes_max=BATCH_BYTES):
+        for piece in pieces(found, rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
             yield of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
         if options.fails_on_damage:
@@ -192,28 +155,23 @@ def pieces(found: Iterable[T], *, rows_max: int, bytes_max: int) -> Iterator[lis
 
 
 def of_items(
-    queue: str,
-    positions: Sequence[int],
-    items: Sequence[Item],
-    dates_ms: Sequence[int],
-    columns: Sequence[str],
+    queue: str, first: int, items: Sequence[Item], columns: Sequence[str]
 ) -> pa.RecordBatch:
     """Returns items of a queue as rows; an xid means that the item is open.
 
     Args:
         queue: the queue.
-        positions: of the items in it.
+        first: the position of the first item in it.
         items: the items.
-        dates_ms: of jobs that they become.
         columns: the names of the columns that are wanted.
     """
+    count = len(items)
     data, added, expires, xids = zip(*items, strict=True)
     makers: dict[str, Callable[[], pa.Array]] = {
-        "queue": lambda: pa.repeat(queue, len(items)),
-        "position": lambda: pa.array(positions, pa.int64()),
+        "queue": lambda: pa.repeat(queue, count),
+        "position": lambda: pa.array(range(first, first + count), pa.int64()),
         "xid": lambda: pa.array([xid or None for xid in xids], pa.int32()),
         "added": lambda: moments(added),
-        "dated": lambda: moments(dates_ms),
         "expires": lambda: moments(expires),
         "data": lambda: pa.array(data, pa.binary()),
     }

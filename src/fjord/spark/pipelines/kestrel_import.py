@@ -2,7 +2,7 @@
 
     directory --looked at, on the driver--> plans --one task a queue--> tables of the daemon
 
-The rules are those of `fjord.kestrel.importing`, as is all that is sent; Spark does many queues at
+The rules are those of `fjord.kestrel.importer`, as is all that is sent; Spark does many queues at
 a time.  A task that is run again finds what is there, and sends the rest.
 """
 
@@ -19,7 +19,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
 from fjord.errors import FjordError
-from fjord.kestrel.importing import Importer, ImportOptions, ImportOutcome, ImportPlan
+from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome, ImportPlan
 from fjord.kinds import Kind
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
@@ -63,26 +63,20 @@ def kestrel_import(
         FjordError: if something is wrong; nothing is written then, unless Spark or the daemon
             fails meanwhile. What is written by then is passed over the next time.
     """
-    kind = options.get("kind", Kind.JOBS)
+    kind = options.pop("kind", Kind.JOBS)
     if kind not in KINDS:
         raise FjordError(f"items become {' or '.join(KINDS)}, not {kind!r}")
     wanted = ImportOptions(
         directory=os.path.abspath(directory),
         url=server,
-        queues=tuple(options.get("queues", ())),
-        tables=tuple(options.get("tables", ())),
         kind=Kind[kind.upper()],
-        is_anew=options.get("anew", False),
         passes_unchanged=True,
-        is_moved=options.get("moved", False),
-        is_dry=options.get("dry_run", False),
-        skips_too_large=options.get("skip_too_large", False),
-        takes_damaged=options.get("damaged", False),
+        **options,  # type: ignore[misc, arg-type] # `kind` is not in it
     )
     with report.explained():
         plans = Importer(wanted, progress).plans()
         found = [plan.outcome for plan in plans]
-        if not wanted.is_dry:
+        if not wanted.dry_run:
             left = [one for one in plans if one.writer and not one.outcome.is_done]
             left.sort(key=lambda plan: -plan.size)  # the largest begin first
             sent = {one.queue: one for one in _send(spark, wanted, left, progress)}
@@ -127,7 +121,7 @@ def _report(wanted: ImportOptions, found: Sequence[ImportOutcome]) -> Report:
             "queue": one.queue,
             "table": one.table,
             "items": one.items,
-            "written": 0 if wanted.is_dry else one.tally.imported,
+            "written": 0 if wanted.dry_run else one.tally.imported,
             "expired": one.tally.expired,
             "too_large": one.tally.too_large,
             "bytes": one.bytes,
@@ -137,7 +131,7 @@ def _report(wanted: ImportOptions, found: Sequence[ImportOutcome]) -> Report:
         for one in found
     ]
     figures: dict[str, Figure] = {
-        **({"dry_run": True} if wanted.is_dry else {}),
+        **({"dry_run": True} if wanted.dry_run else {}),
         "directory": wanted.directory,
         "queues": len(lines),
         "queues_there_before": sum(line["there_before"] is True for line in lines),

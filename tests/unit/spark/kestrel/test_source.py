@@ -7,14 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 import pyspark_kestrel
-from fjord.errors import DirectoryError, FjordError
+from fjord.errors import FjordError
 from fjord.spark.kestrel import source
 from fjord.spark.kestrel.source import COLUMNS, NAMES, KestrelOptions, KestrelReader, KestrelSource
 from fjord.spark.kestrel.tasks import QueuePartition
@@ -38,7 +37,7 @@ def queues(directory: Path, **given: str) -> list[str]:
 def test_the_module_that_spark_looks_for_has_the_source() -> None:
     assert pyspark_kestrel.DefaultSource is KestrelSource
     assert KestrelSource.name() == "kestrel"
-    assert KestrelSource({"path": "/q", "columns": "xid"}).schema() == "`xid` int"
+    assert KestrelSource({"path": "/q"}).schema().startswith("`queue` string, ")
 
 
 def test_finding_the_source_does_not_import_what_reading_needs() -> None:
@@ -68,16 +67,10 @@ def test_an_empty_directory_is_an_empty_frame(tmp_path: Path) -> None:
 
 
 def test_a_directory_or_a_queue_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FjordError, match=r"no directory .*nowhere; check the option path"):
+    with pytest.raises(FjordError, match=r"nowhere is not a directory"):
         reader(tmp_path / "nowhere").partitions()
-    with pytest.raises(FjordError, match=r"no queue 'cars' in .* option queue: it has none"):
+    with pytest.raises(FjordError, match=r"has no queue cars"):
         reader(tmp_path, queue="cars").partitions()
-    for number in range(12):
-        put(tmp_path, f"q{number:02}")
-    with pytest.raises(FjordError, match=r"it has q00, .*, q09 and others"):
-        reader(tmp_path, queue="cars").partitions()
-    with pytest.raises(DirectoryError, match="cannot be read"):
-        reader(put(tmp_path, "file")).partitions()
 
 
 @pytest.mark.parametrize(
@@ -99,26 +92,20 @@ def test_a_column_that_does_not_exist_is_named(wanted: StructType, named: str) -
 def test_a_path_is_enough() -> None:
     found = source.parse({"path": "/queues"})
     assert found == KestrelOptions(directory="/queues")
-    assert (found.mode, found.fails_on_damage, found.alive_seconds) == ("state", True, None)
+    assert (found.mode, found.fails_on_damage) == ("state", True)
     assert source.ddl(found) == (
-        "`queue` string, `position` bigint, `xid` int, `added` timestamp, `dated` timestamp, "
+        "`queue` string, `position` bigint, `xid` int, `added` timestamp, "
         "`expires` timestamp, `data` binary"
     )
 
 
 def test_all_are_read_whatever_their_case() -> None:
-    given = {"PATH": "/queues/../queues", "Mode": "STATE", "queue": "cars", "batchrows": "7"}
-    given |= {"columns": "data, queue", "damaged": "skip", "alivefor": "0", "crc": "4294967295"}
+    given = {"PATH": "/queues/../queues", "Mode": "STATE", "queue": "cars", "damaged": "skip"}
     assert len(given) == len(NAMES)
     found = source.parse(given)
-    limits: dict[str, Any] = {"batch_rows": 7, "fails_on_damage": False}
-    limits |= {"alive_seconds": 0, "crc": 2**32 - 1}
-    columns = ("data", "queue")
-    assert found == KestrelOptions(directory="/queues", queue="cars", columns=columns, **limits)
-    assert source.ddl(found) == "`data` binary, `queue` string"
+    assert found == KestrelOptions(directory="/queues", queue="cars", fails_on_damage=False)
     found = source.parse({"path": "/queues", "mode": "ops"})
     assert source.ddl(found).count("`") == 2 * len(COLUMNS["ops"])
-    assert source.parse({"path": "/q", "mode": "ops", "columns": "op"}).columns == ("op",)
 
 
 @pytest.mark.parametrize(
@@ -129,15 +116,6 @@ def test_all_are_read_whatever_their_case() -> None:
         ({"path": "/q", "queues": "cars"}, "unknown option queues; the options are path, mode"),
         ({"path": "/q", "mode": "items"}, "the option mode is state or ops, not 'items'"),
         ({"path": "/q", "damaged": "no"}, "the option damaged is fail or skip, not 'no'"),
-        ({"path": "/q", "columns": "op"}, "the option columns: 'op' does not exist"),
-        ({"path": "/q", "columns": "xid,xid"}, "the option columns: 'xid' is there twice"),
-        ({"path": "/q", "batchRows": "0"}, "the option batchRows is a number from 1 to 1000000"),
-        ({"path": "/q", "batchRows": "x"}, "the option batchRows is a number"),
-        ({"path": "/q", "aliveFor": "-1"}, "the option aliveFor is a number from 0"),
-        ({"path": "/q", "queue": "a", "crc": "4294967296"}, "the option crc is a number from 0"),
-        ({"path": "/q", "crc": "1"}, "the option crc is that of one queue"),
-        ({"path": "/q", "mode": "ops", "aliveFor": "1"}, "aliveFor is of no use with mode=ops"),
-        ({"path": "/q", "mode": "ops", "queue": "a", "crc": "1"}, "crc is of no use with mode=ops"),
     ],
 )
 def test_what_is_wrong_is_named(given: dict[str, str], told: str) -> None:

@@ -1,9 +1,8 @@
-"""Tasks of the source `kestrel`, without Spark: what is in a queue, its ops, damage and changes."""
+"""Tasks of the source `kestrel`, without Spark: what is in a queue, and its ops."""
 
 from __future__ import annotations
 
 import pickle
-import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fjord.errors import DirectoryError
 from fjord.kestrel import codec
 from fjord.kestrel.codec import Item, Opcode
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 from fjord.spark.kestrel.tasks import OpRow, QueuePartition
-from fjord.testing.clock import SimClock
 from tests.unit.spark.kestrel import journals
-from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
+from tests.unit.spark.kestrel.journals import item, put
 
 
 def partition(directory: Path, **given: Any) -> QueuePartition:
@@ -53,43 +50,6 @@ def test_open_items_are_at_the_head_with_their_xids(tmp_path: Path) -> None:
         assert (first["added"], first["expires"].timestamp()) == (None, 5)
 
 
-def test_dates_of_jobs_never_go_back_over_batches(tmp_path: Path) -> None:
-    made = [item(b"x", add_ms=ADD_MS + more_ms) for more_ms in (5, 3, 9, 2)]
-    put(tmp_path, "cars", *made, codec.add(b"of Starling"), item(b"y", add_ms=ADD_MS))
-    clock = SimClock(wall_us=(ADD_MS + 100) * 1000)
-    found = partition(tmp_path, batch_rows=2, columns=("dated",))
-    dates = [row["dated"] for batch in tasks.read(found, clock) for row in batch.to_pylist()]
-    expected = [ADD_MS + more_ms for more_ms in (5, 5, 9, 9, 100, 100)]
-    assert [round(date.timestamp() * 1000) for date in dates] == expected
-
-
-def test_what_expires_soon_is_left_out_if_that_is_wanted(tmp_path: Path) -> None:
-    clock = SimClock(wall_us=ADD_MS * 1000)
-    lives = {b"over": -1, b"now": 0, b"short": 10_000, b"long": 10_001, b"past": -2 * ADD_MS}
-    made = [item(name, expiry_ms=ADD_MS + ms) for name, ms in lives.items()]
-    put(tmp_path, "cars", *made, item(b"ever"))
-
-    def left(seconds: int | None) -> list[tuple[int, bytes]]:
-        found = tasks.read(partition(tmp_path, alive_seconds=seconds), clock)
-        return [(row["position"], row["data"]) for batch in found for row in batch.to_pylist()]
-
-    assert len(left(None)) == 6
-    assert left(0) == [(2, b"short"), (3, b"long"), (5, b"ever")]
-    assert left(10) == [(3, b"long"), (5, b"ever")]
-
-
-# -- damage and changes ---------------------------------------------------------------------------
-
-
-def test_files_have_to_be_those_that_were_meant(tmp_path: Path) -> None:
-    path = put(tmp_path, "cars", item(b"a"))
-    crc = zlib.crc32(path.read_bytes())
-    assert data(tmp_path, crc=crc) == [b"a"]
-    path.write_bytes(path.read_bytes() + written(codec.remove()))
-    with pytest.raises(DirectoryError, match="have changed since they were looked at"):
-        read(tmp_path, crc=crc)
-
-
 # -- rows ------------------------------------------------------------------------------------------
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -108,14 +68,14 @@ def test_dates_that_spark_cannot_hold_become_the_nearest() -> None:
 
 def test_items_are_rows_with_the_wanted_columns() -> None:
     items = [Item(b"a", 5, 0, 7), Item(b"", 0, 6, 0)]
-    whole = tasks.of_items("cars", [3, 5], items, [8, 9], tuple(COLUMNS["state"]))
+    whole = tasks.of_items("cars", 3, items, tuple(COLUMNS["state"]))
     assert whole.schema == tasks.SCHEMAS["state"]
-    added, expires, *dated = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6, 8, 9))
+    added, expires = (datetime(1970, 1, 1, 0, 0, 0, ms * 1000, UTC) for ms in (5, 6))
     assert [tuple(row.values()) for row in whole.to_pylist()] == [
-        ("cars", 3, 7, added, dated[0], None, b"a"),
-        ("cars", 5, None, None, dated[1], expires, b""),
+        ("cars", 3, 7, added, None, b"a"),
+        ("cars", 4, None, None, expires, b""),
     ]
-    some = tasks.of_items("cars", [3, 5], items, [], ("data", "queue"))
+    some = tasks.of_items("cars", 3, items, ("data", "queue"))
     assert some.to_pylist() == [{"data": b"a", "queue": "cars"}, {"data": b"", "queue": "cars"}]
 
 

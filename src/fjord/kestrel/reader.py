@@ -1,4 +1,4 @@
-"""Reading a directory of Kestrel's: the files of a queue, one behind the other, as one journal.
+"""Reading a directory of Kestrel's: the files of a queue, one after the other, as one journal.
 
 The law of the tail.  Only the last file of a queue may just stop: within an op, or with nothing
 but zeros, which is what a power cut leaves of a file that had grown.  There the writer died, and
@@ -72,9 +72,10 @@ class JournalFile:
         with contextlib.closing(disk.open(path)) as file:
             self.size = file.size()
         self.read_bytes = 0  # how far it is read
+        self._decoder = Decoder()  # of what was read
         self.crc = 0  # of what was read
         self.sum: Sum | None = None  # what it has to be
-        self._front_crc = 0  # of so many bytes as the sum tells of
+        self._front_crc = 0  # of the bytes that the sum covers
         self.broken: Broken | None = None  # set when all ops were given
         self.changed: str | None = None  # the same: how it is not what its sum says
 
@@ -84,8 +85,13 @@ class JournalFile:
 
     @property
     def skipped_bytes(self) -> int:
-        """How much of it cannot be read: from where it is broken to its end."""
+        """How many bytes at its end cannot be read."""
         return self.size - self.broken.offset if self.broken else 0
+
+    @property
+    def op_count(self) -> int:
+        """How many ops were given."""
+        return self._decoder.op_count
 
     @property
     def is_torn(self) -> bool:
@@ -116,12 +122,13 @@ class JournalFile:
     def batches(
         self, options: ReadOptions = PLAIN, on_bytes: Callable[[int], None] = lambda size: None
     ) -> Iterator[OpBatch]:
-        """Reads the file, and yields its ops, many at a time; `on_bytes` is told what was read.
+        """Yields the ops of the file, many at a time; `on_bytes` gets the number of bytes read.
 
         Raises:
             DirectoryError: if the file cannot be read, or was renamed or removed meanwhile.
         """
         decoder = Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
+        self._decoder = decoder
         with contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
@@ -148,13 +155,13 @@ class JournalFile:
         Raises:
             CorruptionError: if it is damaged or changed.
         """
-        if self.broken is not None and not self.broken.is_torn:
+        if self.broken is not None and self.is_damaged:
             raise CorruptionError(self.path, self.broken.offset, self.broken.reason)
         if self.changed is not None:
             raise CorruptionError(self.path, 0, self.changed)
 
     def open(self) -> disks.File:
-        """Opens what was found when the directory was looked at.
+        """Opens the file that the survey found.
 
         Raises:
             DirectoryError: if it cannot be read, or was renamed or removed since.
@@ -176,12 +183,8 @@ class JournalFile:
 
     def _is_zero(self, file: disks.File, offset: int) -> bool:
         """Says whether there is nothing but zeros from an offset to the end."""
-        while offset < self.size:
-            data = self._read(file, offset, min(_CHUNK_BYTES, self.size - offset))
-            if not data or data.count(0) < len(data):
-                return False
-            offset += len(data)
-        return True
+        with readable(self.path):
+            return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
 
     def _add_to_crc(self, data: bytes) -> None:
         """Adds the bytes at `read_bytes`."""
@@ -239,7 +242,7 @@ class UnreadableError(DirectoryError):
 
 
 class Missing(NamedTuple):
-    """A file that its sum tells of, and that is not there."""
+    """A file that has a sum, and is not there."""
 
     path: str
     number: int
@@ -362,13 +365,13 @@ def alone(disk: disks.Disk, path: str) -> QueueSurvey:
 def broken_sentence(
     path: str, offset: int, reason: str, skipped_bytes: int, *, is_torn: bool
 ) -> str:
-    """Returns how it is told that a file ends within an op, or is damaged."""
+    """Returns the sentence for a file that is torn or damaged."""
     how, lost = ("torn", "do not count") if is_torn else ("damaged", "cannot be read")
     return f"{path} is {how} at byte {offset}: {reason}; {skipped_bytes} bytes {lost}"
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
-    """Returns how it is told that a disk refuses to read something."""
+    """Returns the error for something that the disk refuses to read."""
     if error.errno == errno.ELOOP:
         return UnreadableError(path, "is a symbolic link; put the file itself in its place")
     return UnreadableError(path, f"cannot be read: {error.strerror}")
@@ -376,7 +379,7 @@ def unreadable(path: str, error: OSError) -> UnreadableError:
 
 @contextlib.contextmanager
 def readable(path: str) -> Iterator[None]:
-    """What a disk refuses to read in here is told as `unreadable` does."""
+    """Turns what the disk refuses in here into an UnreadableError."""
     try:
         yield
     except OSError as error:
@@ -420,7 +423,7 @@ def _begins_with(disk: disks.Disk, path: str, known: Sum) -> bool:
     except FileNotFoundError:
         raise
     except OSError:
-        return True  # it is told that it cannot be read
+        return True  # that it cannot be read is reported elsewhere
 
 
 def _files(
@@ -477,7 +480,6 @@ def _files(
 CURRENT: Final = names.CURRENT
 # A line has less than 80 bytes, so that is more than 13,000 files.  Of more, there are no sums.
 SUMS_BYTES_MAX: Final = 1 * limits.MIB
-_CRC_CHUNK_BYTES: Final = 1 * limits.MIB
 
 # To change the format: count the version up, and go on reading this one.
 _SUMS_HEAD: Final = "fjord-sums 1\n"
@@ -500,14 +502,14 @@ class Sum(NamedTuple):
 
 
 def is_held_to(known: Sum, size: int, identity: str, written_s: int) -> bool:
-    """Says whether a file has to be what its sum says: see above."""
+    """Says whether a file must match its sum: see above."""
     if not known.identity or identity == known.identity:
         return True
     return size == known.size and known.written_s in (0, written_s)
 
 
 def missing_numbers(known: Mapping[int, Sum], there: Collection[int]) -> list[int]:
-    """Returns the files that are told of and are not there, though an older one is: see above."""
+    """Returns the files that have a sum and are missing, though an older one is there."""
     oldest = min((number for number in there if number != CURRENT), default=None)
     if oldest is None:
         return []
@@ -515,14 +517,19 @@ def missing_numbers(known: Mapping[int, Sum], there: Collection[int]) -> list[in
     return [number for number in lost if number == CURRENT or number > oldest]
 
 
+def chunks(file: disks.File, start: int, end: int) -> Iterator[bytes]:
+    """Yields the bytes of a part of a file, some at a time; it may end before."""
+    while data := file.read(start, min(_CHUNK_BYTES, end - start)):
+        yield data
+        start += len(data)
+
+
 def crc_of(
     file: disks.File, size: int, crc: int = 0, extend: Callable[[int, bytes], int] = add_to_crc
 ) -> int:
-    """Returns the CRC of the front of a file, behind that of others."""
-    at = 0
-    while data := file.read(at, min(_CRC_CHUNK_BYTES, size - at)):
+    """Returns the CRC of the front of a file, continuing that of others."""
+    for data in chunks(file, 0, size):
         crc = extend(crc, data)
-        at += len(data)
     return crc
 
 
@@ -538,7 +545,7 @@ def encode_sums(known: Mapping[int, Sum]) -> bytes:
 
 
 def decode_sums(data: bytes) -> dict[int, Sum]:
-    """Reads a file of sums; there are none if a byte of it is wrong."""
+    """Reads a file of sums; returns none if any byte of it is wrong."""
     known: dict[int, Sum] = {}
     if not data.startswith(_SUMS_HEAD.encode("ascii")):
         return known

@@ -3,17 +3,17 @@
     look at every queue, and ask the daemon how far it is  ->  make the tables  ->  send, in order
     items of the queue  ->  loads, in order  ->  ADVANCE and PUSH or APPEND, in one commit
 
-All that can be refused is found while queues are looked at, before anything is sent.
+Everything that can be refused is found while queues are looked at, before anything is sent.
 
-How far an import is, the daemon knows, and nobody else: each batch moves a writer of no table on to
+Only the daemon knows how far an import is: each batch moves a writer of no table on to
 
     number = CRC of the files << 32 | how many items of the queue are done
 
-So whoever was cut off asks where the writer is, and goes on behind it; and whoever finds another
-CRC there knows that the files have changed since.  Items that are left out count as done, too.
+So an import that was cut off asks where the writer is, and continues there; and one that finds
+another CRC there knows that the files have changed since.  Items that are left out count as done.
 
-That writer is known by the directory.  A second one is known by the bytes of the files, and goes
-along with it: it tells whoever has the same files somewhere else.
+That writer is known by the directory.  A second one, known by the bytes of the files, moves along
+with it: it tells when the same files were imported from somewhere else.
 
 An item was inserted when it was added to the queue, and is due since then.  Both dates never go
 back from one item to the next, since the order of jobs is that of their dates.
@@ -21,20 +21,18 @@ back from one item to the next, since the order of jobs is that of their dates.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import os
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, islice
+from itertools import islice
 from operator import add
 from typing import Final, NamedTuple
 
-from fjord import commands, limits
-from fjord.client.async_connection import AsyncConnection
+from fjord import commands, errors, limits
 from fjord.client.blocking.runner import Runner
 from fjord.client.calls import Call, expect
 from fjord.client.connection import Connection
@@ -44,35 +42,24 @@ from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import Strings
 from fjord.disk import LocalDisk
-from fjord.errors import (
-    Code,
-    DirectoryError,
-    FjordError,
-    NotFoundError,
-    UnavailableError,
-    UsageError,
-)
 from fjord.jobs import Priority
-from fjord.kestrel import reading
+from fjord.kestrel import reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.inspect import Contents
 from fjord.kinds import Kind
 from fjord.values import Type
 
-# Of one batch; an item that is larger goes alone.
+# Of one batch; a larger item is sent alone.
 ITEMS_MAX: Final = 1000
 BYTES_MAX: Final = 1 * limits.MIB
 
 UNKNOWN: Final = -1  # where a writer is that is not known
-
-DATE_MS_MIN: Final = limits.TIMESTAMP_US_MIN // 1000  # that a job can have
 
 _DONE_BITS: Final = 32
 _DONE_MASK: Final = (1 << _DONE_BITS) - 1
 # The sign is not used, so that a number has 63 bits.
 _CRC_MASK: Final = 0x7FFF_FFFF
 _DIGEST_BYTES: Final = 16
-_SHOWN_MAX: Final = 5
 
 
 def writer_of(directory: str, queue: str, table: str, *numbers: int) -> str:
@@ -100,8 +87,8 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
 
     Args:
         queues: those to import.
-        named: tables that are not called as their queues: `QUEUE=TABLE` each, which no name of a
-            table can be; or, of one queue alone, `TABLE`.
+        named: tables that are not named as their queues: `QUEUE=TABLE` each; or, of one queue
+            alone, `TABLE`.
 
     Raises:
         UsageError: if a name is none that a table may have, or is given twice, or for no queue.
@@ -110,32 +97,23 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
     for text in named:
         queue, equals, table = text.rpartition("=")
         if not equals and len(queues) != 1:
-            raise UsageError(
-                f"--table {text} names the table of one queue, and these are {len(queues)}; say of "
-                f"which, as in --table QUEUE={text}"
+            raise errors.UsageError(
+                f"--table {text} names the table of one queue, and these are {len(queues)}; say "
+                f"which one, as in --table QUEUE={text}"
             )
         queue = queue if equals else queues[0]
         if queue not in tables:
-            raise UsageError(f"--table {text}: no queue {queue} is imported")
+            raise errors.UsageError(f"--table {text}: no queue {queue} is imported")
         tables[queue] = table
-    _check_tables(tables)
-    return tables
-
-
-def _check_tables(tables: dict[str, str]) -> None:
-    bad = [
-        (queue, problem) for queue in tables if (problem := commands.name_problem(tables[queue]))
-    ]
-    if bad:
-        others = f", nor {len(bad) - 1} others" if len(bad) > 1 else ""
-        ((queue, problem), *_) = bad
-        words = " ".join(f"--table {one}={_table_for(one)}" for one, _ in bad[:_SHOWN_MAX])
-        raise UsageError(
-            f"no table can be called {tables[queue]}{others}: {problem.text}; give another name, "
-            f"such as {words}"
-        )
+    for queue, table in tables.items():
+        if problem := commands.name_problem(table):
+            raise errors.UsageError(
+                f"no table can be called {table}: {problem.text}; give another name, such as "
+                f"--table {queue}={_table_for(queue)}"
+            )
     if twice := [one for one, count in Counter(tables.values()).items() if count > 1]:
-        raise UsageError(f"{twice[0]} would be the table of two queues; give one another name")
+        raise errors.UsageError(f"{twice[0]} would be the table of two queues; rename one")
+    return tables
 
 
 def _table_for(queue: str) -> str:
@@ -145,7 +123,7 @@ def _table_for(queue: str) -> str:
 
 
 def number_of(crc: int, done: int) -> int:
-    """Returns the number of a writer that has done so many items, which are one at least."""
+    """Returns the number of a writer that has done at least one item."""
     assert 0 < done < 1 << _DONE_BITS
     return (crc & _CRC_MASK) << _DONE_BITS | done
 
@@ -185,7 +163,7 @@ class Tally(NamedTuple):
 class Load:
     """Items that are sent together, as columns."""
 
-    end: int  # so many items of the queue are done with it
+    end: int  # how many items of the queue are done after it
     too_large: int = 0  # items that no value may hold; they are not in it
     data: list[bytes] = field(default_factory=list)
     dates_us: array[int] = field(default_factory=lambda: array("Q"))
@@ -208,20 +186,8 @@ class Load:
         return [at for at, expiry_us in enumerate(expiries) if not expiry_us or expiry_us > now_us]
 
 
-def dates(items: Sequence[Item], first_ms: int, now_ms: int) -> list[int]:
-    """Returns the dates of jobs that items become: none goes back, and none is to come.
-
-    Args:
-        items: some, in order; one that does not say when it was added was just now.
-        first_ms: the date of the one before them, or DATE_MS_MIN.
-        now_ms: no date is later.
-    """
-    added_ms = (min(item.add_ms or now_ms, now_ms) for item in items)
-    return list(accumulate(added_ms, max, initial=first_ms))[1:]
-
-
 def loads(items: Iterable[Item], now_us: int, *, skip: int = 0) -> Iterator[Load]:
-    """Yields the items of a queue behind those that are done, a batch at a time.
+    """Yields the items of a queue after those that are done, a batch at a time.
 
     Args:
         items: all of the queue, in order.
@@ -300,15 +266,15 @@ class ImportOptions:
 
     directory: str
     url: str
-    queues: tuple[str, ...] = ()  # none: all of the directory
-    tables: tuple[str, ...] = ()  # those that are not named as their queues
+    queues: Sequence[str] = ()  # none: all of the directory
+    tables: Sequence[str] = ()  # those that are not named as their queues
     kind: Kind = Kind.JOBS
-    is_anew: bool = False  # True: whatever was imported before
+    anew: bool = False  # True: whatever was imported before
     passes_unchanged: bool = False  # True: but not what this directory has had imported as it is
-    is_moved: bool = False  # True: what was imported of the same files from elsewhere counts
-    is_dry: bool = False  # True: nothing is sent
-    skips_too_large: bool = False
-    takes_damaged: bool = False
+    moved: bool = False  # True: what was imported of the same files from elsewhere counts
+    dry_run: bool = False  # True: nothing is sent
+    skip_too_large: bool = False
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +320,10 @@ class ImportPlan:
         at = places.get(self.writer, UNKNOWN)
         return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
 
+    def number(self, writer: str, done: int) -> int:
+        """Returns where a writer is once so many items are done."""
+        return done if writer == self.files_writer else number_of(self.crc, done)
+
 
 class Importer:
     """Imports the queues of one directory."""
@@ -362,6 +332,7 @@ class Importer:
         self._options = options
         self._show = show
         self._clock = SystemClock()
+        self._ahead_us = 0  # by how much the clock of the daemon may be ahead
 
     def plans(self) -> list[ImportPlan]:
         """Looks at all queues, and makes their tables unless it is a dry run.
@@ -373,14 +344,14 @@ class Importer:
             FjordError: if something is refused, or the daemon is away.
         """
         options = self._options
-        if options.is_anew and options.is_moved:
-            raise UsageError("--anew imports all, and --moved what is left: give one of them")
-        queues = reading.wanted_queues(LocalDisk(), options.directory, options.queues)
+        if options.anew and options.moved:
+            raise errors.UsageError("--anew or --moved: give one of them")
+        queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues)
         tables = tables_of(queues, options.tables)
         with self._daemon() as daemon:
             plans = [self._plan(queue, table, daemon) for queue, table in tables.items()]
             self._check_sizes([plan.outcome for plan in plans])
-            return plans if options.is_dry else [self._settle(plan, daemon) for plan in plans]
+            return plans if options.dry_run else [self._settle(plan, daemon) for plan in plans]
 
     def send(self, plan: ImportPlan) -> ImportOutcome:
         """Sends what is in a queue and not imported yet.
@@ -391,19 +362,58 @@ class Importer:
         outcome = plan.outcome
         if outcome.is_dry or outcome.is_done or not plan.writer:
             return outcome
-        with self._opened(outcome.queue) as found:
+        tally = Tally()
+        with self._opened(outcome.queue) as found, self._daemon() as daemon:
             if found.crc() != plan.crc:
                 raise self.changed(outcome.queue)
-            sending = Sending(
-                loads(found.items(), self._clock.wall_us(), skip=outcome.before),
-                plan,
-                lambda done: self._show(f"importing {outcome.queue}", done, outcome.items),
-            )
-            try:
-                asyncio.run(sending.run(self._options.url))
-            except UnavailableError as error:
-                raise UnavailableError(f"{error}; {_AGAIN}") from error
-        return replace(outcome, tally=sending.tally)
+            places = dict(plan.places)
+            for load in loads(found.items(), self._clock.wall_us(), skip=outcome.before):
+                try:
+                    imported = self._send(load, plan, places, daemon)
+                except errors.UnavailableError as error:
+                    raise errors.UnavailableError(f"{error}; {_AGAIN}") from error
+                tally = tally.plus(load.tally(imported))
+                self._show(f"importing {outcome.queue}", load.end, outcome.items)
+        return replace(outcome, tally=tally)
+
+    def _send(
+        self, load: Load, plan: ImportPlan, places: dict[str, int], daemon: Connection
+    ) -> int:
+        """Sends a load and moves the writers to its end, in one commit; returns how many items.
+
+        Args:
+            load: what is sent.
+            plan: of its queue.
+            places: where the writers are; changed to where they are then.
+            daemon: where to.
+        """
+        outcome = plan.outcome
+        while True:
+            now_us = self._clock.wall_us() + self._ahead_us
+            rows = load.live(now_us)
+            numbers = {one: max(at, plan.number(one, load.end)) for one, at in places.items()}
+            made: list[commands.Command] = [
+                commands.Advance(writer=one, expected=at, batch=numbers[one])
+                for one, at in places.items()
+                if at < numbers[one]
+            ]
+            if rows:
+                made.append(command(load, rows, outcome.table, outcome.kind, now_us))
+            reply = daemon.execute(commands.Batch(commands=made))
+            if not isinstance(reply, commands.Refusal):
+                places.update(numbers)
+                return len(rows)
+            if reply.code is errors.Code.BAD_TIMEOUT and not self._ahead_us:
+                # By the clock of the daemon, something has expired meanwhile.
+                self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
+            elif reply.code is not errors.Code.STALE_NUMBER:
+                raise reply.error()
+            places.update(_places(daemon, places))
+            done = plan.done(places)
+            if done == load.end:
+                return len(rows)  # the answer was lost
+            if done != load.end - load.done:
+                raise errors.FjordError("somebody else imports this queue, too; try again later")
 
     # -- planning ---------------------------------------------------------------------------------
 
@@ -412,13 +422,13 @@ class Importer:
         options = self._options
         with self._opened(queue) as found:
             damaged = tuple(_damage(found))
-            if damaged and not options.takes_damaged:
-                raise FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
+            if damaged and not options.damaged:
+                raise errors.FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
                 kind=options.kind,
-                is_dry=options.is_dry,
+                is_dry=options.dry_run,
                 items=found.count,
                 bytes=found.bytes,
                 before=0,
@@ -444,7 +454,7 @@ class Importer:
             reply = daemon.execute(
                 commands.Advance(writer=plan.writer, expected=plan.at, batch=number)
             )
-            if isinstance(reply, commands.Refusal) and reply.code is not Code.STALE_NUMBER:
+            if isinstance(reply, commands.Refusal) and reply.code is not errors.Code.STALE_NUMBER:
                 raise reply.error()
         if outcome.is_done or plan.writer or not outcome.tally.imported:
             return plan
@@ -464,9 +474,9 @@ class Importer:
         Runner(daemon).follow(declaration.steps())
         table_id = _table_id(daemon, table)
         if table_id is None:
-            raise FjordError(f"somebody has dropped the table {table}; run the same command again")
+            raise errors.FjordError(f"table {table} was dropped; run the same command again")
         plain = writer_of(self._options.directory, queue, table, table_id)
-        if self._options.is_anew:
+        if self._options.anew:
             anew = writer_of(self._options.directory, queue, table, table_id, plan.crc)
             return replace(plan, writer=anew, places={anew: UNKNOWN, plain: UNKNOWN})
         files = files_writer_of(queue, table, table_id, crc=plan.crc, size=plan.size)
@@ -475,12 +485,12 @@ class Importer:
 
     def _asked(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Asks where the writers are."""
-        places = {one: Runner(daemon).run(_writer_call(one)) for one in plan.places}
-        if self._options.is_anew:
-            # The writer of imports without --anew goes along.
+        places = _places(daemon, plan.places)
+        if self._options.anew:
+            # The writer of imports without --anew moves along.
             ((writer, at), (plain, plain_at)) = places.items()
             if plain_at != UNKNOWN and not is_same(plain_at, plan.crc):
-                # It is of other files, so that whoever goes by it is refused.
+                # It is of other files: imports without --anew are refused.
                 places = {writer: at}
             elif plain_at != UNKNOWN and self._options.passes_unchanged:
                 return replace(plan, writer=plain, places={plain: plain_at})
@@ -490,12 +500,10 @@ class Importer:
         """Returns how many items of a queue are done, going by where its writers are."""
         done, outcome = plan.done(plan.places), plan.outcome
         if done is None:
-            raise FjordError(
-                f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it "
-                "were imported; --anew imports all that is in it now"
-            )
-        if done and plan.at == UNKNOWN and not self._options.is_moved:
-            raise FjordError(
+            text = f"the files of {outcome.queue} have changed since {done_by(plan.at)} items of it"
+            raise errors.FjordError(f"{text} were imported; --anew imports all that is in it now")
+        if done and plan.at == UNKNOWN and not self._options.moved:
+            raise errors.FjordError(
                 f"{done} of the {outcome.items} items in these files of {outcome.queue} were "
                 f"imported into {outcome.table} before, from another directory; --moved counts "
                 "them as done, --anew imports all of them"
@@ -505,12 +513,10 @@ class Importer:
     def _check_sizes(self, outcomes: Sequence[ImportOutcome]) -> None:
         """Makes sure that nothing is too large, unless that is to be left out."""
         found = [(one.queue, one.tally.too_large) for one in outcomes if one.tally.too_large]
-        if found and not self._options.skips_too_large:
+        if found and not self._options.skip_too_large:
             counts = [f"{queue} has {n} {'item' if n == 1 else 'items'}" for queue, n in found]
-            raise FjordError(
-                f"{', '.join(counts)} of more than {limits.VALUE_BYTES_MAX} bytes, which is the "
-                "most that a value may have; --skip-too-large imports all others"
-            )
+            text = f"of more than {limits.VALUE_BYTES_MAX} bytes; --skip-too-large leaves them out"
+            raise errors.FjordError(f"{', '.join(counts)} {text}")
 
     def _tally(self, found: Contents, before: int) -> Tally:
         """Counts what is to become of items that are not done yet."""
@@ -526,15 +532,15 @@ class Importer:
         url = self._options.url
         return contextlib.closing(Connection(url, timeout=limits.REPLY_SECONDS_MAX))
 
-    def changed(self, queue: str) -> DirectoryError:
-        return DirectoryError(
+    def changed(self, queue: str) -> errors.DirectoryError:
+        return errors.DirectoryError(
             f"the files of {queue} in {self._options.directory} changed while they were read; "
             "stop the writer"
         )
 
     @contextlib.contextmanager
     def _opened(self, queue: str) -> Iterator[Contents]:
-        survey = reading.survey(LocalDisk(), self._options.directory, queue)
+        survey = reader.survey(LocalDisk(), self._options.directory, queue)
         done = 0
 
         def on_bytes(size: int) -> None:
@@ -542,7 +548,7 @@ class Importer:
             done += size
             self._show(f"reading {queue}", done, survey.size)
 
-        options = reading.ReadOptions(now_ms=self._clock.wall_us() // 1000)
+        options = reader.ReadOptions(now_ms=self._clock.wall_us() // 1000)
         with contextlib.closing(Contents(survey, options, on_bytes=on_bytes)) as found:
             yield found
 
@@ -560,149 +566,18 @@ def _table_id(daemon: Connection, table: str) -> int | None:
     """Returns the id of a table, None if it is not there."""
     try:
         return Runner(daemon).run(table_call(table)).id
-    except NotFoundError:
+    except errors.NotFoundError:
         return None
 
 
-def _writer_call(writer: str) -> Call[int]:
-    """Asks where a writer is; UNKNOWN if it is nowhere."""
-    return Call(
-        commands.AskWriter(table="", writer=writer),
-        lambda reply: expect(reply, commands.Committed).batch,
-    )
-
-
-# -- sending the items of a queue to a table of a daemon, several batches under way ---------------
-#
-# Each batch holds an `Advance`, so batches are applied in their order or not at all.  When one is
-# refused, all behind it are, too; then the daemon is asked how far it is, and what has not arrived
-# is sent again.
-
-
-# Batches that are sent before the first of them is confirmed.
-_IN_FLIGHT: Final = 4
-
-
-class _Sent(NamedTuple):
-    """A load that is under way."""
-
-    load: Load
-    imported: int  # items of it that had not expired
-    reply: asyncio.Task[commands.Reply]
-
-
-class Sending:
-    """Sends the loads of one queue."""
-
-    def __init__(
-        self, loads: Iterator[Load], plan: ImportPlan, on_done: Callable[[int], None]
-    ) -> None:
-        """Takes note of what to send.
-
-        Args:
-            loads: what is not done yet.
-            plan: of that queue.
-            on_done: told how many items of the queue are done.
-        """
-        self._loads = loads
-        self._plan = plan
-        self._on_done = on_done
-        # Where the writers are once all that is under way has arrived.
-        self._places = dict(plan.places)
-        self._clock = SystemClock()
-        self._flight: deque[_Sent] = deque()
-        self._again: deque[Load] = deque()  # to be sent before any other
-        self._ahead_us = 0  # by how much the clock of the daemon may be ahead
-        self.tally = Tally()  # of what has arrived
-
-    async def run(self, url: str) -> None:
-        """Sends all.
-
-        Raises:
-            UnavailableError: if the daemon is away for too long.
-            RefusedError: if something is refused for good.
-        """
-        connection = AsyncConnection(url, timeout=limits.REPLY_SECONDS_MAX)
-        await connection.open()
-        try:
-            while await self._fill(connection):
-                reply = await self._flight[0].reply
-                if isinstance(reply, commands.Refusal):
-                    await self._go_back(connection, reply)
-                else:
-                    self._confirm(self._flight.popleft())
-        finally:
-            connection.close()
-            await self._replies()
-
-    async def _fill(self, connection: AsyncConnection) -> bool:
-        """Sends as much as may be under way; False if nothing is."""
-        outcome = self._plan.outcome
-        while len(self._flight) < _IN_FLIGHT:
-            if self._again:
-                load: Load | None = self._again.popleft()
-            else:
-                # In a thread, so that replies are not late when much has to be read for one load.
-                load = await asyncio.to_thread(next, self._loads, None)
-            if load is None:
-                break
-            now_us = self._clock.wall_us() + self._ahead_us
-            rows = load.live(now_us)
-            made: list[commands.Command] = [*self._advances(load.end)]
-            if rows:
-                made.append(command(load, rows, outcome.table, outcome.kind, now_us))
-            reply = asyncio.create_task(connection.execute(commands.Batch(commands=made)))
-            self._flight.append(_Sent(load, len(rows), reply))
-        return bool(self._flight)
-
-    def _advances(self, end: int) -> Iterator[commands.Advance]:
-        """Moves the writers on to where so many items are done."""
-        for writer, at in self._places.items():
-            is_of_files = writer == self._plan.files_writer
-            number = end if is_of_files else number_of(self._plan.crc, end)
-            if at < number:
-                yield commands.Advance(writer=writer, expected=at, batch=number)
-                self._places[writer] = number
-
-    def _confirm(self, sent: _Sent) -> None:
-        self.tally = self.tally.plus(sent.load.tally(sent.imported))
-        self._on_done(sent.load.end)
-
-    async def _go_back(self, connection: AsyncConnection, refusal: commands.Refusal) -> None:
-        """Something was refused, and so was all behind it: what has not arrived is to be sent."""
-        for reply in await self._replies():
-            if isinstance(reply, BaseException):
-                raise reply
-        if refusal.code is Code.BAD_TIMEOUT and not self._ahead_us:
-            # By the clock of the daemon, something has expired meanwhile.
-            self._ahead_us = limits.TIMESTAMP_AHEAD_US_MAX
-        elif refusal.code is not Code.STALE_NUMBER:
-            raise refusal.error()
-        done = await self._ask(connection)
-        while self._flight and self._flight[0].load.end <= done:
-            self._confirm(self._flight.popleft())  # its answer was lost
-        self._again.extendleft(sent.load for sent in reversed(self._flight))
-        self._flight.clear()
-
-    async def _ask(self, connection: AsyncConnection) -> int:
-        """Returns how many items of the queue are done, by the daemon.
-
-        Raises:
-            FjordError: if it was not this import that has done them.
-        """
-        for writer in self._places:
-            call = _writer_call(writer)
-            self._places[writer] = call.result(await connection.execute(call.command))
-        done = self._plan.done(self._places)
-        first = self._flight[0].load
-        ends = {first.end - first.done, *(sent.load.end for sent in self._flight)}
-        if done is None or done not in ends:
-            raise FjordError(
-                "somebody else imports this queue, too; when that is over, run the same command "
-                "again, which finds what is left"
+def _places(daemon: Connection, writers: Iterable[str]) -> dict[str, int]:
+    """Asks where writers are; UNKNOWN if one is nowhere."""
+    return {
+        one: Runner(daemon).run(
+            Call(
+                commands.AskWriter(table="", writer=one),
+                lambda reply: expect(reply, commands.Committed).batch,
             )
-        return done
-
-    async def _replies(self) -> list[commands.Reply | BaseException]:
-        """Waits for all that is under way."""
-        return await asyncio.gather(*(sent.reply for sent in self._flight), return_exceptions=True)
+        )
+        for one in writers
+    }

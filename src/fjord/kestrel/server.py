@@ -1,9 +1,9 @@
 """Serves queues over the memcache and the text protocol.
 
-A connection has one task, which does its requests in order; replies are gathered and leave when
+A connection has one task, which does its requests in order; replies are collected and sent when
 there is nothing more to do, or when there are many, after the backend has settled.  A get that
-waits is told when an item comes, and looks at nothing meanwhile.  A client that goes away, or says
-that it sends no more, waits for nothing any longer; what it has open goes back to the head.
+waits is woken when an item comes.  A client that disconnects, or closes its sending side, no longer
+waits; the items that it has open go back to the head.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final, cast
 from fjord import disk as disks
 from fjord import limits
 from fjord.clock import Clock
-from fjord.errors import DurabilityError, FjordError
+from fjord.errors import Code, DurabilityError, FjordError, RefusedError
 from fjord.kestrel import protocols
 from fjord.kestrel.backends import Backend
 from fjord.kestrel.config import ServerConfig, Standing, Status
-from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader
+from fjord.kestrel.protocols import KestrelRequest, MemcacheReader, Outcome, Reply, TextReader, Verb
 from fjord.kestrel.session import Session
 
 _RETRY_SECONDS: Final = 1.0
@@ -45,7 +45,7 @@ _COUNTS: Final = (
 
 @contextlib.contextmanager
 def _bearing() -> Iterator[None]:
-    """What finds no space is left for the next time."""
+    """Logs a full disk; what is done in here is tried again later."""
     try:
         yield
     except OSError as error:
@@ -71,7 +71,7 @@ class ConnectionMemory:
         self._bytes_max = bytes_max
         self._over_bytes = bytes_max + bytes_max // 4
         self.used = 0
-        # What ends who does not read, and since when; those that wait longest first.
+        # How to end a client that does not read, and since when; the longest first.
         self._stalled: dict[Callable[[], None], int] = {}
         self._released = asyncio.Event()
 
@@ -86,15 +86,16 @@ class ConnectionMemory:
             self._released.set()
 
     def fits(self, bytes_more: int) -> bool:
-        """Says whether there is room for so many."""
+        """Says whether there is room for more bytes."""
         if self.used + bytes_more > self._bytes_max:
             self._drop_stalled()
         return self.used + bytes_more <= self._bytes_max
 
     async def room(self) -> None:
         """Returns when an item may be taken, which is counted then."""
-        while not self._has_room():
+        while self.is_over:
             self._released.clear()
+            self._drop_stalled()  # which may release some
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._released.wait(), _LOOK_SECONDS)
 
@@ -104,11 +105,6 @@ class ConnectionMemory:
 
     def unstall(self, drop: Callable[[], None]) -> None:
         self._stalled.pop(drop, None)
-
-    def _has_room(self) -> bool:
-        if self.is_over:
-            self._drop_stalled()
-        return not self.is_over
 
     def _drop_stalled(self) -> None:
         before_us = self._clock.monotonic_us() - _STALLED_US
@@ -208,10 +204,10 @@ class Server:
             await self.backend.close()
 
     async def _give_back(self) -> None:
-        """What is open goes back in the order that it had, whoever has it."""
+        """Gives back open items of all sessions in the order that they had."""
         sessions = [one.session for one in self._connections]
         held = sorted({one for session in sessions for one in session.held()}, reverse=True)
-        with contextlib.suppress(OSError):  # each connection tries again, and tells
+        with contextlib.suppress(OSError):  # each connection tries again, and logs it
             for queue, xid in held:
                 await self.backend.unremove(queue, xid)
                 self.forget(queue, {xid})
@@ -241,9 +237,18 @@ class Server:
         self.changed.set()
 
     def forget(self, queue: str, xids: AbstractSet[int] | None) -> None:
-        """Items of a queue are their holders' no more; None: all of it."""
+        """Lets sessions forget open items of a queue; None: all of them."""
         for session in [one.session for one in self._connections] + self.orphans:
             session.forget(queue, xids)
+
+    def settings(self) -> tuple[tuple[str, str], ...]:
+        """Returns what memcached has in `stats settings`, as far as it is there."""
+        options = self.options
+        return (
+            ("maxconns", str(options.connections_max)),
+            ("item_size_max", str(options.item_bytes_max)),
+            ("cas_enabled", "no"),
+        )
 
     @property
     def blocks_reads(self) -> bool:
@@ -268,36 +273,29 @@ class Server:
 
     async def _sweep(self) -> None:
         """Looks for what expires, times out or was left open, as often as each asks for."""
-        sweep_ms = self.options.sweep_ms
-        expired_us = self.clock.monotonic_us()
+        sweep_seconds = (self.options.sweep_ms or 0) / 1000
         try:
             while True:
-                tidy_seconds = self.backend.tidy_seconds
                 retry_seconds = _RETRY_SECONDS if self.orphans else None
-                sweep_seconds = None if sweep_ms is None else sweep_ms / 1000
-                periods = (sweep_seconds, tidy_seconds, retry_seconds)
-                seconds = min((one for one in periods if one is not None), default=None)
+                periods = (sweep_seconds, self.backend.tidy_seconds, retry_seconds)
                 with contextlib.suppress(TimeoutError):
+                    seconds = min(filter(None, periods), default=None)
                     await asyncio.wait_for(self.changed.wait(), seconds)
                     self.changed.clear()
                     continue
-                now_us = self.clock.monotonic_us()
-                expires = sweep_ms is not None and now_us - expired_us >= sweep_ms * 1000
-                if expires:
-                    expired_us = now_us
-                await self._sweep_once(expires=expires, tidies=tidy_seconds is not None)
+                await self._sweep_once()
         except (FjordError, OSError) as error:
             self.fail(error)
 
-    async def _sweep_once(self, *, expires: bool, tidies: bool) -> None:
+    async def _sweep_once(self) -> None:
         for session in self.orphans:
             with _bearing():
                 await session.abort_all()
         self.orphans = [session for session in self.orphans if session.has_open]
-        if tidies:
+        if self.backend.tidy_seconds is not None:
             with _bearing():
                 await self.backend.tidy(self.forget)
-        for queue in await self.backend.names() if expires else ():
+        for queue in await self.backend.names() if self.options.sweep_ms else ():
             with _bearing():
                 await self.backend.flush_expired(queue)
         await self.backend.settle()
@@ -309,6 +307,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server, reader: _Reader) -> None:
         self._server = server
         self._reader = reader
+        self._ahead: KestrelRequest | None = None  # the next one, if it was read already
         self.session = Session(server, self)
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
@@ -325,7 +324,7 @@ class Connection(asyncio.Protocol):
         self._is_ending = False
         self._is_busy = False
 
-    # -- what the loop tells ----------------------------------------------------------------------
+    # -- callbacks of the loop --------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = made = cast(asyncio.Transport, transport)  # that of uvloop is no subclass
@@ -365,7 +364,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def end(self) -> asyncio.Task[None]:
-        """Ends the connection; what is open goes back."""
+        """Ends the connection; its open items are given back."""
         assert self._task is not None
         self._task.cancel()
         return self._task
@@ -389,23 +388,25 @@ class Connection(asyncio.Protocol):
                 self._transport.close()
 
     async def _give_back(self) -> None:
-        """Nothing stays open when a connection ends; what finds no space goes back later."""
+        """Gives back all open items; those that find no space on the disk are given back later."""
         try:
-            await self.session.abort_all()
+            with _bearing():
+                await self.session.abort_all()
+            if self.session.has_open:
+                self._server.adopt(self.session)
         except (FjordError, OSError) as error:
-            if not isinstance(error, OSError) or not disks.is_full(error):
-                self._server.fail(error)
-                return
-            _log.warning("the disk is full", extra={"fields": {"error": error}})
-            self._server.adopt(self.session)
+            self._server.fail(error)
 
     async def _serve(self) -> None:
         while not self._is_ending:
             self._news.clear()
-            request = self._reader.next_request()
+            request = self._ahead or self._reader.next_request()
             if request is not None:
-                self._is_busy = True
-                await self.send(request, await self._reply(request))
+                self._ahead, self._is_busy = None, True
+                if request.verb is Verb.PUT and self._server.backend.shares_commits:
+                    await self._put(request)
+                else:
+                    await self.send(request, await self._reply(request))
                 continue
             if self._is_refused:
                 self._replies.append(self._reader.NO_MEMORY)
@@ -414,28 +415,44 @@ class Connection(asyncio.Protocol):
             self._resume()
             if self._news.is_set():
                 continue
-            if self._is_eof or not await self._more():
+            if self._is_eof:
+                return
+            try:
+                await asyncio.wait_for(self._news.wait(), self._server.idle_seconds)
+            except TimeoutError:
                 return
         await self._flush()
 
+    async def _put(self, first: KestrelRequest) -> None:
+        """Does a put, with those after it that may share its commit; each has its own reply."""
+        requests, items, size = [first], first.items, sum(map(len, first.items))
+        while len(requests) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
+            size += sum(map(len, more.items))
+            if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
+                self._ahead = more  # of another queue or expiry, or too much at once
+                break
+            requests.append(more)
+            items += more.items
+        reply = await self._reply(first._replace(items=items))
+        for number, request in enumerate(requests):
+            if len(requests) > 1 and reply.stored:
+                reply = reply._replace(item_count=int(reply.stored[number]))
+            await self.send(request, reply)
+            if self._is_ending:
+                return
+
     async def _reply(self, request: KestrelRequest) -> Reply:
-        """Does a request; one that fails is told and costs the connection, not the server."""
+        """Does a request; a failure ends the connection, not the server."""
         try:
             return await self.session.serve(request)
         except DurabilityError:
             raise
         except (FjordError, OSError) as error:
+            if isinstance(error, RefusedError) and error.code is Code.BAD_NAME:
+                return Reply(Outcome.BROKEN, word=error.text)
             fields = {"verb": request.verb.value, "queue": request.queue, "error": error}
             _log.warning("a request failed", extra={"fields": fields})
             return Reply(Outcome.FAILED)
-
-    async def _more(self) -> bool:
-        """Waits for bytes; False if none came for too long."""
-        try:
-            await asyncio.wait_for(self._news.wait(), self._server.idle_seconds)
-        except TimeoutError:
-            return False
-        return True
 
     def _resume(self) -> None:
         self._is_busy = False
@@ -491,7 +508,7 @@ class Connection(asyncio.Protocol):
         try:
             arrived = await future
         except asyncio.CancelledError:
-            # It was told of an item that it will not take: then that is for the next one.
+            # It was woken for an item that it will not take, so wake the next one.
             if future.done() and not future.cancelled() and future.result():
                 backend.unlisten(queue, future)
                 backend.wake(queue)
@@ -544,7 +561,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _fits(self, more_bytes: int) -> bool:
-        """Says whether so many bytes may be received; counts them then."""
+        """Counts bytes that are received; says whether there was room."""
         more_bytes = self._kept_bytes(more_bytes) - self._counted_bytes
         fits = more_bytes <= 0 or self._server.memory.fits(more_bytes)
         if fits and more_bytes > 0:
@@ -581,7 +598,7 @@ class Awake:
     """Keeps a loop awake."""
 
     def __init__(self, clock: Clock, awake_us: int) -> None:
-        """`awake_us` says how long after the last reply; 0 = not at all."""
+        """`awake_us`: how long after the last reply; 0 = not at all."""
         self._clock = clock
         self._awake_us = awake_us
         self._until_us = 0

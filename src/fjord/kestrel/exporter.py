@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fjord import disk as disks
-from fjord import kinds, limits, ops, values
+from fjord import errors, kinds, limits, ops, values
 from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
 from fjord.client.messages import MessageBatch, MessageColumns
@@ -24,19 +24,10 @@ from fjord.clock import SystemClock
 from fjord.columns import repeat
 from fjord.commands import JobPage
 from fjord.disk import LocalDisk
-from fjord.errors import (
-    Code,
-    CorruptionError,
-    DirectoryError,
-    DurabilityError,
-    FjordError,
-    NotFoundError,
-    UsageError,
-)
 from fjord.jobs import State
-from fjord.kestrel import codec, collection, inspect, names, reading
-from fjord.kestrel.journal import Journal
-from fjord.kestrel.reading import Sum
+from fjord.kestrel import codec, collection, inspect, names, reader
+from fjord.kestrel.journal import Journal, made, write_file
+from fjord.kestrel.reader import Sum
 from fjord.values import Type
 
 # Messages of one read, which has 8 MiB at most.
@@ -53,9 +44,9 @@ class ExportOptions:
     url: str
     directory: str
     queue: str  # empty: named as the table
-    after: int | None  # of a stream: messages behind this seq; None: all
-    subscriber: str  # of a stream: messages behind its mark; empty: all
-    appends: bool  # True: behind what the queue has
+    after: int | None  # of a stream: messages after this seq; None: all
+    subscriber: str  # of a stream: messages that it has not processed; empty: all
+    appends: bool  # True: after what the queue has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +79,12 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
         source = _Source(options.table, db, clock.wall_us(), show)
         if kind == kinds.Kind.JOBS:
             if options.after is not None or options.subscriber:
-                raise UsageError("--after and --subscriber are for streams; this is a jobs table")
+                raise errors.UsageError("--after and --subscriber are for streams")
             chunks = source.jobs()
         elif kind == kinds.Kind.STREAM:
             chunks = source.messages(_start(options, db))
         else:
-            raise UsageError(f"{options.table} is a {kind} table; a queue has jobs or messages")
+            raise errors.UsageError(f"{options.table} is a {kind} table, which has no items")
         size = write(
             LocalDisk(),
             options.directory,
@@ -112,16 +103,16 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
 
 
 def _start(options: ExportOptions, db: Database) -> int:
-    """Returns the seq behind which messages are exported."""
+    """Returns the seq after which messages are exported."""
     if not options.subscriber:
         return options.after or 0
     if options.after is not None:
-        raise UsageError("--after and --subscriber each say where to begin; give one")
+        raise errors.UsageError("--after and --subscriber each say where to begin; give one")
     for one in db.stream(options.table).subscribers():
         if one.name == options.subscriber:
             return one.position
     text = f"stream {options.table} has no subscriber {options.subscriber}"
-    raise NotFoundError(Code.NOT_FOUND, text)
+    raise errors.NotFoundError(errors.Code.NOT_FOUND, text)
 
 
 class _Source:
@@ -150,9 +141,9 @@ class _Source:
             dates_us = enumerate(page.process_at_us)
             later = [at for at, date_us in dates_us if date_us > self._now_us]
             yield self._jobs_chunk(page, later, total)
-        # Nothing shows a jobs table as of one moment, but its history tells what was done since.
+        # A jobs table cannot be read as of one moment, but its history has what was done since.
         if any(len(piece.first_seqs) for piece in self._db.scan(self._table, begun + 1)):
-            raise FjordError(
+            raise errors.FjordError(
                 f"table {self._table} changed while it was read, so nothing was exported; stop "
                 "who pushes and takes its jobs, and export it again"
             )
@@ -249,7 +240,7 @@ def write(
     """
     problem = names.queue_problem(queue)
     if problem is not None:
-        raise UsageError(problem)
+        raise errors.UsageError(problem)
     try:
         if not disk.exists(folder):
             disk.make_directory(folder)
@@ -258,23 +249,23 @@ def write(
             _check(disk, folder, queue, appends=appends)
             return _write(disk, folder, queue, chunks, now_ms)
     except OSError as error:
-        raise DirectoryError(
+        raise errors.DirectoryError(
             f"{queue} was not exported: {error.strerror}; {folder} is as it was"
         ) from error
 
 
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
-    with contextlib.closing(inspect.Contents(reading.survey(disk, folder, queue))) as found:
+    with contextlib.closing(inspect.Contents(reader.survey(disk, folder, queue))) as found:
         try:
             found.check()
-        except CorruptionError as error:
-            raise FjordError(
+        except errors.CorruptionError as error:
+            raise errors.FjordError(
                 f"{error.path} is damaged; `fjord kestrel verify` says how, and `fjord kestrel "
                 "pack` keeps what cannot be read apart"
             ) from error
         if found.count and not appends:
-            raise FjordError(
+            raise errors.FjordError(
                 f"{folder} has a queue {queue} with {found.count} items; --append adds to it, "
                 "--queue names another one"
             )
@@ -289,27 +280,19 @@ def _write(
 ) -> int:
     journal = _opened(disk, folder, queue, now_ms)
     path = os.path.join(folder, names.temporary(queue, _NUMBER))
-    size = crc = 0
+    current = os.path.join(folder, names.current(queue))
     try:
-        with contextlib.closing(disk.open(path, writable=True, create=True)) as file:
-            file.truncate(0)
-            for chunk in chunks:
-                file.write(size, chunk)
-                size += len(chunk)
-                crc = reading.add_to_crc(crc, chunk)
-            file.sync()
-        if journal is not None and journal.current.size:
-            journal.rotate()
-        # What the current file will be is told before it has its name.
-        new = Sum(size, crc, disk.identity(path) or "-")
-        known = {**reading.read_sums(disk, folder, queue), reading.CURRENT: new}
-        told = {number: one for number, one in known.items() if one.size}
-        reading.put_sums(disk, folder, queue, told)
-        disk.rename(path, os.path.join(folder, names.current(queue)))
-    except BaseException:
-        with contextlib.suppress(OSError):
-            disk.remove(path)
-        raise
+        with made(disk, path):
+            size, crc = write_file(disk, path, chunks, like=current)
+            if journal is not None and journal.current.size:
+                journal.rotate()
+            # The sum of the current file is there before the file has its name.
+            new = Sum(size, crc, disk.identity(path) or "-")
+            known = {**reader.read_sums(disk, folder, queue), reader.CURRENT: new}
+            reader.put_sums(
+                disk, folder, queue, {number: one for number, one in known.items() if one.size}
+            )
+            disk.rename(path, current)
     finally:
         if journal is not None:
             journal.close()
@@ -317,13 +300,13 @@ def _write(
         disk.sync_directory(folder)
     except OSError as error:
         text = f"{queue} was exported, but may be gone after a power cut: {error.strerror}"
-        raise DurabilityError(text) from error
+        raise errors.DurabilityError(text) from error
     return size
 
 
 def _opened(disk: disks.Disk, folder: str, queue: str, now_ms: Callable[[], int]) -> Journal | None:
     """Returns the journal of a queue that is there, ended where its last whole op ends."""
-    if queue not in reading.queues(disk, folder):
+    if queue not in reader.queues(disk, folder):
         return None
     journal = Journal(disk, folder, queue, now_ms=now_ms)
     for _ in journal.replay(now_ms()):
