@@ -153,7 +153,7 @@ class Moment(NamedTuple):
     is_pass: bool = False  # opened for a reader, and closed when it reaches its end
 
 
-class State(Protocol):
+class View(Protocol):
     """The read interface of decide: the state after all ops applied so far."""
 
     @property

@@ -377,7 +377,7 @@ _LABEL_SECONDS: Final = (
     *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY),
 )
 
-Place = Callable[[float], float]
+Scale = Callable[[float], float]
 
 
 def throughput(periods: Sequence[Mapping[str, Any]], seconds: int) -> str:
@@ -531,7 +531,7 @@ _ROUND: Final = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
 # -- scales and axes ------------------------------------------------------------------------------
 
 
-def _upwards(low: float, high: float) -> Place:
+def _upwards(low: float, high: float) -> Scale:
     """Returns where on the page a number between the two is."""
     return lambda one: _TOP + _INNER_HEIGHT * (1 - (one - low) / (high - low or 1))
 
@@ -547,7 +547,7 @@ def _decades(found: Iterable[float]) -> tuple[int, int]:
     return low, max(high, low + 1)
 
 
-def _rows(ticks: Iterable[tuple[float, str]], height: Place) -> list[str]:
+def _rows(ticks: Iterable[tuple[float, str]], height: Scale) -> list[str]:
     """Returns lines across with their labels at the left."""
     parts = []
     for at, label in ticks:
