@@ -116,6 +116,7 @@ def _opcode(given: Opcode | str) -> int:
 
 EPOCH_BYTES: Final = 16
 _NO_EPOCH: Final = bytes(EPOCH_BYTES)
+_BOUND: Final = "0 (no bound) or more"
 
 
 class SpanInfo(NamedTuple):
@@ -151,8 +152,8 @@ def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
         table=table,
         after=check_seq("after", after),
         until=check_seq("until", bounds.get("until", 0)),
-        rows_max=_bound("rows_max", bounds.get("rows_max", 0)),
-        bytes_max=_bound("bytes_max", bounds.get("bytes_max", 0)),
+        rows_max=check_seq("rows_max", bounds.get("rows_max", 0), _BOUND),
+        bytes_max=check_seq("bytes_max", bounds.get("bytes_max", 0), _BOUND),
         before_us=entries.moment_us(bounds.get("before"), "before"),
         epoch=_epoch(bounds.get("epoch", "")),
     )
@@ -202,13 +203,6 @@ def _rest(command: Span, found: Spanned, after: int) -> Span | None:
 def _fits(rest: Span, found: Spanned) -> bool:
     has_room = not rest.rows_max or found.rows <= rest.rows_max
     return has_room and (not rest.bytes_max or found.size <= rest.bytes_max)
-
-
-def _bound(name: str, given: int) -> int:
-    found = calls.check_whole(name, given)
-    if not 0 <= found < 2**63:
-        raise ValueError(f"{name} must be 0 (no bound) or more, not {given}")
-    return found
 
 
 def _epoch(given: str) -> bytes:

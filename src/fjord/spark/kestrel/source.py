@@ -21,7 +21,7 @@ from fjord import disk as disks
 from fjord.errors import FjordError
 from fjord.kestrel import reading
 from fjord.kestrel.reading import QueueSurvey
-from fjord.spark.options import known_options, word_option
+from fjord.spark.options import check_schema, known_options, number_option, word_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,15 +97,7 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
     Raises:
         FjordError: if one of them does not exist, or not with this type.
     """
-    for field in wanted.fields:
-        stored = COLUMNS[mode].get(field.name)
-        if stored != field.dataType.simpleString() or not field.nullable:
-            all_of_them = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
-            raise FjordError(
-                f"there is no column `{field.name}` {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' NOT NULL'} with mode={mode}; "
-                f"a schema is some of: {all_of_them}"
-            )
+    check_schema(wanted, COLUMNS[mode], where=f" with mode={mode}")
     return tuple(wanted.fieldNames())
 
 
@@ -178,10 +170,10 @@ def parse(options: Mapping[str, str]) -> KestrelOptions:
         mode=mode,
         queue=given.get("queue", ""),
         columns=_columns(given.get("columns", ""), mode),
-        batch_rows=_number(given, "batchRows", 1, BATCH_ROWS_MAX) or BATCH_ROWS,
+        batch_rows=number_option(given, "batchRows", BATCH_ROWS, largest=BATCH_ROWS_MAX),
         fails_on_damage=word_option(given, "damaged", ("fail", "skip")) == "fail",
-        alive_seconds=_number(given, "aliveFor", 0, _ALIVE_SECONDS_MAX),
-        crc=_number(given, "crc", 0, _CRC_MAX),
+        alive_seconds=number_option(given, "aliveFor", None, least=0, largest=_ALIVE_SECONDS_MAX),
+        crc=number_option(given, "crc", None, least=0, largest=_CRC_MAX),
     )
 
 
@@ -210,12 +202,3 @@ def _columns(text: str, mode: str) -> tuple[str, ...]:
                 f"columns of mode={mode} are some of {', '.join(COLUMNS[mode])}"
             )
     return names
-
-
-def _number(given: Mapping[str, str], name: str, least: int, largest: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= largest:
-        raise FjordError(f"the option {name} is a number from {least} to {largest}, not {text!r}")
-    return int(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,9 +24,6 @@ from fjord.kestrel.codec import Item, Opcode
 from fjord.kestrel.inspect import Contents
 from fjord.kestrel.reading import JournalFile
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Of the data in a batch; one item more may be in it.
 BATCH_BYTES: Final = 8 * limits.MIB
