@@ -41,11 +41,9 @@ class Transaction(Protocol):
         self, tree: int, start: bytes, stop: bytes | None, limit: int
     ) -> list[tuple[bytes, bytes]]:
         """Returns up to `limit` items in key order from `start` to before `stop`."""
-        ...
 
     def count(self, tree: int) -> int:
         """Returns the number of items of a tree."""
-        ...
 
     def commit(self) -> None: ...
 
@@ -61,7 +59,6 @@ class Index(Protocol):
 
     def has_reserve(self) -> bool:
         """Returns whether there is room for what must work on a full disk: deletes."""
-        ...
 
     def grow(self) -> None:
         """Enlarges the index.
@@ -69,11 +66,9 @@ class Index(Protocol):
         Raises:
             OSError: if the disk is full.
         """
-        ...
 
     def sync(self) -> None:
         """Ensures that committed changes survive a power cut."""
-        ...
 
     def close(self) -> None: ...
 
@@ -83,11 +78,9 @@ class Indexes(Protocol):
 
     def identity(self) -> str | None:
         """Returns the identity of the stored index, which no copy shares; None if there is none."""
-        ...
 
     def create(self) -> None:
         """Creates an empty index, so that it has an identity, if there is none."""
-        ...
 
     def open(self, *, read_only: bool = False) -> Index: ...
 
