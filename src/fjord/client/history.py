@@ -236,17 +236,9 @@ class BlockInfo(NamedTuple):
 
 def blocks(table: str) -> Steps[list[BlockInfo]]:
     """Asks for the blocks of a table, a page at a time."""
-    found: list[BlockInfo] = []
-    after = 0
-    while True:
-        command = commands.ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
-        page: BlockList = yield ask(command, BlockList)
-        found += _blocks(page)
-        if not page.next_after:
-            return found
-        if page.next_after <= after:
-            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-        after = page.next_after
+    command = commands.ListBlocks(table=table, count=limits.BLOCKS_LISTED_MAX)
+    pages = yield from calls.paging(command, "after", BlockList, "next_after")
+    return [block for page in pages for block in _blocks(page)]
 
 
 def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]:

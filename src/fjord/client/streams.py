@@ -31,7 +31,7 @@ from fjord.client.subscribers import (
 )
 from fjord.columns import Strings
 from fjord.commands import Append, Reply
-from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
+from fjord.errors import StaleSchemaError
 from fjord.kinds import Kind
 from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
@@ -167,17 +167,9 @@ class StreamCalls:
     # -- subscribers and blocks -------------------------------------------------------------------
 
     def subscribers(self) -> Steps[list[SubscriberInfo]]:
-        found: list[SubscriberInfo] = []
-        start = ""
-        while True:
-            command = commands.ListSubscribers(table=self.table, start=start)
-            page: commands.Subscribers = yield ask(command, commands.Subscribers)
-            found += subscribers.read_subscribers(page)
-            if not page.next_name:
-                return found
-            if page.next_name <= start:
-                raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-            start = page.next_name
+        command = commands.ListSubscribers(table=self.table)
+        pages = yield from calls.paging(command, "start", commands.Subscribers, "next_name")
+        return [one for page in pages for one in subscribers.read_subscribers(page)]
 
 
 # -- building appends: messages as columns, without a Python loop where possible ------------------

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from fjord.errors import FjordError
+from fjord.layouts import Items
 
 
 class IndexFullError(FjordError):
@@ -37,9 +38,7 @@ class Transaction(Protocol):
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         """Returns up to `limit` items in key order from `start` to before `stop`."""
 
     def count(self, tree: int) -> int:

@@ -117,7 +117,7 @@ def find(state: View, name: str, kind: Kind) -> Table | None:
     if table is None:
         rules.check_name(name)
     elif table.kind is not kind:
-        raise _other_kind(table).error()
+        raise other_kind(table).error()
     return table
 
 
@@ -158,12 +158,7 @@ def find_any(tables: Mapping[str, Table], name: str) -> Table:
     return table
 
 
-def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    """Returns the refusal for a table of another kind, or None."""
-    return None if table.kind is kind else _other_kind(table)
-
-
-def _other_kind(table: Table) -> Refusal:
+def other_kind(table: Table) -> Refusal:
     return Refusal(code=Code.WRONG_KIND, text=f"table {table.name} is a {table.kind} table")
 
 

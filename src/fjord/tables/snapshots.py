@@ -26,6 +26,7 @@ from fjord.commands import Opened, Refusal, Replies, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
+from fjord.layouts import Items
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
 from fjord.tables.kv import layout
@@ -198,9 +199,7 @@ class AsOf:
                     found[at] = image
         return found
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         if tree not in _KEPT:
             return self._state.scan(tree, start, stop, limit)
         sources = [self._held(tree, tree, b"", start, stop)]

@@ -84,7 +84,6 @@ def decode_writer(data: bytes) -> StageWriter:
     return StageWriter(batch, at_us, held, stages)
 
 
-_PIECE: Final = 256
 # What a STAGE adds to the op in it: a header, a date, two offsets.
 _AROUND_BYTES: Final = ops.HEADER.size + 16
 

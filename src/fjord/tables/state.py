@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fjord import kinds, layouts, limits, streams
 from fjord.commands import Command, Reply
+from fjord.layouts import Items
 from fjord.ops import Op
 from fjord.tables.jobs.lanes import Lanes
 
@@ -186,9 +187,7 @@ class View(Protocol):
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         """Returns up to `limit` items in key order from `start` to before `stop`."""
 
     def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]: ...

@@ -146,12 +146,6 @@ class Expire(Command):
     limit: int  # rows at most
 
 
-def due_us(state: View) -> int | None:
-    """Returns when the next value expires, or None."""
-    first = state.scan(Tree.KV_EXPIRY, b"", None, 1)
-    return layout.decode_schedule(first[0][0])[0] if first else None
-
-
 @decides(Expire)
 def decide_expire(command: Expire, state: View, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(EXPIRY_BYTES, "big")

@@ -14,6 +14,7 @@ old one is refused.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
@@ -347,30 +348,27 @@ def _seq_at(state: View, table: Table, wall_us: int) -> int | InBlock:
     for block in history.live_blocks(state, table.prefix):
         if block.first <= forgotten and block.max_us >= wall_us:
             return _in_block(table, block, block.first - 1, state.next_seq - 1)
-    low, high = (1 if table.is_latest else forgotten + 1), state.next_seq
-    # Seqs from `high` on begin too late, or are the result.
-    while low < high:
-        middle = (low + high) // 2
-        found = _moment_from(state, table, middle)
-        if found is None or found[1] >= wall_us:
-            high = middle
-        else:
-            low = found[0] + 1
-    return low - 1
+
+    def is_late(seq: int) -> bool:
+        moment_us = _moment_from(state, table, seq)
+        return moment_us is None or moment_us >= wall_us
+
+    first = 1 if table.is_latest else forgotten + 1
+    return first + bisect_left(range(first, state.next_seq), True, key=is_late) - 1
 
 
-def _moment_from(state: View, table: Table, seq: int) -> tuple[int, int] | None:
-    """Returns the last seq and the moment of the first op with messages from a seq on."""
+def _moment_from(state: View, table: Table, seq: int) -> int | None:
+    """Returns the moment of the first op with messages from a seq on."""
     tree = Tree.STREAM_SEQS if table.is_latest else Tree.STREAM_OPS
     items = state.scan(tree, seq_key(table.prefix, seq), end_of(table.prefix), 1)
     if not items:
         return None
     key, found = items[0]
     if not table.is_latest:
-        return stream_entry.seq_of(key), stream_entry.decode_append(key, found).wall_us
+        return stream_entry.decode_append(key, found).wall_us
     (data,) = state.get_many(Tree.KV, [table.prefix + found])
     assert data is not None  # one implies the other
-    return stream_entry.seq_of(key), stream_entry.moment_of(layout.decode(data))
+    return stream_entry.moment_of(layout.decode(data))
 
 
 # -- reading --------------------------------------------------------------------------------------
