@@ -172,10 +172,22 @@ def overwrite(disk: Disk, path: str) -> None:
         file.sync()
 
 
-class LocalFile:
-    """A file of the operating system."""
+class OpenFile:
+    """A descriptor that is closed with its object at the latest."""
 
     _fd = -1
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalFile(OpenFile):
+    """A file of the operating system."""
 
     def __init__(self, path: str, *, writable: bool, create: bool) -> None:
         flags = os.O_RDWR if writable else os.O_RDONLY
@@ -225,14 +237,6 @@ class LocalFile:
 
     def fileno(self) -> int:
         return self._fd
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class LocalPage:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
-from fjord import commands, layouts, limits, ops
+from fjord import commands, jobs, layouts, limits, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Set
 from fjord.commands.layout import Command, internal
@@ -293,11 +293,7 @@ def _push_of(table: str, op: Op, now_us: int) -> Push | None:
     """Returns the push of a stage without expired jobs; None if none is left."""
     stamps, _, dates, expiries, *_ = op.columns
     if any(expiries):
-        live = [
-            at
-            for at, (date_us, expires_us) in enumerate(zip(dates, expiries, strict=True))
-            if not expires_us or expires_us > max(date_us, now_us)
-        ]
+        live = jobs.unexpired(dates, expiries, now_us)
         if not live:
             return None
         if len(live) < op.rows:
