@@ -20,7 +20,7 @@ from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import AsyncItems, KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
+from fjord.client.schemas import Columns, RowMap, Schemas, SchemasOf
 from fjord.client.subscribers import (
     COUNT,
     AsyncReader,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # Messages: a list of values or rows; or, for declared columns, a list for each column.
-Given = Iterable[Value | Row] | Columns
+Given = Iterable[Value | RowMap] | Columns
 
 
 class StreamCalls:
@@ -59,7 +59,7 @@ class StreamCalls:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def append(self, value: Value | Row, key: Key) -> Call[int]:
+    def append(self, value: Value | RowMap, key: Key) -> Call[int]:
         if not isinstance(value, Mapping):
             return Call(append_one(self.table, value, key), _seq)
         return self.append_many([value], [key] if key else None)
@@ -294,7 +294,7 @@ class AsyncStream(AsyncItems):
 
     # -- writes -----------------------------------------------------------------------------------
 
-    async def append(self, value: Value | Row, key: Key = "") -> int:
+    async def append(self, value: Value | RowMap, key: Key = "") -> int:
         """Adds a message; returns its seq.
 
         Args:
