@@ -27,7 +27,7 @@ from fjord.blocks import parquet, rows
 from fjord.blocks.files import Draft
 from fjord.blocks.store import Catalog, Metadata, Store
 from fjord.errors import CorruptionError, FjordError
-from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, data_path
+from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, bounded, data_path
 from fjord.journal import reader
 from fjord.journal.reader import Journal, Located, ScannedOps
 from fjord.ops import Opcode
@@ -451,20 +451,8 @@ def relink(catalog: Catalog, names: Sequence[str]) -> None:
 
 def _parts(store: Store, names: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:
     """Yields the rows of blocks, in order, in parts of a bounded size."""
-    held: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in _batches(store, names):
-        if held and (
-            count + batch.num_rows > limits.BLOCK_PART_ROWS
-            or size + batch.nbytes > limits.BLOCK_PART_BYTES
-        ):
-            yield held
-            held, count, size = [], 0, 0
-        held.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-    if held:
-        yield held
+    most = (limits.BLOCK_PART_ROWS, limits.BLOCK_PART_BYTES)
+    return bounded(_batches(store, names), lambda batch: (batch.num_rows, batch.nbytes), most)
 
 
 def _batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
