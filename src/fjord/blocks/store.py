@@ -23,6 +23,7 @@ from typing import IO, Any, Final
 import google_crc32c
 
 from fjord import disk as disks
+from fjord import limits
 from fjord.blocks import files
 from fjord.errors import CorruptionError
 from fjord.history import Block, data_path, described_block, metadata_path
@@ -87,7 +88,7 @@ class Store:
         """Returns the CRC32C of the data of a block."""
         crc = 0
         with self.open(name) as file:
-            while data := file.read(files.CHUNK_BYTES):
+            while data := file.read(limits.CHUNK_BYTES):
                 crc = google_crc32c.extend(crc, data)
         return int(crc)
 

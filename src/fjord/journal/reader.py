@@ -31,7 +31,6 @@ from fjord.journal import search
 from fjord.journal.frame import Frame, PlacedOp, SegmentHeader
 from fjord.ops import Opcode
 
-_CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
 _MARK_BYTES = 1 * limits.MIB
 # How often the directory is read again while segments are removed meanwhile.
@@ -312,7 +311,7 @@ class Journal:
         while True:
             frame = frames.decode_frame(data, offset - base, salt)
             if frame is None or offset + frame.length > base + len(data):
-                fresh = file.read(offset, max(_CHUNK_BYTES, frame.length if frame else 0))
+                fresh = file.read(offset, max(limits.CHUNK_BYTES, frame.length if frame else 0))
                 if base == offset and len(fresh) <= len(data):
                     return
                 base, data = offset, fresh
