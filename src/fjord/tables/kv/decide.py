@@ -380,13 +380,7 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 @decides(commands.Modify)
 def decide_modify(command: commands.Modify, state: View, now_us: int) -> Decision:
     _check_modify(command, now_us)
-    table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None:
-        raise _not_found()
-    lookup = Lookup.of(state, table.prefix, [command.key], now_us)
-    check_lock(state, lookup)
-    if not lookup.is_live(0):
-        raise _not_found()
+    table, lookup = _existing(state, command.table, [command.key], now_us)
     type_, data = lookup.value(0)
     changed = _CHANGES[command.change](type_, data, command)
     # Later than the old value: repeating an earlier SET must not undo this.
@@ -450,8 +444,15 @@ def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes:
     return data[: int(size)]
 
 
-def _not_found() -> RefusedError:
-    return RefusedError(Code.NOT_FOUND, "the key does not exist")
+def _existing(state: View, name: str, keys: Sequence[bytes], now_us: int) -> tuple[Table, Lookup]:
+    """Looks keys up; refuses if there is nothing under the first one, or one is locked."""
+    table = catalog.find(state, name, kinds.Kind.KV)
+    if table is not None:
+        lookup = Lookup.of(state, table.prefix, keys, now_us)
+        check_lock(state, lookup)
+        if lookup.is_live(0):
+            return table, lookup
+    raise RefusedError(Code.NOT_FOUND, "the key does not exist")
 
 
 def _mismatch(text: str) -> RefusedError:
@@ -478,13 +479,7 @@ def decide_rename(command: commands.Rename, state: View, now_us: int) -> Decisio
     read.check_key(command.key)
     read.check_key(command.to)
     rules.check_timestamps((command.timestamp_us,), now_us)
-    table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None:
-        raise _not_found()
-    lookup = Lookup.of(state, table.prefix, [command.key, command.to], now_us)
-    check_lock(state, lookup)
-    if not lookup.is_live(_OLD):
-        raise _not_found()
+    table, lookup = _existing(state, command.table, [command.key, command.to], now_us)
     if command.key == command.to:
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
