@@ -23,7 +23,6 @@ class Clock(Protocol):
 
     def pause(self, seconds: float) -> None:
         """Lets other processes run for a moment; only for bounded waits on another process."""
-        ...
 
 
 class SystemClock:

@@ -40,21 +40,17 @@ class File(Protocol):
 
     def read(self, offset: int, size: int) -> bytes:
         """Returns up to `size` bytes; fewer only at the end of the file."""
-        ...
 
     def write(self, offset: int, data: bytes) -> None: ...
 
     def write_parts(self, offset: int, parts: Sequence[bytes]) -> None:
         """Writes pieces one after the other, as one write."""
-        ...
 
     def sync(self) -> None:
         """Ensures that everything written survives a power cut (fdatasync)."""
-        ...
 
     def allocate(self, size: int) -> None:
         """Ensures that `size` bytes of the file can be written without more space."""
-        ...
 
     def truncate(self, size: int) -> None: ...
 
@@ -88,7 +84,6 @@ class Disk(Protocol):
 
     def boot_id(self) -> str:
         """Changes whenever the machine restarts, and so whenever a page cache is lost."""
-        ...
 
     def new_uuid(self) -> bytes: ...
 
@@ -96,21 +91,17 @@ class Disk(Protocol):
 
     def names(self, path: str) -> list[str]:
         """Returns the names in a directory, sorted; none if it does not exist."""
-        ...
 
     def exists(self, path: str) -> bool: ...
 
     def identity(self, path: str) -> str | None:
         """Returns an identity that a copy of the file does not have, None if there is no file."""
-        ...
 
     def modified_s(self, path: str) -> int:
         """Returns when a file was last written to, in seconds since 1970; 0 if there is none."""
-        ...
 
     def free_bytes(self, path: str) -> int:
         """Returns the free space that this process may use in the file system of a path."""
-        ...
 
     def open(self, path: str, *, writable: bool = False, create: bool = False) -> File: ...
 
@@ -124,17 +115,14 @@ class Disk(Protocol):
 
     def link(self, old: str, new: str) -> None:
         """Gives a file a second name, which must be free."""
-        ...
 
     def remove(self, path: str) -> None: ...
 
     def remove_directory(self, path: str) -> None:
         """Removes a directory, which must be empty."""
-        ...
 
     def sync_directory(self, path: str) -> None:
         """Ensures that names created, changed or removed in `path` are durable."""
-        ...
 
     def lock(self, path: str) -> Lock:
         """Takes the writer's lock.
@@ -142,7 +130,6 @@ class Disk(Protocol):
         Raises:
             DirectoryInUseError: if another process holds it.
         """
-        ...
 
     def is_locked(self, path: str) -> bool: ...
 
@@ -189,10 +176,22 @@ def overwrite(disk: Disk, path: str) -> None:
         file.sync()
 
 
-class LocalFile:
-    """A file of the operating system."""
+class OpenFile:
+    """A descriptor that is closed with its object at the latest."""
 
     _fd = -1
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LocalFile(OpenFile):
+    """A file of the operating system."""
 
     def __init__(self, path: str, *, writable: bool, create: bool) -> None:
         flags = os.O_RDWR if writable else os.O_RDONLY
@@ -242,14 +241,6 @@ class LocalFile:
 
     def fileno(self) -> int:
         return self._fd
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class LocalPage:

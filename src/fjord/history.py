@@ -7,10 +7,13 @@ told of them (op BLOCK).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import add, gt
+from typing import Final, NamedTuple, TypeVar
 
 from fjord.ops import Opcode
+
+Item = TypeVar("Item")
 
 _DATA_SUFFIX: Final = ".parquet"
 # Spark, and others that read a folder as a table, skip names that begin like this.
@@ -76,3 +79,20 @@ def described_block(path: str) -> str:
     base = file.removeprefix(_METADATA_PREFIX).removesuffix(_METADATA_SUFFIX)
     name = f"{folder}/{base}"
     return name if metadata_path(name) == path else ""
+
+
+def bounded(
+    items: Iterable[Item], sizes: Callable[[Item], Sequence[int]], most: Sequence[int]
+) -> Iterator[list[Item]]:
+    """Yields items in lists that have at most so much of each of their sizes, or one item."""
+    part: list[Item] = []
+    total: Sequence[int] = ()
+    for one in items:
+        added = sizes(one)
+        total = list(map(add, total, added)) if part else added
+        if part and any(map(gt, total, most)):
+            yield part
+            part, total = [], added
+        part.append(one)
+    if part:
+        yield part

@@ -135,6 +135,12 @@ def decode_settings(data: bytes) -> Settings:
     return found
 
 
+def unexpired(dates: Sequence[int], expiries: Sequence[int], now_us: int) -> list[int]:
+    """Returns the places of the jobs that have not expired, by their process dates and expiries."""
+    pairs = enumerate(zip(dates, expiries, strict=True))
+    return [at for at, (date_us, end_us) in pairs if not end_us or end_us > max(date_us, now_us)]
+
+
 def domain_of(key: bytes) -> bytes:
     """Returns the host of the first URI in a key, in lower case; empty if there is none."""
     found = _HOST.search(key)

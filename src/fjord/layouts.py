@@ -71,13 +71,12 @@ PREFIX_BYTES: Final = PREFIX.size
 prefix_of: Final[Callable[[int], bytes]] = PREFIX.pack
 
 
+Items = list[tuple[bytes, bytes]]  # keys of the index with their data
 # How an index is scanned: tree, first key, key after the last one, number of items.
-Scan = Callable[[int, bytes, bytes | None, int], list[tuple[bytes, bytes]]]
+Scan = Callable[[int, bytes, bytes | None, int], Items]
 
 
-def pages(
-    scan: Scan, tree: int, start: bytes, stop: bytes | None, size: int
-) -> Iterator[list[tuple[bytes, bytes]]]:
+def pages(scan: Scan, tree: int, start: bytes, stop: bytes | None, size: int) -> Iterator[Items]:
     """Yields all items from `start` to before `stop`, in pages of this size."""
     while items := scan(tree, start, stop, size):
         yield items

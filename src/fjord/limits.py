@@ -4,6 +4,8 @@ from __future__ import annotations
 
 KIB = 1024
 MIB = 1024 * KIB
+# Files are read and copied so much at a time: less costs more calls, and more only memory.
+CHUNK_BYTES = 1 * MIB
 
 # -- entries --------------------------------------------------------------------------------------
 # LMDB takes keys of 511 bytes; table id, probe and room for later prefixes leave 480.

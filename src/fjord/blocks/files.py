@@ -38,7 +38,6 @@ from fjord import limits
 from fjord.clock import Clock, SystemClock
 from fjord.history import data_path
 
-CHUNK_BYTES: Final = 1 * limits.MIB
 #: Suffixes of drafts that are not adopted: one written by sealing, and one that was set aside.
 UNFINISHED: Final = ".unfinished"
 REWRITTEN: Final = ".rewritten"
@@ -96,7 +95,7 @@ class Draft(io.RawIOBase):
         self.size += len(piece)
         self._waiting.append(piece)
         self._waiting_bytes += len(piece)
-        if self._waiting_bytes >= CHUNK_BYTES:
+        if self._waiting_bytes >= limits.CHUNK_BYTES:
             self._write_waiting()
         return len(piece)
 

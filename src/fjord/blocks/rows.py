@@ -146,13 +146,12 @@ def messages_to_arrow(messages: Messages) -> pa.Table:
 
 
 def _piece_of_one(piece: Scanned, number: int, op: memoryview) -> Scanned:
-    return Scanned(
+    return replace(
+        piece,
         first_seqs=array("Q", [piece.first_seqs[number]]),
         walls_us=array("Q", [piece.walls_us[number]]),
         last_seqs=array("Q", [piece.last_seqs[number]]),
         ops=Strings((0, len(op)), op),
-        next_seq=0,
-        end_seq=0,
     )
 
 

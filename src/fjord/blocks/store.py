@@ -8,7 +8,7 @@
 Readers of Parquet ignore names that begin with an underscore, so a folder is a table for them.
 `files` writes a file whole or not at all.
 
-File names come from `history.block_name` only, and are checked all the same.
+File names come from `history.block_name` only, and are files.checked all the same.
 """
 
 from __future__ import annotations
@@ -23,17 +23,8 @@ from typing import IO, Any, Final
 import google_crc32c
 
 from fjord import disk as disks
-from fjord.blocks.files import (
-    CHUNK_BYTES,
-    REWRITTEN,
-    UNFINISHED,
-    Draft,
-    LocalTarget,
-    checked,
-    is_name,
-    stamped_us,
-    target_at,
-)
+from fjord import limits
+from fjord.blocks import files
 from fjord.errors import CorruptionError
 from fjord.history import Block, data_path, described_block, metadata_path
 
@@ -55,18 +46,18 @@ class Store:
 
     def __init__(self, location: str, *, disk: disks.Disk | None = None) -> None:
         self.location = location
-        self._files = target_at(location, disk=disk)
+        self._files = files.target_at(location, disk=disk)
         is_real = disk is None or isinstance(disk, disks.LocalDisk)
-        self._is_local = is_real and isinstance(self._files, LocalTarget)
+        self._is_local = is_real and isinstance(self._files, files.LocalTarget)
         self.is_shared = self._files.is_shared  # other processes see it too
 
-    def draft(self, name: str, *, is_rewrite: bool = False) -> Draft:
+    def draft(self, name: str, *, is_rewrite: bool = False) -> files.Draft:
         """Returns a file for the data of a block; any name of its table will do.
 
         `is_rewrite`: its rows are in other blocks, and the writer has the lock of rewriting.
         """
-        suffix = REWRITTEN if is_rewrite else UNFINISHED
-        return self._files.draft(checked(name).partition("/")[0], suffix)
+        suffix = files.REWRITTEN if is_rewrite else files.UNFINISHED
+        return self._files.draft(files.checked(name).partition("/")[0], suffix)
 
     def adopt(self, path: str, name: str) -> None:
         """Ensures that a draft that was set aside is the data of a new block, durably.
@@ -75,7 +66,7 @@ class Store:
             FileNotFoundError: if it is gone.
             FileExistsError: if the block has data already; that stays unchanged.
         """
-        self._files.adopt(path, checked(name))
+        self._files.adopt(path, files.checked(name))
 
     def open(self, name: str) -> IO[bytes]:
         """Opens the data of a block for reading.
@@ -83,7 +74,7 @@ class Store:
         Raises:
             FileNotFoundError: if it does not exist.
         """
-        return self._files.open(data_path(checked(name)))
+        return self._files.open(data_path(files.checked(name)))
 
     def local_path(self, name: str) -> str | None:
         """Returns the local path of the data of a block; None if it is elsewhere."""
@@ -91,29 +82,29 @@ class Store:
 
     def size(self, name: str) -> int:
         """Returns the size of the data of a block."""
-        return self._files.size(data_path(checked(name)))
+        return self._files.size(data_path(files.checked(name)))
 
     def checksum(self, name: str) -> int:
         """Returns the CRC32C of the data of a block."""
         crc = 0
         with self.open(name) as file:
-            while data := file.read(CHUNK_BYTES):
+            while data := file.read(limits.CHUNK_BYTES):
                 crc = google_crc32c.extend(crc, data)
         return int(crc)
 
     def read_metadata(self, name: str) -> bytes:
-        return self._files.read(metadata_path(checked(name)))
+        return self._files.read(metadata_path(files.checked(name)))
 
     def write_metadata(self, name: str, data: bytes) -> None:
         """Ensures that `data` is the metadata of a block, durably, replacing any other."""
-        self._files.replace(metadata_path(checked(name)), data)
+        self._files.replace(metadata_path(files.checked(name)), data)
 
     def exists(self, name: str) -> bool:
         """Returns whether a whole block exists: its metadata is written last."""
-        return self._files.exists(metadata_path(checked(name)))
+        return self._files.exists(metadata_path(files.checked(name)))
 
     def has_data(self, name: str) -> bool:
-        return self._files.exists(data_path(checked(name)))
+        return self._files.exists(data_path(files.checked(name)))
 
     def remove(self, name: str, *, wipes: bool = False) -> None:
         """Ensures that a block does not exist; its metadata is removed first.
@@ -121,7 +112,7 @@ class Store:
         The metadata is removed again after the data, since a concurrent writer of metadata checks
         the data afterwards.  With `wipes` local files are overwritten before they are removed.
         """
-        data, metadata = data_path(checked(name)), metadata_path(name)
+        data, metadata = data_path(files.checked(name)), metadata_path(name)
         if wipes and self._is_local:
             for path in (metadata, data):
                 self._files.wipe(path)
@@ -134,10 +125,10 @@ class Store:
 
     def announced(self, folder: str) -> dict[str, int]:
         """Returns when blocks of a table were announced, by their names."""
-        files = [file for file in self._files.names(folder) if file.endswith(_ANNOUNCED)]
-        names = [f"{folder}/{file.removeprefix('_').removesuffix(_ANNOUNCED)}" for file in files]
+        notes = [file for file in self._files.names(folder) if file.endswith(_ANNOUNCED)]
+        names = [f"{folder}/{file.removeprefix('_').removesuffix(_ANNOUNCED)}" for file in notes]
         found: dict[str, int] = {}
-        for name in filter(is_name, names):
+        for name in filter(files.is_name, names):
             with contextlib.suppress(FileNotFoundError):  # another process was faster
                 found[name] = int(self._files.read(_announced_path(name)))
         return found
@@ -153,7 +144,7 @@ class Store:
             for one in ([folder] if folder else self.folders())
             for file in self._files.names(one)
         ]
-        return sorted(name for name in found if is_name(name))
+        return sorted(name for name in found if files.is_name(name))
 
     def folders(self) -> list[str]:
         """Returns the folders of all tables that have blocks."""
@@ -164,7 +155,7 @@ class Store:
 
         Assumes that the caller has the lock.
         """
-        self._drop(folder, (UNFINISHED, _UNFINISHED_METADATA))
+        self._drop(folder, (files.UNFINISHED, _UNFINISHED_METADATA))
 
     def drop_rewrites(self, folder: str, before_us: int | None = None) -> None:
         """Removes what a rewriter that crashed has left behind.
@@ -173,12 +164,12 @@ class Store:
         rewriter may be running: then only what was set aside `before_us` is removed, if that is
         given.
         """
-        is_alone = self._files.has_locks or before_us is None
-        self._drop(folder, (REWRITTEN, _UNFINISHED_ANNOUNCED), None if is_alone else before_us)
+        since_us = None if self._files.has_locks else before_us
+        self._drop(folder, (files.REWRITTEN, _UNFINISHED_ANNOUNCED), since_us)
 
     def _drop(self, folder: str, suffixes: tuple[str, ...], before_us: int | None = None) -> None:
         for file in self._files.names(folder):
-            is_old = before_us is None or (stamped_us(file) or 0) < before_us
+            is_old = before_us is None or (files.stamped_us(file) or 0) < before_us
             if file.endswith(suffixes) and is_old:
                 self._files.remove_file(f"{folder}/{file}")
 
@@ -200,14 +191,14 @@ class Store:
 
     def path(self, name: str) -> str:
         """Returns the path of the data of a block, as Spark and people write it."""
-        return self._files.shown(data_path(checked(name)))
+        return self._files.shown(data_path(files.checked(name)))
 
     def metadata_path(self, name: str) -> str:
-        return self._files.shown(metadata_path(checked(name)))
+        return self._files.shown(metadata_path(files.checked(name)))
 
 
 def _announced_path(name: str) -> str:
-    folder, _, base = checked(name).rpartition("/")
+    folder, _, base = files.checked(name).rpartition("/")
     return f"{folder}/_{base}{_ANNOUNCED}"
 
 

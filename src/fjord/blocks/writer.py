@@ -13,7 +13,6 @@ Memory holds the parts that are not full yet, never a block.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
@@ -27,12 +26,10 @@ from fjord import limits, ops
 from fjord.blocks import parquet, rows
 from fjord.blocks.files import Draft
 from fjord.blocks.store import Catalog, Metadata, Store
-from fjord.columns import Strings
-from fjord.commands import Scanned
 from fjord.errors import CorruptionError, FjordError
-from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, data_path
+from fjord.history import HISTORIC, Block, SealedRange, SealPlan, block_name, bounded, data_path
 from fjord.journal import reader
-from fjord.journal.reader import Journal, Located
+from fjord.journal.reader import Journal, Located, ScannedOps
 from fjord.ops import Opcode
 
 # Ranges written by one walk: each may have a file open.
@@ -149,38 +146,6 @@ def _ops(located: Located, tables: Set[int]) -> dict[int, list[_FoundOp]]:
     return found
 
 
-class _Pending:
-    """Ops to be decoded together."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._first_seqs = array("Q")
-        self._walls_us = array("Q")
-        self._last_seqs = array("Q")
-        self._ops: list[memoryview] = []
-
-    def add(self, located: Located, seq: int, data: memoryview) -> None:
-        # A small op must not keep the whole frame in memory.
-        data = data if 2 * len(data) > len(located.body) else memoryview(bytes(data))
-        self._first_seqs.append(seq)
-        self._walls_us.append(located.frame.wall_us)
-        self._last_seqs.append(located.frame.last_seq)
-        self._ops.append(data)
-        self.bytes += len(data)
-
-    def piece(self) -> Scanned:
-        """Returns the ops as a piece of a scan; a single one is not copied."""
-        found = self._ops
-        return Scanned(
-            first_seqs=self._first_seqs,
-            walls_us=self._walls_us,
-            last_seqs=self._last_seqs,
-            ops=Strings((0, len(found[0])), found[0]) if len(found) == 1 else Strings.of(found),  # type: ignore[arg-type]
-            next_seq=0,
-            end_seq=0,
-        )
-
-
 class _RangeWriter:
     """Writes the blocks of one range, from its ops in order."""
 
@@ -202,7 +167,7 @@ class _RangeWriter:
         self._progress = progress
         self._previous = range_.previous
         self._rows = 0  # of the block, written or not
-        self._pending = _Pending()
+        self._pending = ScannedOps()
         self._batches: list[pa.RecordBatch] = []
         self._batch_rows = 0
         self._draft: Draft | None = None
@@ -239,7 +204,9 @@ class _RangeWriter:
         self.pending_bytes += len(data)
         if self._pending.bytes + len(data) > _PIECE_BYTES:
             self._decode()
-        self._pending.add(located, seq, data)
+        # A small op must not keep the whole frame in memory.
+        data = data if 2 * len(data) > len(located.body) else memoryview(bytes(data))
+        self._pending.add(located.frame, seq, data)
         if self._pending.bytes > _PIECE_BYTES:
             self._decode()
         if self.pending_bytes >= limits.BLOCK_PART_BYTES:
@@ -277,7 +244,7 @@ class _RangeWriter:
     def _decode(self) -> None:
         if not self._pending.bytes:
             return
-        piece, self._pending = self._pending.piece(), _Pending()
+        piece, self._pending = self._pending.scanned(), ScannedOps()
         for batch in rows.record_batches([piece], self.first, self.range.last + 1):
             if batch.num_rows:
                 self._batches.append(batch)
@@ -484,20 +451,8 @@ def relink(catalog: Catalog, names: Sequence[str]) -> None:
 
 def _parts(store: Store, names: Sequence[str]) -> Iterator[list[pa.RecordBatch]]:
     """Yields the rows of blocks, in order, in parts of a bounded size."""
-    held: list[pa.RecordBatch] = []
-    count = size = 0
-    for batch in _batches(store, names):
-        if held and (
-            count + batch.num_rows > limits.BLOCK_PART_ROWS
-            or size + batch.nbytes > limits.BLOCK_PART_BYTES
-        ):
-            yield held
-            held, count, size = [], 0, 0
-        held.append(batch)
-        count += batch.num_rows
-        size += batch.nbytes
-    if held:
-        yield held
+    most = (limits.BLOCK_PART_ROWS, limits.BLOCK_PART_BYTES)
+    return bounded(_batches(store, names), lambda batch: (batch.num_rows, batch.nbytes), most)
 
 
 def _batches(store: Store, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

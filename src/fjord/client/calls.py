@@ -67,6 +67,20 @@ def ask(command: Command, kind: type[Kind]) -> Call[Kind]:
     return Call(command, lambda reply: expect(reply, kind))
 
 
+def paging(command: Any, field: str, kind: type[Kind], following: str) -> Steps[list[Kind]]:
+    """Asks for all pages; `following` of a page is `field` of the command for the next one."""
+    pages: list[Kind] = []
+    while True:
+        page: Kind = yield ask(command, kind)
+        pages.append(page)
+        start = getattr(page, following)
+        if not start:
+            return pages
+        if start <= getattr(command, field):
+            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
+        command = replace(command, **{field: start})
+
+
 def expect_rows(found: int, wanted: int) -> None:
     """Raises RemoteProtocolError unless a reply has the wanted number of rows."""
     if found != wanted:

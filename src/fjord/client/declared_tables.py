@@ -370,7 +370,7 @@ def _differing_from_file(
         return [f"it is a {there.kind} table, not {declared.model}"]
     # The columns and the key first.
     names = sorted(_SETTINGS.get(there.kind, ()), key=lambda name: name not in _APART)
-    return _differing(there, command.settings, names, _word)
+    return _differing(there, command.settings, names, declaration.word)
 
 
 def _differing(
@@ -403,10 +403,6 @@ def _can_change(command: CreateTable, there: TableInfo) -> bool:
     old, new = (jobs.decode_settings(one) for one in (there.settings, command.settings))
     keeps = all(getattr(old, name) == getattr(new, name) for name in jobs.FIXED)
     return bool(keeps and old.period and new.period)
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # -------------------------------------------------------------------------------------------------

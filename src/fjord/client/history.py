@@ -116,6 +116,7 @@ def _opcode(given: Opcode | str) -> int:
 
 EPOCH_BYTES: Final = 16
 _NO_EPOCH: Final = bytes(EPOCH_BYTES)
+_BOUND: Final = "0 (no bound) or more"
 
 
 class SpanInfo(NamedTuple):
@@ -151,8 +152,8 @@ def span_of(table: str, after: int, **bounds: Unpack[SpanBounds]) -> Span:
         table=table,
         after=check_seq("after", after),
         until=check_seq("until", bounds.get("until", 0)),
-        rows_max=_bound("rows_max", bounds.get("rows_max", 0)),
-        bytes_max=_bound("bytes_max", bounds.get("bytes_max", 0)),
+        rows_max=check_seq("rows_max", bounds.get("rows_max", 0), _BOUND),
+        bytes_max=check_seq("bytes_max", bounds.get("bytes_max", 0), _BOUND),
         before_us=entries.moment_us(bounds.get("before"), "before"),
         epoch=_epoch(bounds.get("epoch", "")),
     )
@@ -204,13 +205,6 @@ def _fits(rest: Span, found: Spanned) -> bool:
     return has_room and (not rest.bytes_max or found.size <= rest.bytes_max)
 
 
-def _bound(name: str, given: int) -> int:
-    found = calls.check_whole(name, given)
-    if not 0 <= found < 2**63:
-        raise ValueError(f"{name} must be 0 (no bound) or more, not {given}")
-    return found
-
-
 def _epoch(given: str) -> bytes:
     if not isinstance(given, str):
         raise not_a("epoch", "what a span said, 32 hexadecimal digits or nothing", given)
@@ -242,17 +236,9 @@ class BlockInfo(NamedTuple):
 
 def blocks(table: str) -> Steps[list[BlockInfo]]:
     """Asks for the blocks of a table, a page at a time."""
-    found: list[BlockInfo] = []
-    after = 0
-    while True:
-        command = commands.ListBlocks(table=table, after=after, count=limits.BLOCKS_LISTED_MAX)
-        page: BlockList = yield ask(command, BlockList)
-        found += _blocks(page)
-        if not page.next_after:
-            return found
-        if page.next_after <= after:
-            raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-        after = page.next_after
+    command = commands.ListBlocks(table=table, count=limits.BLOCKS_LISTED_MAX)
+    pages = yield from calls.paging(command, "after", BlockList, "next_after")
+    return [block for page in pages for block in _blocks(page)]
 
 
 def replace_call(table: str, names: Sequence[str], new: BlockInfo) -> Call[None]:

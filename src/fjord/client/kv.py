@@ -12,7 +12,7 @@ from fjord.client import entries
 from fjord.client.address import shown_at
 from fjord.client.calls import Call, Result, check_names, done, expect, expect_rows, nothing_to_do
 from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds
-from fjord.client.pages import Row, Span, Walk
+from fjord.client.pages import Span, Walk
 from fjord.client.schemas import Schemas
 from fjord.clock import Stamps
 from fjord.columns import Strings, repeat
@@ -333,7 +333,7 @@ class AsyncKeyedTable:
             return await self._run(call)
         return await self._runner.follow(self._calls.schemas.reading(call))
 
-    async def _walk(self, walk: Walk[Row]) -> AsyncIterator[Row]:
+    async def _walk(self, walk: Walk[Result]) -> AsyncIterator[Result]:
         while (call := walk.next_call()) is not None:
             for row in await self._look(call):
                 yield row

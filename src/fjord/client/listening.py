@@ -21,7 +21,6 @@ class Listening(Protocol):
         Raises:
             ClosedError: if it was closed.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -37,7 +36,6 @@ class Executor(Protocol):
         Raises:
             RefusedError: if that is refused.
         """
-        ...
 
     def close(self) -> None: ...
 

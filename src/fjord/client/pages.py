@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 from fjord import limits
 from fjord.client import entries
-from fjord.client.calls import Call, expect
+from fjord.client.calls import Call, Result, expect
 from fjord.client.entries import AnyKey, Key
 from fjord.commands import JobPage, Page, Peek, Range, Reply
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
-
-Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, kw_only=True)  # with slots, Span[str]() fails in Python 3.11
@@ -47,13 +45,13 @@ class Span(Generic[AnyKey]):
         return cast(list[AnyKey], [entries.decode_key(key) for key in keys])
 
 
-class PageWalk(Generic[Row]):
+class PageWalk(Generic[Result]):
     """Asks for one page after another; each says where the next one begins."""
 
     def __init__(
         self,
         command: Range | Peek,
-        read: Callable[[Any], list[Row]],
+        read: Callable[[Any], list[Result]],
         limit: int | None,
         *,
         is_sparse: bool = False,
@@ -72,7 +70,7 @@ class PageWalk(Generic[Row]):
         self._is_sparse = is_sparse
         self._is_over = False
 
-    def next_call(self) -> Call[list[Row]] | None:
+    def next_call(self) -> Call[list[Result]] | None:
         """Returns the call for the next page, None if there is no more."""
         if self._is_over:
             return None
@@ -83,7 +81,7 @@ class PageWalk(Generic[Row]):
             replace(self._command, count=count), lambda reply: self._read_page(reply, count)
         )
 
-    def _read_page(self, reply: Reply, count: int) -> list[Row]:
+    def _read_page(self, reply: Reply, count: int) -> list[Result]:
         page: Page | JobPage
         start = self._command.start
         if isinstance(self._command, Range):
@@ -105,14 +103,14 @@ class PageWalk(Generic[Row]):
         return found
 
 
-class Walk(PageWalk[Row]):
+class Walk(PageWalk[Result]):
     """Goes through the entries of a span."""
 
     def __init__(
         self,
         table: str,
         span: Span[AnyKey],
-        read: Callable[[Page], list[Row]],
+        read: Callable[[Page], list[Result]],
         *,
         with_data: bool = True,
     ) -> None:

@@ -20,7 +20,7 @@ from fjord.declared.rows import Rows
 from fjord.declared.schema import Schema
 from fjord.errors import Code, FjordError, LocalProtocolError, NotFoundError, StaleSchemaError
 
-Row = Mapping[str, Any]  # a value of each column, by name
+RowMap = Mapping[str, Any]  # a value of each column, by name
 Columns = Mapping[str, Sequence[Any]]  # the values of each column, by name
 
 _ROW: Final = bytes((values.ROW,))
@@ -124,7 +124,7 @@ class Schemas:
         """Whether keys are made of columns; False while the columns are unknown."""
         return self.current is not None and bool(self.current.schema.key)
 
-    def encode(self, rows: Sequence[Row]) -> tuple[Encoded, Encoded]:
+    def encode(self, rows: Sequence[RowMap]) -> tuple[Encoded, Encoded]:
         """Returns encoded rows, and their keys if the table has key columns.
 
         Raises:

@@ -20,7 +20,7 @@ from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import AsyncItems, KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.schemas import Columns, Row, Schemas, SchemasOf
+from fjord.client.schemas import Columns, RowMap, Schemas, SchemasOf
 from fjord.client.subscribers import (
     COUNT,
     AsyncReader,
@@ -31,7 +31,7 @@ from fjord.client.subscribers import (
 )
 from fjord.columns import Strings
 from fjord.commands import Append, Reply
-from fjord.errors import Code, RemoteProtocolError, StaleSchemaError
+from fjord.errors import StaleSchemaError
 from fjord.kinds import Kind
 from fjord.streams import Start, decode_settings
 from fjord.values import PLAIN_TYPES, Value
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # Messages: a list of values or rows; or, for declared columns, a list for each column.
-Given = Iterable[Value | Row] | Columns
+Given = Iterable[Value | RowMap] | Columns
 
 
 class StreamCalls:
@@ -59,7 +59,7 @@ class StreamCalls:
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def append(self, value: Value | Row, key: Key) -> Call[int]:
+    def append(self, value: Value | RowMap, key: Key) -> Call[int]:
         if not isinstance(value, Mapping):
             return Call(append_one(self.table, value, key), _seq)
         return self.append_many([value], [key] if key else None)
@@ -167,17 +167,9 @@ class StreamCalls:
     # -- subscribers and blocks -------------------------------------------------------------------
 
     def subscribers(self) -> Steps[list[SubscriberInfo]]:
-        found: list[SubscriberInfo] = []
-        start = ""
-        while True:
-            command = commands.ListSubscribers(table=self.table, start=start)
-            page: commands.Subscribers = yield ask(command, commands.Subscribers)
-            found += subscribers.read_subscribers(page)
-            if not page.next_name:
-                return found
-            if page.next_name <= start:
-                raise RemoteProtocolError(Code.BAD_CURSOR, "the server gave the same page again")
-            start = page.next_name
+        command = commands.ListSubscribers(table=self.table)
+        pages = yield from calls.paging(command, "start", commands.Subscribers, "next_name")
+        return [one for page in pages for one in subscribers.read_subscribers(page)]
 
 
 # -- building appends: messages as columns, without a Python loop where possible ------------------
@@ -302,7 +294,7 @@ class AsyncStream(AsyncItems):
 
     # -- writes -----------------------------------------------------------------------------------
 
-    async def append(self, value: Value | Row, key: Key = "") -> int:
+    async def append(self, value: Value | RowMap, key: Key = "") -> int:
         """Adds a message; returns its seq.
 
         Args:

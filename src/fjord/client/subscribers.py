@@ -279,15 +279,15 @@ def start_of(start: Starting, name: str = "start") -> tuple[Start, int]:
     return Start.SEQ, check_seq(name, given)
 
 
-def check_seq(name: str, seq: int) -> int:
-    """Returns a seq.
+def check_seq(name: str, seq: int, wanted: str = "a seq, 0 or more") -> int:
+    """Returns a seq, or another number of that size.
 
     Raises:
         ValueError: if it is negative, or has more than 63 bits.
     """
     found = calls.check_whole(name, seq)
     if not 0 <= found < 2**63:
-        raise ValueError(f"{name} must be a seq, 0 or more, not {seq}")
+        raise ValueError(f"{name} must be {wanted}, not {seq}")
     return found
 
 

@@ -20,7 +20,7 @@ from fjord.client.jobs.calls import FailOptions, JobCalls
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import TakenJob
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
-from fjord.client.schemas import Row, Schemas, SchemasOf, UnknownSchemaError
+from fjord.client.schemas import RowMap, Schemas, SchemasOf, UnknownSchemaError
 from fjord.client.streams import Given, StreamCalls, listed
 from fjord.client.subscribers import AsyncSubscriber, Processed, SubscriberCalls
 from fjord.clock import Stamps
@@ -223,7 +223,7 @@ class TransactionJobs(_Writes[JobCalls]):
     _table, _why = Jobs, _NO_TAKING
 
     def push(
-        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+        self, key: Key | RowMap, value: Value | RowMap = None, **options: Unpack[PushOptions]
     ) -> None:
         self._write(self._calls.schemas, partial(self._calls.push, key, value, **options))
 
@@ -282,7 +282,7 @@ class TransactionStream(_Writes[StreamCalls]):
 
     _table, _why = Stream, _NO_READING
 
-    def append(self, value: Value | Row, key: Key = "") -> None:
+    def append(self, value: Value | RowMap, key: Key = "") -> None:
         self._write(self._calls.schemas, partial(self._calls.append, value, key))
 
     def append_many(self, values: Given, keys: Iterable[Key] | None = None) -> None:

@@ -164,6 +164,11 @@ def scalar(text: str) -> bool | int | float | str:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
+def word(value: object) -> str:
+    """Returns a setting as text."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def shown(what: object) -> str:
     """Returns text from a file for a message: on one line, and not too long."""
     text = repr(what)

@@ -305,7 +305,7 @@ def _inside(table: Declaration) -> Iterator[str]:
     if table.description:
         yield f"<description>{_text(table.description)}</description>"
     for name, value in table.settings.items():
-        yield f"{_tag('setting', ('name', name))}>{_text(_scalar_text(value))}</setting>"
+        yield f"{_tag('setting', ('name', name))}>{_text(declaration.word(value))}</setting>"
     if table.columns:
         yield "<schema>"
         for column in table.columns:
@@ -328,7 +328,3 @@ def _text(text: str) -> str:
     if unknown is not None:
         raise ValueError(f"XML has no character {unknown[0]!r}")
     return text.translate(_ESCAPED)
-
-
-def _scalar_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

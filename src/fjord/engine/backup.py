@@ -43,7 +43,6 @@ _BLOCKS = "blocks"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.parquet|\.json)?")
 # The fields of a record of the manifest, and their conversions from JSON.
 Kinds = Mapping[str, Callable[[Any], Any]]
-_CHUNK_BYTES = 1 * limits.MIB
 # A writer that packs may remove a segment during the copy, which then starts again.
 _ATTEMPTS = 10
 _MANIFEST_BYTES_MAX = 16 * limits.MIB
@@ -311,9 +310,9 @@ def _copy(
         contextlib.closing(disk.open(target, writable=True, create=True)) as new,
     ):
         wanted = old.size() if size is None else size
-        for offset in range(0, wanted, _CHUNK_BYTES):
-            data = old.read(offset, min(_CHUNK_BYTES, wanted - offset))
-            if len(data) < min(_CHUNK_BYTES, wanted - offset):
+        for offset in range(0, wanted, limits.CHUNK_BYTES):
+            data = old.read(offset, min(limits.CHUNK_BYTES, wanted - offset))
+            if len(data) < min(limits.CHUNK_BYTES, wanted - offset):
                 raise CorruptionError(source, offset + len(data), "it is truncated")
             crc = google_crc32c.extend(crc, data)
             new.write(offset, data)

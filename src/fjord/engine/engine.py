@@ -34,6 +34,7 @@ from fjord.errors import ClosedError, Code, DurabilityError
 from fjord.index import IndexDamagedError, IndexFullError, viewed
 from fjord.journal import frame as frames
 from fjord.journal.writer import Claim, Commit
+from fjord.layouts import Items
 from fjord.tables import catalog
 from fjord.tables.jobs import take
 from fjord.tables.meaning import Note
@@ -307,9 +308,7 @@ class Engine:
             size = sum(len(ops.encode(op)[0]) for op in decided.ops)
             return frames.FRAME_HEADER_BYTES + size if size else 0
 
-    def scan_index(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan_index(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         """Returns items of the current index."""
         with viewed(self._index) as transaction:
             return transaction.scan(tree, start, stop, limit)

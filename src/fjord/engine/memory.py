@@ -15,6 +15,7 @@ from sortedcontainers import SortedList  # type: ignore[import-untyped]
 
 from fjord import limits
 from fjord.index import Transaction
+from fjord.layouts import Items
 from fjord.ops import Op
 from fjord.tables.generations import Generations
 from fjord.tables.jobs.keep import taken_keys_of
@@ -291,9 +292,7 @@ class Overlay(Gathered):
             return found
         return [items.get(key, below) for key, below in zip(keys, found, strict=True)]
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         items = self._trees[tree]
         # Each deletion here may hide one of the entries below.
         below = self._transaction.scan(tree, start, stop, limit + len(items))

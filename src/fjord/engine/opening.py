@@ -205,10 +205,9 @@ class Tail:
     """The end of the journal."""
 
     last_seq: int
-    durable_seq: int  # known to be durable, from whatever source
     lease_us: int
     end: int  # offset after the last whole frame of the last segment
-    uncertain: list[Located]  # frames above durable_seq
+    uncertain: list[Located]  # frames that are not known to be durable
 
     @property
     def uncertain_seq(self) -> int:
@@ -227,7 +226,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
             raise errors.CorruptionError(
                 journal.path(1), 0, f"seqs up to {known_seq} were durable here"
             )
-        return Tail(last_seq=0, durable_seq=0, lease_us=0, end=0, uncertain=[])
+        return Tail(last_seq=0, lease_us=0, end=0, uncertain=[])
     last = journal.segments[-1]
     durable_seq = max(known_seq, last.first_seq - 1)
     end, last_seq, lease_us = frames.SEGMENT_HEADER_BYTES, last.first_seq - 1, last.lease_us
@@ -245,7 +244,6 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         )
     return Tail(
         last_seq=last_seq,
-        durable_seq=durable_seq,
         lease_us=lease_us,
         end=end,
         uncertain=list(uncertain),

@@ -24,6 +24,7 @@ from fjord import layouts, limits, ops
 from fjord.columns import Strings
 from fjord.commands import Refusal
 from fjord.errors import Code, CorruptionError
+from fjord.history import bounded
 from fjord.journal.frame import SEGMENT_HEADER_BYTES, PlacedOp, SegmentHeader
 from fjord.journal.writer import Claim
 from fjord.ops import Op, Opcode, Place
@@ -371,17 +372,9 @@ class Packer:
 
     def _slices(self) -> Iterator[list[PlacedOp]]:
         """Yields the ops of the oldest segment, a slice at a time."""
-        found: list[PlacedOp] = []
-        size = 0
-        for op, place in self._ops_of_oldest():
-            op_bytes = _op_bytes(op)
-            if found and size + op_bytes > self._slice_bytes:
-                yield found
-                found, size = [], 0
-            found.append((op, place))
-            size += op_bytes
-        if found:
-            yield found
+        return bounded(
+            self._ops_of_oldest(), lambda placed: (_op_bytes(placed[0]),), (self._slice_bytes,)
+        )
 
     def _ops_of_oldest(self) -> Iterator[PlacedOp]:
         oldest = self._journal.segments[0]

@@ -19,12 +19,10 @@ from __future__ import annotations
 
 import bisect
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fjord import kinds, limits, ops
-from fjord.columns import Strings
 from fjord.commands import Refusal, Reply, Scan, Scanned, Span, Spanned
 from fjord.errors import Code, CorruptionError, RefusedError
 from fjord.history import HISTORIC
@@ -240,11 +238,7 @@ class _Piece:
         self._key_prefix = command.key_prefix
         self._end_seq = end_seq
         self._next_seq = start_seq
-        self._first_seqs = array("Q")
-        self._walls_us = array("Q")
-        self._last_seqs = array("Q")
-        self._ops: list[bytes] = []
-        self._bytes = 0
+        self._found = reader.ScannedOps()
         self.examined_bytes = 0
         self.is_cold = False  # it ends before messages that are in blocks only
 
@@ -265,13 +259,9 @@ class _Piece:
                         return False
                     self.examined_bytes += len(data)
                 if self._is_wanted(data):
-                    if self._ops and self._bytes + len(data) > bytes_max:
+                    if self._found.ops and self._found.bytes + len(data) > bytes_max:
                         return False
-                    self._first_seqs.append(seq)
-                    self._walls_us.append(frame.wall_us)
-                    self._last_seqs.append(frame.last_seq)
-                    self._ops.append(data)
-                    self._bytes += len(data)
+                    self._found.add(frame, seq, data)
             position += length
             seq += rows
             self._next_seq = max(self._next_seq, min(seq, self._end_seq))
@@ -288,17 +278,10 @@ class _Piece:
         return any(key.startswith(self._key_prefix) for key in keys if isinstance(key, bytes))
 
     def answer(self) -> Scanned:
-        if self.is_cold and not self._ops:
+        if self.is_cold and not self._found.ops:
             text = (
                 f"the messages from seq {self._next_seq} on are in cold blocks, see `fjord blocks "
                 "list`; read them there, and scan on after the last block"
             )
             raise RefusedError(Code.BAD_RANGE, text)
-        return Scanned(
-            first_seqs=self._first_seqs,
-            walls_us=self._walls_us,
-            last_seqs=self._last_seqs,
-            ops=Strings.of(self._ops),
-            next_seq=self._next_seq,
-            end_seq=self._end_seq,
-        )
+        return self._found.scanned(self._next_seq, self._end_seq)

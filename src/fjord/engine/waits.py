@@ -351,7 +351,7 @@ def jobs_problem(engine: Engine, name: str) -> Refusal | None:
     table = engine.tables.get(name)
     if table is None:
         return commands.name_problem(name)
-    return catalog.wrong_kind(table, kinds.Kind.JOBS)
+    return None if table.kind is kinds.Kind.JOBS else catalog.other_kind(table)
 
 
 @dataclass(slots=True, eq=False)

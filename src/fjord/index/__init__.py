@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from fjord.errors import FjordError
+from fjord.layouts import Items
 
 
 class IndexFullError(FjordError):
@@ -37,15 +38,11 @@ class Transaction(Protocol):
 
     def delete_many(self, tree: int, keys: Iterable[bytes]) -> None: ...
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         """Returns up to `limit` items in key order from `start` to before `stop`."""
-        ...
 
     def count(self, tree: int) -> int:
         """Returns the number of items of a tree."""
-        ...
 
     def commit(self) -> None: ...
 
@@ -61,7 +58,6 @@ class Index(Protocol):
 
     def has_reserve(self) -> bool:
         """Returns whether there is room for what must work on a full disk: deletes."""
-        ...
 
     def grow(self) -> None:
         """Enlarges the index.
@@ -69,11 +65,9 @@ class Index(Protocol):
         Raises:
             OSError: if the disk is full.
         """
-        ...
 
     def sync(self) -> None:
         """Ensures that committed changes survive a power cut."""
-        ...
 
     def close(self) -> None: ...
 
@@ -83,11 +77,9 @@ class Indexes(Protocol):
 
     def identity(self) -> str | None:
         """Returns the identity of the stored index, which no copy shares; None if there is none."""
-        ...
 
     def create(self) -> None:
         """Creates an empty index, so that it has an identity, if there is none."""
-        ...
 
     def open(self, *, read_only: bool = False) -> Index: ...
 

@@ -23,6 +23,7 @@ import lmdb
 from fjord import limits
 from fjord.errors import DirectoryInUseError, UnavailableError
 from fjord.index import IndexDamagedError, IndexFullError
+from fjord.layouts import Items
 
 _FILE = "data.mdb"
 # Raised when trees or entries change their layout: an older index is then rebuilt.
@@ -112,10 +113,8 @@ class LmdbTransaction:
         except lmdb.Error as error:
             raise _translation(error) from error
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
-        items: list[tuple[bytes, bytes]] = []
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
+        items: Items = []
         try:
             cursor = self._transaction.cursor(db=self._trees[tree])
             if not cursor.set_range(start):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Sequence
 
+from fjord.layouts import Items
+
 
 class _Tree:
     """One ordered map."""
@@ -24,7 +26,7 @@ class _Tree:
             self._sorted = None
         return old
 
-    def scan(self, start: bytes, stop: bytes | None, limit: int) -> list[tuple[bytes, bytes]]:
+    def scan(self, start: bytes, stop: bytes | None, limit: int) -> Items:
         if self._sorted is None:
             self._sorted = sorted(self.items)
         keys = self._sorted
@@ -56,9 +58,7 @@ class MemoryTransaction:
         for key in keys:
             self._undo.append((target, key, target.change(key, None)))
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         return self._trees[tree].scan(start, stop, limit)
 
     def count(self, tree: int) -> int:

@@ -16,6 +16,7 @@ import bisect
 import errno
 import itertools
 import threading
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -23,13 +24,13 @@ from typing import Any, Final, NamedTuple
 from fjord import disk as disks
 from fjord import limits, ops
 from fjord.columns import Buffer, Strings
+from fjord.commands import Scanned
 from fjord.errors import CorruptionError
 from fjord.journal import frame as frames
 from fjord.journal import search
 from fjord.journal.frame import Frame, PlacedOp, SegmentHeader
 from fjord.ops import Opcode
 
-_CHUNK_BYTES = 1 * limits.MIB
 # How far apart the remembered positions in a segment are.
 _MARK_BYTES = 1 * limits.MIB
 # How often the directory is read again while segments are removed meanwhile.
@@ -57,6 +58,35 @@ class Located(NamedTuple):
     @property
     def end(self) -> int:
         return self.offset + self.frame.length
+
+
+class ScannedOps:
+    """Stored ops with their seqs and dates, gathered for an answer to a scan."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.ops: list[Buffer] = []
+        self._first_seqs, self._walls_us, self._last_seqs = array("Q"), array("Q"), array("Q")
+
+    def add(self, frame: Frame, seq: int, data: Buffer) -> None:
+        """Adds an op of a frame, whose first row has this seq."""
+        self._first_seqs.append(seq)
+        self._walls_us.append(frame.wall_us)
+        self._last_seqs.append(frame.last_seq)
+        self.ops.append(data)
+        self.bytes += len(data)
+
+    def scanned(self, next_seq: int = 0, end_seq: int = 0) -> Scanned:
+        """Returns the ops; a single one is not copied."""
+        found = self.ops
+        return Scanned(
+            first_seqs=self._first_seqs,
+            walls_us=self._walls_us,
+            last_seqs=self._last_seqs,
+            ops=Strings((0, len(found[0])), found[0]) if len(found) == 1 else Strings.of(found),  # type: ignore[arg-type]
+            next_seq=next_seq,
+            end_seq=end_seq,
+        )
 
 
 class Journal:
@@ -281,7 +311,7 @@ class Journal:
         while True:
             frame = frames.decode_frame(data, offset - base, salt)
             if frame is None or offset + frame.length > base + len(data):
-                fresh = file.read(offset, max(_CHUNK_BYTES, frame.length if frame else 0))
+                fresh = file.read(offset, max(limits.CHUNK_BYTES, frame.length if frame else 0))
                 if base == offset and len(fresh) <= len(data):
                     return
                 base, data = offset, fresh

@@ -33,7 +33,6 @@ from fjord.journal.reader import Located
 from fjord.journal.survey import Damage, Part
 from fjord.ops import Op, Opcode
 
-_CHUNK_BYTES: Final = 1 * limits.MIB
 _ROWS_MAX: Final = 2**32 - 1  # of one op
 
 
@@ -193,7 +192,7 @@ def _link_or_copy(disk: disks.Disk, path: str, kept_in: str) -> None:
     ):
         target.truncate(0)
         offset = 0
-        while data := source.read(offset, _CHUNK_BYTES):
+        while data := source.read(offset, limits.CHUNK_BYTES):
             target.write(offset, data)
             offset += len(data)
         target.sync()

@@ -16,8 +16,7 @@ from fjord import limits
 from fjord.journal import frame as frames
 from fjord.journal.frame import Frame
 
-_CHUNK_BYTES: Final = 1 * limits.MIB
-_ZEROS: Final = bytes(_CHUNK_BYTES + frames.FRAME_HEADER_BYTES)
+_ZEROS: Final = bytes(limits.CHUNK_BYTES + frames.FRAME_HEADER_BYTES)
 
 # For each byte value, whether a frame's length may contain it: as its lowest, highest, or other
 # byte.
@@ -90,9 +89,9 @@ def find_heads(file: disks.File, offset: int) -> Iterator[tuple[int, bytes]]:
         # Most of a partly filled segment is zeros.
         for position in () if _ZEROS.startswith(data) else _candidates(data):
             head = data[position : position + frames.FRAME_HEADER_BYTES]
-            if position < _CHUNK_BYTES and len(head) == frames.FRAME_HEADER_BYTES:
+            if position < limits.CHUNK_BYTES and len(head) == frames.FRAME_HEADER_BYTES:
                 yield offset + position, head
-        offset += _CHUNK_BYTES
+        offset += limits.CHUNK_BYTES
 
 
 def _candidates(data: bytes) -> list[int]:

@@ -28,7 +28,6 @@ from fjord.journal.reader import Located
 from fjord.journal.search import Stray
 from fjord.ops import Opcode
 
-_CHUNK_BYTES: Final = 1 * limits.MIB
 _PACKED: Final = struct.Struct("<QQ")  # segment and seq, the columns of the op
 
 
@@ -202,7 +201,7 @@ class _Walk:
         start = offset - self._base
         if path != self._path or start < 0 or start + size > len(self._window):
             file = self._file(path)
-            self._window = file.read(offset, max(size, _CHUNK_BYTES)) if file else b""
+            self._window = file.read(offset, max(size, limits.CHUNK_BYTES)) if file else b""
             self._path, self._base, start = path, offset, 0
         return self._window[start : start + size]
 

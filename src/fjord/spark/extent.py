@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -236,14 +236,8 @@ class Extent:
                 break
             if found == epoch:
                 return at
-            low, high = 0, at  # the epoch of `high` is `found`, that of `low` is an earlier one
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self.epoch_of(middle) == found:
-                    high = middle
-                else:
-                    low = middle
-            at = low
+            # The last seq of an earlier epoch.
+            at = bisect_left(range(1, at), True, key=lambda seq: self.epoch_of(seq) == found)
         return self.earliest()
 
     # -- batches ----------------------------------------------------------------------------------

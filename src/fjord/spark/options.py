@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import fjord
 from fjord import commands, limits
@@ -20,6 +20,11 @@ from fjord.blocks import schema
 from fjord.declared.schema import Column, Schema
 from fjord.errors import FjordError
 from fjord.kinds import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+Default = TypeVar("Default", int, None)
 
 # Spark hands options over with their names in lower case; these are the names to show.
 _STARTS: Final = ("startingOffsets", "startingTimestamp", "startingSubscriber", "startingSeq")
@@ -156,12 +161,12 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptio
         table=given.get("table", commands.DEFAULT_TABLE),
         start=_place(given, "starting", EARLIEST),
         end=_place(given, "ending", LATEST),
-        rows_max=_number(given, "maxRowsPerTrigger"),
-        bytes_max=_number(given, "maxBytesPerTrigger"),
-        rows_min=_number(given, "minRowsPerTrigger"),
+        rows_max=number_option(given, "maxRowsPerTrigger", 0),
+        bytes_max=number_option(given, "maxBytesPerTrigger", 0),
+        rows_min=number_option(given, "minRowsPerTrigger", 0),
         delay_seconds=_delay(given.get("maxtriggerdelay", "15m")),
-        partitions=_number(given, "partitions", largest=PARTITIONS_MAX),
-        partition_rows=_number(given, "maxRowsPerPartition", default=ROWS_PER_PARTITION),
+        partitions=number_option(given, "partitions", 0, largest=PARTITIONS_MAX),
+        partition_rows=number_option(given, "maxRowsPerPartition", ROWS_PER_PARTITION),
         fails_on_loss=word_option(given, "failOnDataLoss", ("true", "false")) == "true",
         subscriber=given.get("subscriber", ""),
         columns=parse_columns(given.get("columns", "")),
@@ -223,6 +228,25 @@ def check_columns(names: Collection[str], declared: Collection[str] = ()) -> Non
             )
 
 
+def check_schema(
+    wanted: StructType, known: Mapping[str, str], *, where: str = "", advice: str = ""
+) -> None:
+    """Checks that a source has the columns of `.schema(...)`.
+
+    Raises:
+        FjordError: if one of them does not exist, or not with this type.
+    """
+    for one in wanted.fields:
+        type_ = one.dataType.simpleString()
+        if known.get(one.name) != type_ or not one.nullable:
+            null = "" if one.nullable else " NOT NULL"
+            ddl = ", ".join(f"`{name}` {stored}" for name, stored in known.items())
+            raise FjordError(
+                f"there is no column `{one.name}` {type_}{null}{where}; "
+                f"a schema is some of: {ddl}{advice}"
+            )
+
+
 def place_of(options: Mapping[str, str]) -> tuple[Location, str]:
     """Returns the location and the name of a table; nothing else is checked.
 
@@ -264,7 +288,7 @@ def _place(given: Mapping[str, str], side: str, default: Position) -> Position:
         f"{side}Offsets": _offsets,
         f"{side}Timestamp": lambda name, text: Position(at=_moment(name, text)),
         f"{side}Subscriber": lambda name, text: Position(subscriber=text),
-        f"{side}Seq": lambda name, text: Position(seq=_number(given, name)),
+        f"{side}Seq": lambda name, text: Position(seq=number_option(given, name, 0)),
     }
     names = [name for name in readers if name.lower() in given]
     if len(names) > 1:
@@ -333,14 +357,19 @@ def word_option(given: Mapping[str, str], name: str, words: tuple[str, ...]) -> 
     return found
 
 
-def _number(
-    given: Mapping[str, str], name: str, *, default: int = 0, largest: int = 2**63 - 1
-) -> int:
+def number_option(
+    given: Mapping[str, str],
+    name: str,
+    default: Default,
+    *,
+    least: int = 1,
+    largest: int = 2**63 - 1,
+) -> int | Default:
     text = given.get(name.lower())
     if text is None:
         return default
-    if not _is_number(text, 1, largest):
-        raise FjordError(f"the option {name} is a number from 1 to {largest}, not {text!r}")
+    if not _is_number(text, least, largest):
+        raise FjordError(f"the option {name} is a number from {least} to {largest}, not {text!r}")
     return int(text)
 
 

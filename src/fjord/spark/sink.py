@@ -38,11 +38,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql import datasource
 from pyspark.sql.types import StructType
 
 import fjord
@@ -95,7 +91,7 @@ def stream_writer(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged(WriterCommitMessage):
+class Staged(datasource.WriterCommitMessage):
     """The stages of a task."""
 
     partition: int
@@ -132,24 +128,24 @@ class _TaskWriter:
         )
 
 
-class FjordWriter(_TaskWriter, DataSourceArrowWriter):
+class FjordWriter(_TaskWriter, datasource.DataSourceArrowWriter):
     """Writes a DataFrame as one batch."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def commit(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         wanted, staged = self._wanted, _staged(messages)
         if wanted.txn_id or any(message.stages for message in staged):
             _commit(wanted, self._name, wanted.txn_version or 0, staged)
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[datasource.WriterCommitMessage | None]) -> None:
         """Does nothing, see the module's docstring."""
 
 
-class FjordStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
+class FjordStreamWriter(_TaskWriter, datasource.DataSourceStreamArrowWriter):
     """Writes each batch of a streaming query."""
 
     def commit(
         self,
-        messages: Sequence[WriterCommitMessage | None],
+        messages: Sequence[datasource.WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         staged = _staged(messages)
@@ -159,7 +155,7 @@ class FjordStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
 
     def abort(
         self,
-        messages: Sequence[WriterCommitMessage | None],
+        messages: Sequence[datasource.WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
         """Does nothing, see the module's docstring."""
@@ -225,7 +221,7 @@ def _query_of(checkpoint: str) -> str:
         return ""
 
 
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+def _staged(messages: Sequence[datasource.WriterCommitMessage | None]) -> list[Staged]:
     """Returns the stages of all tasks, in the order of their partitions."""
     found = [message for message in messages if isinstance(message, Staged)]
     if len(found) < len(messages):

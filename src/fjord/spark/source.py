@@ -23,14 +23,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
 from pyspark.sql.types import StructType
 
 from fjord.blocks import schema
@@ -48,7 +42,7 @@ if TYPE_CHECKING:
 _CHANGED: Final = ". If the columns of the table were changed, make the frame anew"
 
 
-class FjordSource(DataSource):
+class FjordSource(datasource.DataSource):
     """A table's history, from a data directory or a daemon."""
 
     @classmethod
@@ -61,7 +55,7 @@ class FjordSource(DataSource):
     def reader(self, schema: StructType) -> FjordReader:
         return FjordReader(parsed_for(self.options, schema))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> datasource.DataSourceStreamReader:  # noqa: N802
         from fjord.spark.streaming import FjordStreamReader  # noqa: PLC0415 - see above
 
         return FjordStreamReader(parsed_for(self.options, schema, is_stream=True))
@@ -77,13 +71,13 @@ class FjordSource(DataSource):
         return sink.stream_writer(self.options, schema, overwrite=overwrite)
 
 
-class FjordReader(DataSourceReader):
+class FjordReader(datasource.DataSourceReader):
     """Plans and reads a batch."""
 
     def __init__(self, parsed: SourceOptions) -> None:
         self._options = parsed
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[datasource.InputPartition]:
         from fjord.spark.extent import Extent  # noqa: PLC0415 - pyarrow
 
         parsed = self._options
@@ -93,11 +87,11 @@ class FjordReader(DataSourceReader):
                 return _latest_partitions(extent, parsed)
             return plan_batch(extent, parsed)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition)
 
 
-def read_partition(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a partition; that of an empty plan, which Spark makes itself, has none."""
     from fjord.spark import tasks  # noqa: PLC0415 - pyarrow
 
@@ -164,16 +158,8 @@ def check_columns(wanted: StructType, declared: Declared = NOTHING) -> None:
     Raises:
         FjordError: if one of them does not exist, or not with this type.
     """
-    known = {**schema.COLUMNS, **declared.types}
-    for field in wanted.fields:
-        stored = known.get(field.name)
-        if stored != field.dataType.simpleString() or not field.nullable:
-            ddl = ", ".join(f"`{name}` {type_}" for name, type_ in known.items())
-            raise FjordError(
-                f"there is no column `{field.name}` {field.dataType.simpleString()}"
-                f"{'' if field.nullable else ' NOT NULL'}; a schema is some of: {ddl}"
-                f"{_CHANGED if declared.current.columns else ''}"
-            )
+    advice = _CHANGED if declared.current.columns else ""
+    options.check_schema(wanted, {**schema.COLUMNS, **declared.types}, advice=advice)
 
 
 def wanted_rows(extent: Extent, parsed: SourceOptions) -> SourceOptions:
@@ -184,7 +170,7 @@ def wanted_rows(extent: Extent, parsed: SourceOptions) -> SourceOptions:
     return replace(parsed, typed=typed, has_history=extent.nature.has_history)
 
 
-def plan_batch(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
+def plan_batch(extent: Extent, parsed: SourceOptions) -> list[datasource.InputPartition]:
     """Returns the tasks of a batch.
 
     Raises:
@@ -220,7 +206,7 @@ def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
     return (min(place.seq, end), max(tail.rows, 1)) if place.seq else (end, tail.rows)
 
 
-def _latest_partitions(extent: Extent, parsed: SourceOptions) -> list[InputPartition]:
+def _latest_partitions(extent: Extent, parsed: SourceOptions) -> list[datasource.InputPartition]:
     if not extent.nature.is_latest:
         raise FjordError(
             f"view=latest is for key/value tables and for streams that keep the latest; "
@@ -341,7 +327,7 @@ def whole(block: BlockInfo) -> Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ColdPartition(InputPartition):
+class ColdPartition(datasource.InputPartition):
     """A task that reads blocks."""
 
     wanted: SourceOptions
@@ -351,7 +337,7 @@ class ColdPartition(InputPartition):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TailPartition(InputPartition):
+class TailPartition(datasource.InputPartition):
     """A task that asks the daemon, or reads the journal of a directory."""
 
     wanted: SourceOptions
@@ -360,7 +346,7 @@ class TailPartition(InputPartition):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatestPartition(InputPartition):
+class LatestPartition(datasource.InputPartition):
     """The task that reads the current value of each key."""
 
     wanted: SourceOptions
@@ -372,7 +358,7 @@ def plan(
     end_seq: int,
     blocks: Sequence[BlockInfo],
     tail_rows: int,
-) -> list[InputPartition]:
+) -> list[datasource.InputPartition]:
     """Returns the tasks that read the rows from `start_seq` up to, but not including, `end_seq`.
 
     Assumes that `blocks` are all of the table, in order, and that there are about `tail_rows` rows
@@ -386,7 +372,7 @@ def plan(
     count = min(wanted.partitions or -(-rows // wanted.partition_rows), PARTITIONS_MAX)
     tail_count = max(1, round(count * tail_rows / rows)) if tail_rows else 0
     cold_count = max(1, count - tail_count)
-    made: list[InputPartition] = [
+    made: list[datasource.InputPartition] = [
         ColdPartition(wanted=wanted, shares=shares, start_seq=start_seq, end_seq=end_seq)
         for shares in shared(cold, cold_count)
     ]

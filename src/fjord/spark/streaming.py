@@ -25,14 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
+from pyspark.sql.streaming import datasource
 
 import fjord
 from fjord.clock import Clock, SystemClock
@@ -82,7 +75,7 @@ class _Running:
         return found if found and found[:2] == (place.seq, place.epoch) else None
 
 
-class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):
     """Plans micro-batches, and splits them into tasks."""
 
     clock: Clock = SystemClock()
@@ -100,18 +93,22 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         running = self._run()
         running.target = running.extent.locate(LATEST)
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> datasource.ReadLimit:  # noqa: N802
         wanted = self._options
         if wanted.rows_max:
-            return ReadMaxRows(wanted.rows_max)
-        return ReadMaxBytes(wanted.bytes_max) if wanted.bytes_max else ReadAllAvailable()
+            return datasource.ReadMaxRows(wanted.rows_max)
+        return (
+            datasource.ReadMaxBytes(wanted.bytes_max)
+            if wanted.bytes_max
+            else datasource.ReadAllAvailable()
+        )
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         extent = self._run().extent
         seq = extent.past_loss(extent.locate(self._options.start))
         return progress.encode(Offset(seq=seq, epoch=extent.epoch_of(seq)))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: datasource.ReadLimit) -> dict[str, Any]:  # noqa: N802
         running, begin = self._run(), progress.decode(start)
         batch = self._next(begin, _bounds(self._options, limit, running.target))
         self._claim(begin)
@@ -304,10 +301,10 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Says whether the daemon can wait for a message."""
         return bool(self._options.location.server) and self._run().extent.nature.kind == Kind.STREAM
 
-    def _is_too_small(self, batch: BatchEnd, limit: ReadLimit) -> bool:
+    def _is_too_small(self, batch: BatchEnd, limit: datasource.ReadLimit) -> bool:
         """Says whether a batch should wait until it has more rows."""
         running, wanted = self._run(), self._options
-        rows_min = limit.min_rows if isinstance(limit, ReadMinRows) else wanted.rows_min
+        rows_min = limit.min_rows if isinstance(limit, datasource.ReadMinRows) else wanted.rows_min
         if running.target is not None or batch.is_cut or batch.rows >= rows_min:
             return False
         if self.clock.monotonic_us() - running.begun_us >= wanted.delay_seconds * 1_000_000:
@@ -316,11 +313,11 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
 
-def _bounds(wanted: SourceOptions, limit: ReadLimit, target: int | None) -> Bounds:
+def _bounds(wanted: SourceOptions, limit: datasource.ReadLimit, target: int | None) -> Bounds:
     """Returns the bounds of a batch; none if Spark requires all rows."""
     until = target or 0
-    if isinstance(limit, ReadAllAvailable):
+    if isinstance(limit, datasource.ReadAllAvailable):
         return Bounds(until=until)
-    rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else wanted.rows_max
-    bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else wanted.bytes_max
+    rows_max = limit.max_rows if isinstance(limit, datasource.ReadMaxRows) else wanted.rows_max
+    bytes_max = limit.max_bytes if isinstance(limit, datasource.ReadMaxBytes) else wanted.bytes_max
     return Bounds(rows_max, bytes_max, until)

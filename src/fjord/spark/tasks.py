@@ -31,17 +31,8 @@ from fjord.client.history import BlockInfo
 from fjord.errors import Code, FjordError, RefusedError, UnavailableError
 from fjord.history import HISTORIC
 from fjord.ops import Opcode
-from fjord.spark import declared_rows, extent
+from fjord.spark import declared_rows, extent, source
 from fjord.spark.options import SourceOptions
-from fjord.spark.source import (
-    FIRST_ROW,
-    ColdPartition,
-    LatestPartition,
-    Share,
-    TailPartition,
-    cold_end,
-    whole,
-)
 
 _LOG: Final = logging.getLogger("fjord.spark")
 # As much as the conversion to rows of the JVM likes at a time.
@@ -50,7 +41,7 @@ BATCH_ROWS: Final = 65_536
 _TRIES: Final = 4
 
 
-def read_cold(partition: ColdPartition) -> Iterator[pa.RecordBatch]:
+def read_cold(partition: source.ColdPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of shares of blocks.
 
     Raises:
@@ -66,7 +57,7 @@ def read_cold(partition: ColdPartition) -> Iterator[pa.RecordBatch]:
             yield from _instead(wanted, share, start_seq, end_seq, error)
 
 
-def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
+def read_tail(partition: source.TailPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a range of seqs.
 
     Raises:
@@ -92,7 +83,7 @@ def read_tail(partition: TailPartition) -> Iterator[pa.RecordBatch]:
 
 
 def _share(
-    wanted: SourceOptions, share: Share, start_seq: int, end_seq: int
+    wanted: SourceOptions, share: source.Share, start_seq: int, end_seq: int
 ) -> Iterator[pa.RecordBatch]:
     block = share.block
     start_seq = max(start_seq, block.first)
@@ -110,7 +101,7 @@ def _share(
 
 
 def _parts(
-    metadata: Any, share: Share, wanted: SourceOptions, start_seq: int, end_seq: int
+    metadata: Any, share: source.Share, wanted: SourceOptions, start_seq: int, end_seq: int
 ) -> list[int]:
     """Returns the numbers of the parts that belong to a share and have rows of a range."""
     found, row = [], 0
@@ -149,7 +140,7 @@ def _bytes(bound: str | bytes) -> bytes:
 
 
 def _instead(
-    wanted: SourceOptions, share: Share, start_seq: int, end_seq: int, error: FjordError
+    wanted: SourceOptions, share: source.Share, start_seq: int, end_seq: int, error: FjordError
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a removed block from its replacements.
 
@@ -159,13 +150,13 @@ def _instead(
         blocks = database.blocks(wanted.table)
     if any(block.name == share.block.name for block in blocks):
         raise error  # the node knows it, only this machine does not see it
-    if share != whole(share.block):
+    if share != source.whole(share.block):
         raise FjordError(
             f"the block {share.block.name} was replaced while it was read; run the query again"
         ) from error
     end_seq = min(end_seq, share.block.last + 1)
     for block in _covering(blocks, wanted, start_seq, end_seq):
-        yield from _share(wanted, whole(block), start_seq, end_seq)
+        yield from _share(wanted, source.whole(block), start_seq, end_seq)
 
 
 def _covering(
@@ -204,7 +195,7 @@ def _ranged(
     first_seq = min(database.stats()["first_seq"], end_seq)
     cold_seq = start_seq
     for block in _covering_tail(database, wanted, start_seq, first_seq):
-        for batch in _share(wanted, whole(block), start_seq, end_seq):
+        for batch in _share(wanted, source.whole(block), start_seq, end_seq):
             yield batch, cold_seq
         cold_seq = min(block.last + 1, end_seq)
         yield _EMPTY, cold_seq
@@ -225,12 +216,12 @@ def _covering_tail(
         extent.report_loss(wanted, start_seq, first_seq - 1)
         return []
     blocks = database.blocks(wanted.table)
-    last_seq = max(cold_end(blocks) + 1, start_seq)
+    last_seq = max(source.cold_end(blocks) + 1, start_seq)
     if last_seq < first_seq and not extent.is_behind_blocks(database, wanted.table, last_seq - 1):
         again = database.blocks(wanted.table)  # some may have come since
-        if cold_end(again) + 1 <= last_seq:
+        if source.cold_end(again) + 1 <= last_seq:
             extent.report_loss(wanted, last_seq, first_seq - 1)
-        blocks, last_seq = again, max(cold_end(again) + 1, last_seq)
+        blocks, last_seq = again, max(source.cold_end(again) + 1, last_seq)
     return _covering(blocks, wanted, start_seq, min(first_seq, last_seq))
 
 
@@ -242,7 +233,7 @@ def _scanned(
         return
     # A scan from seq 1 on is one of what is left, and a task is to have all of its range, or to
     # hear that it is gone.
-    start_seq = max(start_seq, FIRST_ROW)
+    start_seq = max(start_seq, source.FIRST_ROW)
     # Ops as they are stored become rows here: the daemon has one processor for all tasks, and
     # takes a third of the time to send them as they are.
     pieces = database.scan(
@@ -300,7 +291,7 @@ def _selected(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
 _ROWS: Final = 10_000
 
 
-def read_latest(partition: LatestPartition) -> Iterator[pa.RecordBatch]:
+def read_latest(partition: source.LatestPartition) -> Iterator[pa.RecordBatch]:
     """Yields the current value of each key."""
     wanted = partition.wanted
     with wanted.location.open() as database:

@@ -29,7 +29,7 @@ from fjord.errors import Code, RefusedError
 from fjord.kinds import Kind
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import generations, rules
-from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, Writes, decides
+from fjord.tables.state import Decision, Table, Tree, View, VolatileValue, Writes, decides
 
 # Ops that belong to no table carry the id 0.
 NO_TABLE: Final = 0
@@ -64,18 +64,18 @@ class Sweep(Command):
 
 
 @decides(TakeOver)
-def decide_take_over(command: TakeOver, state: State, now_us: int) -> Decision:
+def decide_take_over(command: TakeOver, state: View, now_us: int) -> Decision:
     columns = ((state.next_seq - 1,), Strings.of([command.master]))
     return decision(state, [Op(Opcode.TAKEOVER, NO_TABLE, 1, columns)])
 
 
 @decides(commands.Nop)
-def decide_nop(command: commands.Nop, state: State, now_us: int) -> Decision:
+def decide_nop(command: commands.Nop, state: View, now_us: int) -> Decision:
     return decision(state, ())
 
 
 def decision(
-    state: State,
+    state: View,
     ops: Sequence[Op],
     volatile: Mapping[bytes, VolatileValue | None] = _NOTHING,
     locks: Mapping[bytes, int | None] = _NOTHING,
@@ -88,7 +88,7 @@ def decision(
 
 
 def acted(
-    state: State, ops: Sequence[Op], missing: Sequence[int], dropped: Sequence[int] = ()
+    state: View, ops: Sequence[Op], missing: Sequence[int], dropped: Sequence[int] = ()
 ) -> Decision:
     """Returns a decision that lists the rows for which there was nothing to do."""
     seq = state.next_seq - 1 + sum(op.rows for op in ops)
@@ -111,17 +111,17 @@ def once(keys: Iterable[_K], found: Iterable[_V | None]) -> tuple[dict[_K, _V], 
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def find(state: State, name: str, kind: Kind) -> Table | None:
+def find(state: View, name: str, kind: Kind) -> Table | None:
     """Returns the table with this name, or None."""
     table = state.tables.get(name)
     if table is None:
         rules.check_name(name)
     elif table.kind is not kind:
-        raise _other_kind(table).error()
+        raise other_kind(table).error()
     return table
 
 
-def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]]:
+def find_or_create(state: View, name: str, kind: Kind) -> tuple[Table, list[Op]]:
     """Returns the table with this name, and the op that creates it if it is new."""
     table = state.tables.get(name)
     if table is not None and table.kind is kind:
@@ -130,7 +130,7 @@ def find_or_create(state: State, name: str, kind: Kind) -> tuple[Table, list[Op]
     return _create(state, name, kind, b"")
 
 
-def find_stream(state: State, name: str) -> Table:
+def find_stream(state: View, name: str) -> Table:
     """Returns the stream with this name; refuses if there is none."""
     table = find(state, name, Kind.STREAM)
     if table is None:
@@ -138,7 +138,7 @@ def find_stream(state: State, name: str) -> Table:
     return table
 
 
-def find_map(state: State, name: str) -> Table | None:
+def find_map(state: View, name: str) -> Table | None:
     """Returns the table with this name if it has one value per key, or None if there is none."""
     table = state.tables.get(name)
     if table is None or table.kind is not Kind.STREAM:
@@ -158,17 +158,12 @@ def find_any(tables: Mapping[str, Table], name: str) -> Table:
     return table
 
 
-def wrong_kind(table: Table, kind: Kind) -> Refusal | None:
-    """Returns the refusal for a table of another kind, or None."""
-    return None if table.kind is kind else _other_kind(table)
-
-
-def _other_kind(table: Table) -> Refusal:
+def other_kind(table: Table) -> Refusal:
     return Refusal(code=Code.WRONG_KIND, text=f"table {table.name} is a {table.kind} table")
 
 
 @decides(commands.CreateTable)
-def decide_create_table(command: commands.CreateTable, state: State, now_us: int) -> Decision:
+def decide_create_table(command: commands.CreateTable, state: View, now_us: int) -> Decision:
     kind = kinds.BY_NUMBER.get(command.kind)
     if kind is None:
         raise RefusedError(Code.WRONG_KIND, f"unknown kind of table: {command.kind}")
@@ -191,7 +186,7 @@ def decide_create_table(command: commands.CreateTable, state: State, now_us: int
     return decision(state, ops)
 
 
-def _redeclared(state: State, found: Table, settings: bytes, now_us: int) -> Decision:
+def _redeclared(state: View, found: Table, settings: bytes, now_us: int) -> Decision:
     """Begins a generation with the new settings."""
     listed = state.generations.get(found.id, ())
     table = generations.changed(found, jobs.decode_settings(settings), listed)
@@ -205,7 +200,7 @@ def _redeclared(state: State, found: Table, settings: bytes, now_us: int) -> Dec
     return decision(state, ops)
 
 
-def next_generation(state: State, table: Table, now_us: int, *, ops_before: int) -> Op:
+def next_generation(state: View, table: Table, now_us: int, *, ops_before: int) -> Op:
     """Returns the op that begins the next generation of a table."""
     number = 1 + max((one.number for one in state.generations.get(table.id, ())), default=0)
     first_row = state.next_seq + ops_before + 1
@@ -234,7 +229,7 @@ def _numbered(kind: Kind, settings: bytes, table_id: int) -> bytes:
 
 
 @decides(commands.DropTable)
-def decide_drop_table(command: commands.DropTable, state: State, now_us: int) -> Decision:
+def decide_drop_table(command: commands.DropTable, state: View, now_us: int) -> Decision:
     table = find_any(state.tables, command.name)
     op = Op(Opcode.DROP_TABLE, table.id, 1, (Strings.of([table.name.encode()]),))
     listed = state.generations.get(table.id, ())
@@ -244,7 +239,7 @@ def decide_drop_table(command: commands.DropTable, state: State, now_us: int) ->
 
 
 @decides(commands.ListTables)
-def decide_list_tables(command: commands.ListTables, state: State, now_us: int) -> Decision:
+def decide_list_tables(command: commands.ListTables, state: View, now_us: int) -> Decision:
     found = [state.tables[name] for name in sorted(state.tables)]
     if command.name:
         found = [find_any(state.tables, command.name)]
@@ -257,7 +252,7 @@ def decide_list_tables(command: commands.ListTables, state: State, now_us: int) 
     return Decision(reply)
 
 
-def _create(state: State, name: str, kind: Kind, settings: bytes) -> tuple[Table, list[Op]]:
+def _create(state: View, name: str, kind: Kind, settings: bytes) -> tuple[Table, list[Op]]:
     if len(state.tables) + len(dropped(state)) >= limits.TABLES_MAX:
         text = f"there are {limits.TABLES_MAX} tables already, including those being purged"
         raise RefusedError(Code.QUOTA, text)
@@ -269,7 +264,7 @@ def _create(state: State, name: str, kind: Kind, settings: bytes) -> tuple[Table
     return table, [generations.creation(table)]
 
 
-def largest_id(state: State) -> int:
+def largest_id(state: View) -> int:
     """Returns the largest table id ever used, as far as it is known; 0 = none."""
     (largest,) = state.get_many(Tree.META, [LARGEST_TABLE])
     known = layouts.PREFIX.unpack(largest)[0] if largest else NO_TABLE
@@ -277,23 +272,23 @@ def largest_id(state: State) -> int:
     return max([known, *dropped(state), *ids, *(table.id for table in state.tables.values())])
 
 
-def dropped(state: State) -> dict[int, bytes]:
+def dropped(state: View) -> dict[int, bytes]:
     """Returns the tables being dropped: id -> name, ascending."""
     items = state.scan(Tree.META, _DROPPED, _DROPPED + b"\xff" * 5, limits.TABLES_MAX)
     return {layouts.PREFIX.unpack(key[len(_DROPPED) :])[0]: name for key, name in items}
 
 
-def is_there(state: State, table_id: int) -> bool:
+def is_there(state: View, table_id: int) -> bool:
     """Returns whether a table has this id and was not dropped."""
     return state.get_many(Tree.TABLES, [layouts.prefix_of(table_id)])[0] is not None
 
 
-def by_id(state: State, table_id: int) -> Table | None:
+def by_id(state: View, table_id: int) -> Table | None:
     """Returns the table with this id, or None if it was dropped."""
     return next((table for table in state.tables.values() if table.id == table_id), None)
 
 
-def is_last(state: State, table_id: int) -> bool:
+def is_last(state: View, table_id: int) -> bool:
     """Returns whether no table has a larger id."""
     return table_id == max([*dropped(state), *(table.id for table in state.tables.values())])
 
@@ -380,34 +375,34 @@ def begins(data: bytes | None) -> tuple[int, int]:
 # -- what is still live, for packing --------------------------------------------------------------
 
 
-def keep_always(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_always(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     return [op]
 
 
-def keep_never(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_never(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """For ops that later ones repeat, or that only concern earlier ones."""
     return ()
 
 
-def keep_create_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_create_table(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Drops the op if the table was declared again later."""
     table = by_id(state, op.table)
     _, _, settings = op.columns
     return [op] if table is not None and settings[0] == table.settings else ()
 
 
-def keep_lost(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_lost(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """A loss is remembered as long as the journal exists."""
     return [op._replace(rows=1)]
 
 
-def keep_drop_table(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_drop_table(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     found = state.get_many(Tree.META, [_DROPPED + layouts.prefix_of(op.table)])
     return [op] if found[0] is not None else ()
 
 
 def keep_named(
-    op: Op, place: Place, state: State, tree: Tree, held_of: Callable[[bytes], int]
+    op: Op, place: Place, state: View, tree: Tree, held_of: Callable[[bytes], int]
 ) -> Sequence[Op]:
     """Rewrites those rows, each under its name in a tree, that this op still holds."""
     names, prefix = op.column("name"), layouts.prefix_of(op.table)

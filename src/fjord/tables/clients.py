@@ -28,7 +28,7 @@ from fjord.commands.layout import Command, internal
 from fjord.errors import Code
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import Decision, State, Tree, Writes, decides
+from fjord.tables.state import Decision, Tree, View, Writes, decides
 
 CLIENT_BYTES: Final = 16
 _HEARD: Final = b"heard"
@@ -84,7 +84,7 @@ def number_problem(numbered: Numbered) -> Refusal | None:
     return None
 
 
-def find_answers(state: State, asked: Sequence[Numbered]) -> list[Reply | None]:
+def find_answers(state: View, asked: Sequence[Numbered]) -> list[Reply | None]:
     """Returns the answers to commands that were applied before, else None."""
     stored = state.get_many(Tree.CLIENTS, list(map(slot_of, asked)))
     if not any(stored):
@@ -149,7 +149,7 @@ def _bad_batch(text: str) -> Refusal:
 
 
 @decides(ForgetClients)
-def decide_forget_clients(command: ForgetClients, state: State, now_us: int) -> Decision:
+def decide_forget_clients(command: ForgetClients, state: View, now_us: int) -> Decision:
     stop = _HEARD + _HOUR.pack(max(0, now_us - limits.CLIENT_KEPT_US) // _HOUR_US)
     notes = [key for key, _ in state.scan(Tree.META, _HEARD, stop, command.limit)]
     hours = [_HOUR.unpack_from(note, len(_HEARD))[0] for note in notes]
@@ -185,7 +185,7 @@ def apply_forget_client(writes: Writes, op: Op, place: Place) -> None:
             writes.delete_many(Tree.CLIENTS, [client + _DATE, *(client + slot for slot in slots)])
 
 
-def keep_answered(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_answered(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Rewrites an answer that may still be asked for, with its current date.
 
     The note of the op's own date is removed, unless it is for the same hour.

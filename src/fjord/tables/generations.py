@@ -34,7 +34,7 @@ from fjord.errors import Code, RefusedError
 from fjord.jobs import Drained, Period
 from fjord.ops import Op, Opcode, Place
 from fjord.settings import Triples
-from fjord.tables.state import Generation, JobCounts, State, Table, Tree, Writes
+from fjord.tables.state import Generation, JobCounts, Table, Tree, View, Writes
 
 _KEY: Final = b"generation"
 _IDS = struct.Struct(">II")
@@ -100,7 +100,7 @@ def end(table: int, listed: Sequence[Generation]) -> Op:
     return Op(Opcode.GENERATION_GONE, table, len(listed), ([one.id for one in listed],))
 
 
-def keep_generation(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_generation(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     known = set(state.generations.get(op.table, ()))
     rows = [row for row in zip(*op.columns, strict=True) if row in known]
     return ops.of_rows(Opcode.GENERATION, op.table, rows)

@@ -17,7 +17,7 @@ from fjord.tables.jobs import apply as job
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import apply as kv
 from fjord.tables.kv import keep as kv_keep
-from fjord.tables.state import State, Tree, Writes
+from fjord.tables.state import Tree, View, Writes
 from fjord.tables.streams import apply as stream
 from fjord.tables.streams import history
 from fjord.tables.streams import keep as stream_keep
@@ -49,7 +49,7 @@ class Meaning:
 
     apply: Callable[[Writes, Op, Place], None]
     # Writes what is still live of it again, as new ops, when its segment is packed.
-    keep: Callable[[Op, Place, State, int], Sequence[Op]] = catalog.keep_never
+    keep: Callable[[Op, Place, View, int], Sequence[Op]] = catalog.keep_never
     # Each key is in at most one row of such ops, or in several equal ones: when they are rewritten,
     # rows of one table are combined.
     gathers: bool = False

@@ -26,11 +26,12 @@ from fjord.commands import Opened, Refusal, Replies, Reply
 from fjord.commands.codec import data_bytes
 from fjord.commands.layout import Command, internal
 from fjord.errors import Code, RefusedError
+from fjord.layouts import Items
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
 from fjord.tables.kv import layout
 from fjord.tables.meaning import MEANING
-from fjord.tables.state import Decision, Moment, State, Tree, VolatileValue, decides
+from fjord.tables.state import Decision, Moment, Tree, View, VolatileValue, decides
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import VERSION_KEY
 
@@ -53,7 +54,7 @@ class EndSnapshots(Command):
 
 
 @decides(commands.OpenSnapshot)
-def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> Decision:
+def decide_open(command: commands.OpenSnapshot, state: View, now_us: int) -> Decision:
     lifetime_us = command.lifetime_us or limits.SNAPSHOT_US_MAX
     if not 0 < lifetime_us <= limits.SNAPSHOT_US_MAX:
         text = f"a snapshot stays open for at most {limits.SNAPSHOT_US_MAX // 1_000_000} seconds"
@@ -66,7 +67,7 @@ def decide_open(command: commands.OpenSnapshot, state: State, now_us: int) -> De
     return Decision(opened, made)
 
 
-def pass_ops(state: State, now_us: int) -> list[Op]:
+def pass_ops(state: View, now_us: int) -> list[Op]:
     """Returns the op that opens a snapshot for a reader; none if there are too many.
 
     Readers may use half of all snapshots.  A reader without one continues with a later snapshot.
@@ -76,25 +77,25 @@ def pass_ops(state: State, now_us: int) -> list[Op]:
     return _open_op(state, now_us, limits.SNAPSHOT_US_MAX, is_pass=True)
 
 
-def _open_op(state: State, now_us: int, lifetime_us: int, *, is_pass: bool) -> list[Op]:
+def _open_op(state: View, now_us: int, lifetime_us: int, *, is_pass: bool) -> list[Op]:
     """Returns the op that opens a snapshot of the current state; its seq is the snapshot."""
     row = (0, state.lease_us + lifetime_us, now_us, catalog.largest_id(state), is_pass)
     return ops.of_rows(Opcode.SNAPSHOT, catalog.NO_TABLE, [row])
 
 
 @decides(commands.CloseSnapshot)
-def decide_close(command: commands.CloseSnapshot, state: State, now_us: int) -> Decision:
+def decide_close(command: commands.CloseSnapshot, state: View, now_us: int) -> Decision:
     return catalog.decision(state, close_ops(state, [command.snapshot]))
 
 
 @decides(EndSnapshots)
-def decide_end(command: EndSnapshots, state: State, now_us: int) -> Decision:
+def decide_end(command: EndSnapshots, state: View, now_us: int) -> Decision:
     open_ = state.snapshots.items()
     over = [one for one, moment in open_ if moment.deadline_us <= state.lease_us]
     return catalog.decision(state, close_ops(state, over[: command.limit]))
 
 
-def close_ops(state: State, snapshots: Sequence[int]) -> list[Op]:
+def close_ops(state: View, snapshots: Sequence[int]) -> list[Op]:
     """Returns the op that closes those of these snapshots that are open."""
     found = [(state.snapshots[one].deadline_us, one) for one in snapshots if one in state.snapshots]
     return ops.of_rows(Opcode.SNAPSHOT_END, catalog.NO_TABLE, found)
@@ -108,7 +109,7 @@ def read_all(items: Sequence[tuple[bytes, bytes]]) -> dict[int, Moment]:
 # -- keeping replaced entries ---------------------------------------------------------------------
 
 
-def kept(decided: Sequence[Op], state: State) -> list[Op]:
+def kept(decided: Sequence[Op], state: View) -> list[Op]:
     """Returns the ops that keep replaced entries, as far as an open snapshot needs them."""
     newest = max(state.snapshots)
     found: dict[tuple[Tree, bytes], bytes] = {}
@@ -121,7 +122,7 @@ def kept(decided: Sequence[Op], state: State) -> list[Op]:
 
 
 def _replaced(
-    op: Op, replaces: Sequence[str], state: State, newest: int
+    op: Op, replaces: Sequence[str], state: View, newest: int
 ) -> dict[tuple[Tree, bytes], bytes]:
     prefix = layouts.prefix_of(op.table)
     keys, *lost = map(op.column, replaces)
@@ -147,7 +148,7 @@ def _row_of(tree: int, key: bytes, image: bytes) -> int:
     return stream_entry.seq_of(key)
 
 
-def sweep(state: State, limit: int) -> list[Op]:
+def sweep(state: View, limit: int) -> list[Op]:
     """Returns the op that drops versions that no snapshot needs; none if nothing is left."""
     oldest = next(iter(state.snapshots), None)
     stop = None if oldest is None else stream_entry.SEQ.pack(oldest)
@@ -165,7 +166,7 @@ class AsOf:
     volatile_bytes = 0
     client = 0
 
-    def __init__(self, state: State, snapshot: int) -> None:
+    def __init__(self, state: View, snapshot: int) -> None:
         self._state = state
         self.as_of = snapshot
         self.next_seq = snapshot + 1
@@ -198,9 +199,7 @@ class AsOf:
                     found[at] = image
         return found
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         if tree not in _KEPT:
             return self._state.scan(tree, start, stop, limit)
         sources = [self._held(tree, tree, b"", start, stop)]
@@ -230,7 +229,7 @@ class AsOf:
 
 
 @decides(commands.AsOf)
-def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
+def decide_as_of(command: commands.AsOf, state: View, now_us: int) -> Decision:
     """Decides reads by their own rules, on the state at a snapshot."""
     moment = state.snapshots.get(command.snapshot)
     if moment is None:
@@ -257,7 +256,7 @@ def decide_as_of(command: commands.AsOf, state: State, now_us: int) -> Decision:
     return Decision(Replies(replies=replies))
 
 
-def _check_table(name: str, state: State, moment: Moment) -> None:
+def _check_table(name: str, state: View, moment: Moment) -> None:
     """Refuses a table that the snapshot does not contain, or no longer."""
     table = state.tables.get(name)
     if table is None:

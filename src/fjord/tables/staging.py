@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
-from fjord import commands, layouts, limits, ops
+from fjord import commands, jobs, layouts, limits, ops
 from fjord.columns import Strings, repeat
 from fjord.commands import Append, Committed, Push, Set
 from fjord.commands.layout import Command, internal
@@ -31,7 +31,7 @@ from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog, rules
 from fjord.tables.jobs import push
 from fjord.tables.kv.decide import decide_set
-from fjord.tables.state import Decision, Pointer, State, Table, Tree, Writes, decides
+from fjord.tables.state import Decision, Pointer, Table, Tree, View, Writes, decides
 from fjord.tables.streams import layout
 from fjord.tables.streams.decide import decide_append
 from fjord.tables.streams.layout import SEQ, seq_key, seq_of
@@ -84,7 +84,6 @@ def decode_writer(data: bytes) -> StageWriter:
     return StageWriter(batch, at_us, held, stages)
 
 
-_PIECE: Final = 256
 # What a STAGE adds to the op in it: a header, a date, two offsets.
 _AROUND_BYTES: Final = ops.HEADER.size + 16
 
@@ -118,7 +117,7 @@ class ForgetWriter(Command):
 
 
 @decides(commands.Stage)
-def decide_stage(command: commands.Stage, state: State, now_us: int) -> Decision:
+def decide_stage(command: commands.Stage, state: View, now_us: int) -> Decision:
     """Stores rows that could be written now; invalid ones are refused at once."""
     rows = command.rows
     kind = _KINDS[type(rows)]
@@ -178,7 +177,7 @@ def _set_op(rows: Set, table: Table, now_us: int) -> Op:
 
 
 @decides(commands.CommitStages)
-def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> Decision:
+def decide_commit(command: commands.CommitStages, state: View, now_us: int) -> Decision:
     _check_commit(command)
     table = state.tables.get(command.table)
     if table is None:
@@ -198,7 +197,7 @@ def decide_commit(command: commands.CommitStages, state: State, now_us: int) -> 
 
 
 @decides(commands.AskWriter)
-def decide_ask(command: commands.AskWriter, state: State, now_us: int) -> Decision:
+def decide_ask(command: commands.AskWriter, state: View, now_us: int) -> Decision:
     if command.table:
         rules.check_name(command.table)
     check_name(command.writer)
@@ -227,7 +226,7 @@ def _commit(
     command: commands.CommitStages,
     table: Table,
     known: StageWriter | None,
-    state: State,
+    state: View,
     now_us: int,
 ) -> Decision:
     if known is None:
@@ -258,7 +257,7 @@ def _commit_op(table: Table, stage: Staged) -> Op:
 
 
 def _committed(
-    state: State, batch: int, *, is_new: bool, left: int = 0, rows: int = 0, seq: int = 0
+    state: View, batch: int, *, is_new: bool, left: int = 0, rows: int = 0, seq: int = 0
 ) -> Committed:
     seq = seq or state.next_seq - 1
     return Committed(batch=batch, is_new=is_new, left=left, rows=rows, seq=seq)
@@ -268,7 +267,7 @@ def _committed(
 
 
 def _run(
-    table: Table, known: StageWriter, seq: int, left: int, state: State, now_us: int
+    table: Table, known: StageWriter, seq: int, left: int, state: View, now_us: int
 ) -> Decision:
     """Runs and removes the first stage of a pending batch; the reply says how many are left."""
     (stage,) = _stages(state, table.prefix, [seq])
@@ -294,11 +293,7 @@ def _push_of(table: str, op: Op, now_us: int) -> Push | None:
     """Returns the push of a stage without expired jobs; None if none is left."""
     stamps, _, dates, expiries, *_ = op.columns
     if any(expiries):
-        live = [
-            at
-            for at, (date_us, expires_us) in enumerate(zip(dates, expiries, strict=True))
-            if not expires_us or expires_us > max(date_us, now_us)
-        ]
+        live = jobs.unexpired(dates, expiries, now_us)
         if not live:
             return None
         if len(live) < op.rows:
@@ -339,7 +334,7 @@ class Staging(NamedTuple):
     command: type[Command]  # that contains them
     encode: Callable[[Any, Table, int], Op]
     decode: Callable[[str, Op, int], Append | Push | Set | None]  # None: nothing of it is left
-    run: Callable[[Any, State, int], Decision]
+    run: Callable[[Any, View, int], Decision]
 
 
 _STAGING: Final = {
@@ -353,7 +348,7 @@ _KINDS: Final = {staging.command: kind for kind, staging in _STAGING.items()}
 # -- looking stages up ----------------------------------------------------------------------------
 
 
-def _waiting(state: State, prefix: bytes, known: StageWriter) -> Sequence[int]:
+def _waiting(state: View, prefix: bytes, known: StageWriter) -> Sequence[int]:
     """Returns the stages of a batch that are not written yet.
 
     They are written in order, and removed as they are written, so those left are the last ones.
@@ -367,13 +362,13 @@ def _waiting(state: State, prefix: bytes, known: StageWriter) -> Sequence[int]:
     return stages[first:]
 
 
-def _pending(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
+def _pending(state: View, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
     """Returns those of some stages that are not committed."""
     found = _stages(state, prefix, seqs)
     return [stage for stage in found if stage.state == StageState.PENDING]
 
 
-def _stages(state: State, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
+def _stages(state: View, prefix: bytes, seqs: Sequence[int]) -> list[Staged]:
     keys = [seq_key(prefix, seq) for seq in seqs]
     stored = state.get_many(Tree.STAGES, keys)
     return [decode_stage(key, data) for key, data in zip(keys, stored, strict=True) if data]
@@ -388,14 +383,14 @@ def first_seqs(scan: layouts.Scan) -> list[int]:
 
 
 @decides(DropStages)
-def decide_drop_stages(command: DropStages, state: State, now_us: int) -> Decision:
+def decide_drop_stages(command: DropStages, state: View, now_us: int) -> Decision:
     """Drops those of some stages that were not committed meanwhile."""
     pending = _pending(state, prefix_of(command.table), command.stages)
     return catalog.decision(state, _drop(command.table, pending))
 
 
 @decides(RunStage)
-def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
+def decide_run_stage(command: RunStage, state: View, now_us: int) -> Decision:
     """Runs the next stage of a decided batch, if any."""
     table = catalog.by_id(state, command.table)
     known = find(state, prefix_of(command.table), command.name)
@@ -406,7 +401,7 @@ def decide_run_stage(command: RunStage, state: State, now_us: int) -> Decision:
 
 
 @decides(ForgetWriter)
-def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> Decision:
+def decide_forget_writer(command: ForgetWriter, state: View, now_us: int) -> Decision:
     prefix = prefix_of(command.table)
     known = find(state, prefix, command.name)
     is_kept = known is None or known.at_us >= command.before_us or _waiting(state, prefix, known)
@@ -414,7 +409,7 @@ def decide_forget_writer(command: ForgetWriter, state: State, now_us: int) -> De
     return catalog.decision(state, () if is_kept else gone)
 
 
-def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+def sweep_dropped(state: View, table_id: int, limit: int) -> list[Op]:
     """Returns the op that removes stages, then writers, of a dropped table."""
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STAGES, prefix, end_of(prefix), limit)
@@ -454,7 +449,7 @@ NUMBERS: Final = range(OVER)  # of batches
 
 
 @decides(commands.Advance)
-def decide_advance(command: commands.Advance, state: State, now_us: int) -> Decision:
+def decide_advance(command: commands.Advance, state: View, now_us: int) -> Decision:
     check_name(command.writer)
     _check_numbers(command)
     known = find(state, layouts.prefix_of(catalog.NO_TABLE), command.writer.encode())
@@ -484,7 +479,7 @@ def _place(number: int) -> str:
 # -- all writers ----------------------------------------------------------------------------------
 
 
-def find(state: State, prefix: bytes, name: bytes) -> StageWriter | None:
+def find(state: View, prefix: bytes, name: bytes) -> StageWriter | None:
     (data,) = state.get_many(Tree.WRITERS, [prefix + name])
     return decode_writer(data) if data else None
 
@@ -495,7 +490,7 @@ def check_name(name: str) -> None:
         raise RefusedError(Code.BAD_NAME, text)
 
 
-def check_room(state: State) -> None:
+def check_room(state: View) -> None:
     """Refuses another writer if there are too many."""
     if state.size_of(Tree.WRITERS) >= limits.WRITERS_MAX:
         text = f"there are {limits.WRITERS_MAX} writers; use the same name for each run"
@@ -575,5 +570,5 @@ def apply_writer_gone(writes: Writes, op: Op, place: Place) -> None:
     writes.delete_many(Tree.WRITERS, [prefix + name for name in names.rows()])
 
 
-def keep_writer(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_writer(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     return catalog.keep_named(op, place, state, Tree.WRITERS, lambda data: decode_writer(data).held)

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from fjord import kinds, layouts, limits, streams
 from fjord.commands import Command, Reply
+from fjord.layouts import Items
 from fjord.ops import Op
 from fjord.tables.jobs.lanes import Lanes
 
@@ -105,11 +106,9 @@ class Writes(Protocol):
         self, seq: int, added: int, previous: Sequence[int] = (), freed: Sequence[int] = ()
     ) -> None:
         """Counts `added` live bytes for rows from `seq` on, and fewer for earlier rows."""
-        ...
 
     def tally_rows(self, table: int, rows: Sequence[int], change: int) -> None:
         """Counts the jobs of these rows as added (1) or gone (-1)."""
-        ...
 
     def tally(
         self, table: int, before: int, after: int, held: Sequence[int] = (), *, holds: int = 0
@@ -123,7 +122,6 @@ class Writes(Protocol):
             held: the seqs that held them so far.
             holds: how many of them this op holds from now on: all, or none.
         """
-        ...
 
 
 class Generation(NamedTuple):
@@ -153,7 +151,7 @@ class Moment(NamedTuple):
     is_pass: bool = False  # opened for a reader, and closed when it reaches its end
 
 
-class State(Protocol):
+class View(Protocol):
     """The read interface of decide: the state after all ops applied so far."""
 
     @property
@@ -168,37 +166,29 @@ class State(Protocol):
     @property
     def client(self) -> int:
         """The number of the client; it lives as long as its connection."""
-        ...
 
     @property
     def lease_us(self) -> int:
         """Lease time now."""
-        ...
 
     @property
     def locks(self) -> Mapping[bytes, int]:
         """The locks: index key -> client."""
-        ...
 
     @property
     def volatile(self) -> Mapping[bytes, VolatileValue]:
         """Values with persist=0, by index key.  A key is here or in the index, not in both."""
-        ...
 
     @property
     def volatile_bytes(self) -> int: ...
 
     def volatile_between(self, start: bytes, stop: bytes | None, limit: int) -> list[bytes]:
         """Returns up to `limit` keys of `volatile` in order from `start` to before `stop`."""
-        ...
 
     def get_many(self, tree: int, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
-    def scan(
-        self, tree: int, start: bytes, stop: bytes | None, limit: int
-    ) -> list[tuple[bytes, bytes]]:
+    def scan(self, tree: int, start: bytes, stop: bytes | None, limit: int) -> Items:
         """Returns up to `limit` items in key order from `start` to before `stop`."""
-        ...
 
     def payloads(self, pointers: Sequence[AnyPointer]) -> list[bytes]: ...
 
@@ -208,17 +198,14 @@ class State(Protocol):
     @property
     def snapshots(self) -> Mapping[int, Moment]:
         """The snapshots that are open, the oldest first."""
-        ...
 
     @property
     def as_of(self) -> int:
         """The snapshot of this state, 0 = the current state."""
-        ...
 
     @property
     def location(self) -> str:
         """Where cold blocks are; empty if there is no location."""
-        ...
 
     def job_counts(self, table: int) -> JobCounts: ...
 
@@ -228,23 +215,19 @@ class State(Protocol):
         Some may lead elsewhere by now, or nowhere.  The first call after a start reads all keys of
         the table.
         """
-        ...
 
     def taken_keys(self, table: int) -> Mapping[bytes, int]:
         """Returns the xids of taken jobs by the hashes of their keys, for tables that merge.
 
         Of several jobs of a key it is the newest one.  A job may be gone meanwhile.
         """
-        ...
 
     @property
     def generations(self) -> Mapping[int, Sequence[Generation]]:
         """The generations of tables with a period, by table; the current one is the last."""
-        ...
 
     def size_of(self, tree: int) -> int:
         """Returns the number of items of a tree, without changes of the current batch."""
-        ...
 
 
 class Decision(NamedTuple):

@@ -14,7 +14,7 @@ from fjord.tables import catalog, generations, snapshots, staging
 from fjord.tables.jobs import keep as upkeep
 from fjord.tables.kv import keep as expiry
 from fjord.tables.meaning import MEANING
-from fjord.tables.state import Decision, State, Table, decides
+from fjord.tables.state import Decision, Table, View, decides
 from fjord.tables.streams import history, keep
 
 # The sweeps of a dropped table, one after the other.
@@ -28,7 +28,7 @@ _SWEEPS: Final = (
 
 
 @decides(catalog.Sweep)
-def decide_sweep(command: catalog.Sweep, state: State, now_us: int) -> Decision:
+def decide_sweep(command: catalog.Sweep, state: View, now_us: int) -> Decision:
     """Sweeps rows that are in blocks, or were kept for closed snapshots; then dropped tables."""
     made = history.sweep(state, command.limit) or snapshots.sweep(state, command.limit)
     if made:
@@ -69,7 +69,7 @@ class Begin(Command):
 
 
 @decides(Pack)
-def decide_pack(command: Pack, state: State, now_us: int) -> Decision:
+def decide_pack(command: Pack, state: View, now_us: int) -> Decision:
     kept = [
         said
         for op, place in command.ops
@@ -79,7 +79,7 @@ def decide_pack(command: Pack, state: State, now_us: int) -> Decision:
 
 
 @decides(Begin)
-def decide_begin(command: Begin, state: State, now_us: int) -> Decision:
+def decide_begin(command: Begin, state: View, now_us: int) -> Decision:
     columns = ((command.segment,), (command.seq,))
     return catalog.decision(state, [Op(Opcode.PACKED, catalog.NO_TABLE, 1, columns)])
 
@@ -112,7 +112,7 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 @decides(generations.Turn)
-def decide_turn(command: generations.Turn, state: State, now_us: int) -> Decision:
+def decide_turn(command: generations.Turn, state: View, now_us: int) -> Decision:
     """Turns one table, if one is due; each takes an id that the next one must know of."""
     wanted = generations.periods(state.tables)
     for table in state.tables.values():
@@ -122,7 +122,7 @@ def decide_turn(command: generations.Turn, state: State, now_us: int) -> Decisio
     return catalog.decision(state, ())
 
 
-def _turned(state: State, table: Table, now_us: int) -> list[Op]:
+def _turned(state: View, table: Table, now_us: int) -> list[Op]:
     settings = jobs.decode_settings(table.settings)
     listed = state.generations.get(table.id, ())
     if not listed:  # they were lost to damage

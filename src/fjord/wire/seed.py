@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from fjord import commands, limits
@@ -22,29 +23,8 @@ from fjord.commands import Acted, Changed, Command, Entries, Flag, Page, Refusal
 from fjord.commands.codec import unknown_flag
 from fjord.commands.kv import widened
 from fjord.errors import Code, RemoteProtocolError
+from fjord.wire import fields
 from fjord.wire.cursor import Cursors
-from fjord.wire.fields import (
-    KEY_SIZES,
-    MAGIC_REPLY,
-    MAGIC_REQUEST,
-    QUERY_BITS,
-    QUERY_CURSOR,
-    REPLY,
-    REQUEST,
-    SIZE_FLAGS,
-    U16,
-    U64,
-    VALUE_BITS,
-    VALUE_SIZES,
-    VERSION,
-    Fields,
-    IncompleteError,
-    ReceiveBuffer,
-    encode_keys,
-    encode_value,
-    value_bits,
-)
-from fjord.wire.fields import encode_error as error_text
 
 # A query marks nothing, and is not listened to.
 ONE_KEY_FLAGS: Final = Flag.TIMEOUT | Flag.UPDATE_TIMEOUT | Flag.LISTEN
@@ -72,6 +52,8 @@ class Function(enum.IntEnum):
     CHANGE = 16  # sent by servers only
 
 
+# The header of a reply: identifier, flags, timestamp.
+_head: Final = partial(fields.REPLY.pack, fields.MAGIC_REPLY, fields.VERSION)
 _NAMES: Final = tuple(one.name for one in Function)  # by number
 
 
@@ -95,7 +77,7 @@ class Message(NamedTuple):
 
 
 def decode_request(
-    buffer: ReceiveBuffer,
+    buffer: fields.ReceiveBuffer,
     function: int,
     flags: int,
     timestamp_us: int,
@@ -115,27 +97,27 @@ def decode_request(
     if row.command is None:
         raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
     unknown = flags & ~row.flags
-    wrong = unknown or (flags & QUERY_BITS and flags & ONE_KEY_FLAGS)
+    wrong = unknown or (flags & fields.QUERY_BITS and flags & ONE_KEY_FLAGS)
     if wrong:
         by = _NAMES[function] if unknown else "GET with a query"
         raise RemoteProtocolError(Code.BAD_FLAGS, unknown_flag(~wrong, flags, by))
-    fields = Fields(buffer, REQUEST.size, flags)
+    found = fields.Fields(buffer, fields.REQUEST.size, flags)
     timeout_us, ttl_us, limit = 0, 0, None
     key = second_key = type_ = data = b""
     try:
         if row.key:
-            is_range = flags & QUERY_BITS == Flag.QUERY_RANGE
-            timeout_us = fields.u64() if flags & Flag.TIMEOUT else 0
-            ttl_us = fields.u64() if flags & Flag.TTL else 0
-            limit = fields.u16() if flags & Flag.COUNT or is_range else None
-            key = fields.key()
-            second_key = fields.key() if is_range or row.two_keys else b""
+            is_range = flags & fields.QUERY_BITS == Flag.QUERY_RANGE
+            timeout_us = found.u64() if flags & Flag.TIMEOUT else 0
+            ttl_us = found.u64() if flags & Flag.TTL else 0
+            limit = found.u16() if flags & Flag.COUNT or is_range else None
+            key = found.key()
+            second_key = found.key() if is_range or row.two_keys else b""
         if row.value:
-            type_, data = fields.value(_NAMES[function])
-    except IncompleteError:
+            type_, data = found.value(_NAMES[function])
+    except fields.IncompleteError:
         return None
     asked = flags, timestamp_us, table, cursors, timeout_us, ttl_us, limit
-    return row.command(Message(*asked, key, second_key, type_, data)), fields.offset, 0
+    return row.command(Message(*asked, key, second_key, type_, data)), found.offset, 0
 
 
 def _set(message: Message) -> Command | Refusal:
@@ -159,7 +141,7 @@ def _set(message: Message) -> Command | Refusal:
 
 def _get(message: Message) -> Command | Refusal:
     flags = message.flags
-    if flags & QUERY_BITS:
+    if flags & fields.QUERY_BITS:
         return _query(message)
     if flags & Flag.COUNT:
         return Refusal(code=Code.BAD_COUNT, text="a count goes with a query; clear bit 13")
@@ -193,8 +175,8 @@ def _touch(message: Message) -> Command | Refusal:
 
 
 def _query(message: Message) -> Command | Refusal:
-    query, key = message.flags & QUERY_BITS, message.key
-    if query == QUERY_CURSOR:
+    query, key = message.flags & fields.QUERY_BITS, message.key
+    if query == fields.QUERY_CURSOR:
         if message.cursors is None:
             return Refusal(code=Code.BAD_CURSOR, text="no cursors are given out here")
         return message.cursors.decode(key, message.limit)
@@ -259,16 +241,10 @@ def _rename(message: Message) -> Command:
     )
 
 
-def _lock(message: Message) -> Command:
-    return commands.Lock(table=message.table, keys=Strings.of([message.key]))
-
-
-def _unlock(message: Message) -> Command:
-    return commands.Unlock(table=message.table, keys=Strings.of([message.key]))
-
-
-def _listen(message: Message) -> Command:
-    return commands.Listen(table=message.table, keys=Strings.of([message.key]))
+def _with_key(
+    kind: type[commands.Lock | commands.Unlock | commands.Listen],
+) -> Callable[[Message], Command]:
+    return lambda message: kind(table=message.table, keys=Strings.of([message.key]))
 
 
 def _next(message: Message) -> Command | Refusal:
@@ -308,11 +284,11 @@ def _lease_us(message: Message) -> int | Refusal:
 
 
 def _xid(key: bytes) -> int | Refusal:
-    if len(key) < U64.size:
+    if len(key) < fields.U64.size:
         return _NO_XID
-    if len(key) > U64.size + limits.JOB_KEY_BYTES_MAX:
+    if len(key) > fields.U64.size + limits.JOB_KEY_BYTES_MAX:
         return _KEY_TOO_LONG
-    xid: int = U64.unpack_from(key)[0]
+    xid: int = fields.U64.unpack_from(key)[0]
     return xid
 
 
@@ -342,10 +318,10 @@ class SeedFunction(NamedTuple):
 
 
 _GET_FLAGS: Final = (
-    Flag.KEY_16 | ONE_KEY_FLAGS | Flag.WORKED_ON | QUERY_BITS | Flag.DATA | Flag.COUNT
+    Flag.KEY_16 | ONE_KEY_FLAGS | Flag.WORKED_ON | fields.QUERY_BITS | Flag.DATA | Flag.COUNT
 )
 _SET_FLAGS: Final = (
-    (SIZE_FLAGS | Flag.TIMEOUT | Flag.TTL | Flag.OVERWRITE | Flag.LISTEN)
+    (fields.SIZE_FLAGS | Flag.TIMEOUT | Flag.TTL | Flag.OVERWRITE | Flag.LISTEN)
     | Flag.PERSIST
     | Flag.PERSIST_SYNONYM
 )
@@ -357,20 +333,18 @@ ROWS: Final = (
     SeedFunction(_SET_FLAGS, _set, value=True),
     SeedFunction(_GET_FLAGS, _get),
     SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _delete),
-    SeedFunction(SIZE_FLAGS, lambda message: _modify(message, commands.Change.ADD), value=True),
+    SeedFunction(fields.SIZE_FLAGS, partial(_modify, change=commands.Change.ADD), value=True),
     SeedFunction(Flag.KEY_16, _not),
-    SeedFunction(
-        SIZE_FLAGS, lambda message: _modify(message, commands.Change.TRUNCATE), value=True
-    ),
-    SeedFunction(Flag.KEY_16, _lock),
-    SeedFunction(Flag.KEY_16, _unlock),
+    SeedFunction(fields.SIZE_FLAGS, partial(_modify, change=commands.Change.TRUNCATE), value=True),
+    SeedFunction(Flag.KEY_16, _with_key(commands.Lock)),
+    SeedFunction(Flag.KEY_16, _with_key(commands.Unlock)),
     SeedFunction(Flag.KEY_16 | Flag.OVERWRITE, _rename, two_keys=True),
     SeedFunction(Flag.KEY_16 | Flag.TIMEOUT | Flag.OVERWRITE, _next, key="domain"),
     SeedFunction(Flag.KEY_16, _done, key="job"),
     SeedFunction(Flag.KEY_16 | Flag.TIMEOUT, _extend, key="job"),
     _NOP,
-    SeedFunction(Flag.KEY_16, _listen),
-    SeedFunction(SIZE_FLAGS | Flag.TIMEOUT, None),
+    SeedFunction(Flag.KEY_16, _with_key(commands.Listen)),
+    SeedFunction(fields.SIZE_FLAGS | Flag.TIMEOUT, None),
 )
 
 
@@ -394,12 +368,12 @@ def encode_reply(
         return _encode_taken(identifier, reply, now_us=now_us)
     if isinstance(reply, Acted) and reply.missing:
         return encode_error(identifier, _STALE, now_us=now_us)
-    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, 0, now_us) + b"\0"
+    return _head(identifier, 0, now_us) + b"\0"
 
 
 def encode_error(identifier: int, refusal: Refusal, *, now_us: int, flags: int = 0) -> bytes:
-    flags, error = encode_keys(flags, error_text(refusal))
-    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us) + error
+    flags, error = fields.encode_keys(flags, fields.encode_error(refusal))
+    return _head(identifier, flags, now_us) + error
 
 
 def _missing(flags: int) -> Refusal:
@@ -410,16 +384,16 @@ def _missing(flags: int) -> Refusal:
 
 
 def _encode_entry(identifier: int, entries: Entries, data: bytes) -> bytes:
-    flags, value = encode_value(entries.types[0], data)
+    flags, value = fields.encode_value(entries.types[0], data)
     timeout = b""
     if entries.expires_at_us[0]:
         flags |= Flag.TIMEOUT
-        timeout = U64.pack(entries.expires_at_us[0])
+        timeout = fields.U64.pack(entries.expires_at_us[0])
     state = entries.states[0]
     if state:
         flags |= Flag.OVERWRITE if state & Entries.LOCKED else 0
         flags |= Flag.WORKED_ON if state & Entries.WORKED_ON else 0
-    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, entries.timestamps_us[0])
+    head = _head(identifier, flags, entries.timestamps_us[0])
     return b"".join((head, timeout, b"\0", value))
 
 
@@ -427,13 +401,14 @@ def _encode_page(identifier: int, page: Page, *, now_us: int, cursor: bytes) -> 
     assert bool(page.next_key) == bool(cursor), "a page that goes on needs a cursor"
     rows = page.entries.values.rows()
     keys = page.keys.rows()
-    bits = value_bits(1 + max(map(len, rows), default=0))
+    bits = fields.value_bits(1 + max(map(len, rows), default=0))
     wide = max(map(len, [*keys, cursor])) > 0xFF
-    key_field, value_field = KEY_SIZES[wide], VALUE_SIZES[bits >> 1]
+    key_field, value_field = fields.KEY_SIZES[wide], fields.VALUE_SIZES[bits >> 1]
     assert value_field is not None
-    flags = bits | Flag.COUNT | (Flag.KEY_16 if wide else 0) | (QUERY_CURSOR if cursor else 0)
-    head = REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us)
-    parts = [head, U16.pack(len(keys)), b"\0\0" if wide else b"\0"]
+    flags = bits | Flag.COUNT | (Flag.KEY_16 if wide else 0)
+    flags |= fields.QUERY_CURSOR if cursor else 0
+    head = _head(identifier, flags, now_us)
+    parts = [head, fields.U16.pack(len(keys)), b"\0\0" if wide else b"\0"]
     for key, type_, data in zip(keys, page.entries.types, rows, strict=True):
         size = value_field.pack(1 + len(data))
         parts += (key_field.pack(len(key)), key, size, bytes((type_,)), data)
@@ -447,14 +422,15 @@ def _encode_taken(identifier: int, taken: Taken, *, now_us: int) -> bytes:
     if not taken.types:
         flags, rest, timeout_us = 0, b"\0", taken.next_at_us
     else:
-        flags, value = encode_value(taken.types[0], taken.values[0])
-        flags, key = encode_keys(flags | Flag.COUNT, U64.pack(taken.first_xid) + taken.keys[0])
-        rest = b"".join((U16.pack(1), _NO_ERROR[flags & Flag.KEY_16], key, value))
+        flags, value = fields.encode_value(taken.types[0], taken.values[0])
+        name = fields.U64.pack(taken.first_xid) + taken.keys[0]
+        flags, key = fields.encode_keys(flags | Flag.COUNT, name)
+        rest = b"".join((fields.U16.pack(1), _NO_ERROR[flags & Flag.KEY_16], key, value))
         timeout_us = taken.until_us
     if timeout_us:
         flags |= Flag.TIMEOUT
-        rest = U64.pack(timeout_us) + rest
-    return REPLY.pack(MAGIC_REPLY, VERSION, identifier, flags, now_us) + rest
+        rest = fields.U64.pack(timeout_us) + rest
+    return _head(identifier, flags, now_us) + rest
 
 
 _NO_ERROR: Final = (b"\0", b"\0\0")  # by how wide sizes of keys are
@@ -467,14 +443,19 @@ def encode_change(identifier: int, changed: Changed) -> bytes:
     """Returns the CHANGE message that tells a listener of a new value, or that there is none."""
     flags, value = 0, b""
     if changed.type != Entries.MISSING:
-        flags, value = encode_value(changed.type, changed.value)
+        flags, value = fields.encode_value(changed.type, changed.value)
     timeout = b""
     if changed.expires_at_us:
         flags |= Flag.TIMEOUT
-        timeout = U64.pack(changed.expires_at_us)
-    flags, key = encode_keys(flags, changed.key)
-    head = REQUEST.pack(
-        MAGIC_REQUEST, VERSION, Function.CHANGE, identifier, flags, changed.timestamp_us
+        timeout = fields.U64.pack(changed.expires_at_us)
+    flags, key = fields.encode_keys(flags, changed.key)
+    head = fields.REQUEST.pack(
+        fields.MAGIC_REQUEST,
+        fields.VERSION,
+        Function.CHANGE,
+        identifier,
+        flags,
+        changed.timestamp_us,
     )
     return b"".join((head, timeout, key, value))
 
@@ -496,25 +477,25 @@ class RawChange(NamedTuple):
         )
 
 
-def decode_change(buffer: ReceiveBuffer) -> tuple[RawChange, int]:
+def decode_change(buffer: fields.ReceiveBuffer) -> tuple[RawChange, int]:
     """Reads a CHANGE message from its beginning; returns it and its length.
 
     Raises:
-        IncompleteError: if bytes are missing.
+        fields.IncompleteError: if bytes are missing.
         RemoteProtocolError: if it is something else.
     """
-    fields = Fields(buffer, 0, 0)
-    fields.skip(REQUEST.size)
-    *head, identifier, flags, timestamp_us = REQUEST.unpack_from(buffer.data, buffer.start)
+    found = fields.Fields(buffer, 0, 0)
+    found.skip(fields.REQUEST.size)
+    *head, identifier, flags, timestamp_us = fields.REQUEST.unpack_from(buffer.data, buffer.start)
     if head != _CHANGE_HEAD or flags & ~ROWS[Function.CHANGE].flags:
         raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is no Fjord server of version 1")
-    fields.flags = flags
-    expires_at_us = fields.u64() if flags & Flag.TIMEOUT else 0
-    key = fields.key()
-    type_, value = fields.value("CHANGE") if flags & VALUE_BITS else (_GONE, b"")
+    found.flags = flags
+    expires_at_us = found.u64() if flags & Flag.TIMEOUT else 0
+    key = found.key()
+    type_, value = found.value("CHANGE") if flags & fields.VALUE_BITS else (_GONE, b"")
     change = RawChange(identifier, key, type_[0], value, timestamp_us, expires_at_us)
-    return change, fields.offset
+    return change, found.offset
 
 
-_CHANGE_HEAD: Final = [MAGIC_REQUEST, VERSION, Function.CHANGE]
+_CHANGE_HEAD: Final = [fields.MAGIC_REQUEST, fields.VERSION, Function.CHANGE]
 _GONE: Final = bytes((Entries.MISSING,))

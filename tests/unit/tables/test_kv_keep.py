@@ -11,7 +11,7 @@ from fjord.columns import Strings
 from fjord.commands import DropTable, Get, Rename
 from fjord.ops import TOMBSTONE, Opcode
 from fjord.tables.catalog import Sweep
-from fjord.tables.kv import keep, layout
+from fjord.tables.kv import layout
 from fjord.tables.kv.keep import Expire
 from fjord.tables.state import Tree
 from tests.unit.tables.world import LEASE_US, MISSING, NOW_US, World, code_of, decoded
@@ -192,16 +192,6 @@ def test_an_expiry_that_no_row_has_is_dropped(world: World) -> None:
     assert opcodes(world, count) == [Opcode.KV_UNSCHEDULE] * 2
     assert world.get(b"a") == [1]
     world.check()
-
-
-@pytest.mark.req("FJ-33")
-def test_the_next_moment_is_the_first_of_the_schedule(world: World) -> None:
-    assert keep.due_us(world) is None
-    world.set({b"a": 1}, expires=70)
-    world.set({b"b": 1}, expires=50)
-    assert keep.due_us(world) == NOW_US + 50
-    world.touch(b"b", expires=90)
-    assert keep.due_us(world) == NOW_US + 70
 
 
 # -- dropped tables -------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ MASTER = b"the master's id."
 class World:
     """Decides and applies commands in memory, one after the other.
 
-    Keeps the contracts of `tables.state.State` and `Writes`; every op is also kept as its bytes,
+    Keeps the contracts of `tables.state.View` and `Writes`; every op is also kept as its bytes,
     so that the whole life of a world can be replayed into another one, and so can what packing
     left of it.
     """

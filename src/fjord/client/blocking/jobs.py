@@ -23,7 +23,7 @@ from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.listening import Changes
-from fjord.client.schemas import Row
+from fjord.client.schemas import RowMap
 from fjord.client.waker import Waker, call_handler
 from fjord.commands import JobPage
 from fjord.errors import FjordError, UnavailableError
@@ -95,7 +95,7 @@ class Jobs:
     # -- pushing ----------------------------------------------------------------------------------
 
     def push(
-        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+        self, key: Key | RowMap, value: Value | RowMap = None, **options: Unpack[PushOptions]
     ) -> None:
         """Adds a job, or merges it with a waiting job of the same key.
 

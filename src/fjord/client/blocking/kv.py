@@ -17,7 +17,7 @@ from fjord.client.calls import Call, Result
 from fjord.client.entries import AnyKey, Change, Entry, Key, Seconds
 from fjord.client.kv import Default, KvCalls, SetOneOptions, SetOptions
 from fjord.client.listening import Changes
-from fjord.client.pages import Row, Span, Walk
+from fjord.client.pages import Span, Walk
 from fjord.errors import UnavailableError
 from fjord.values import Value
 
@@ -73,7 +73,7 @@ class KeyedTable:
             return self._run(call)
         return self._runner.follow(self._calls.schemas.reading(call))
 
-    def _walk(self, walk: Walk[Row]) -> Iterator[Row]:
+    def _walk(self, walk: Walk[Result]) -> Iterator[Result]:
         while (call := walk.next_call()) is not None:
             yield from self._look(call)
 

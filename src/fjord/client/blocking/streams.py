@@ -17,7 +17,7 @@ from fjord.client.entries import AnyKey, Entry, Key, Seconds
 from fjord.client.history import BlockInfo
 from fjord.client.kv import KvCalls
 from fjord.client.messages import MessageBatch
-from fjord.client.schemas import Row
+from fjord.client.schemas import RowMap
 from fjord.client.streams import Given, StreamCalls
 from fjord.client.subscribers import COUNT, Starting, SubscriberInfo
 from fjord.values import PLAIN_TYPES, Value
@@ -46,7 +46,7 @@ class Stream(Items):
 
     # -- writes -----------------------------------------------------------------------------------
 
-    def append(self, value: Value | Row, key: Key = "") -> int:
+    def append(self, value: Value | RowMap, key: Key = "") -> int:
         """Adds a message; returns its seq.
 
         Args:

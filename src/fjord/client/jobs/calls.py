@@ -18,7 +18,7 @@ from fjord.client.entries import BLANK, AnyKey, Key, Seconds
 from fjord.client.jobs import push, records
 from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import AnyJob, Counts, JobBatch, JobInfo, JobWalk, TakenJob
-from fjord.client.schemas import Row, Schemas, SchemasOf
+from fjord.client.schemas import RowMap, Schemas, SchemasOf
 from fjord.clock import Stamps
 from fjord.columns import Strings
 from fjord.commands import Command, Reply
@@ -100,7 +100,7 @@ class JobCalls:
     # -- pushing ----------------------------------------------------------------------------------
 
     def push(
-        self, key: Key | Row, value: Value | Row, **options: Unpack[PushOptions]
+        self, key: Key | RowMap, value: Value | RowMap, **options: Unpack[PushOptions]
     ) -> Call[None]:
         if type(key) in values.PLAIN_TYPES and type(value) in values.PLAIN_TYPES:
             name = entries.encode_key(key)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ class JobCalls:
         )
         return Call(command, done)
 
-    def _encoded(self, key: Key | Row, value: Value | Row) -> tuple[bytes, tuple[int, bytes]]:
+    def _encoded(self, key: Key | RowMap, value: Value | RowMap) -> tuple[bytes, tuple[int, bytes]]:
         """Returns the key of a job, and its value as a type and bytes."""
         if isinstance(key, Mapping):
             if value is not None:

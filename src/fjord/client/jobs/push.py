@@ -14,7 +14,7 @@ from typing import Any, Final, TypedDict, TypeVar
 from fjord.client import entries
 from fjord.client.calls import check_dicts, check_names, not_a
 from fjord.client.entries import Encoded, Key, Seconds
-from fjord.client.schemas import Columns, Row, Schemas
+from fjord.client.schemas import Columns, RowMap, Schemas
 from fjord.columns import Strings, repeat
 from fjord.commands import Push
 from fjord.declared import rows as declared_rows
@@ -37,7 +37,7 @@ class PushColumns(TypedDict, total=False):
 
     keys: Sequence[Key]  # optional for a table that does not merge
     # Default None for all; for declared columns rows, or a list for each column.
-    values: Sequence[Value | Row] | Columns
+    values: Sequence[Value | RowMap] | Columns
     priority: int | Sequence[int]
     delay: Seconds | Sequence[Seconds | None] | None
     process_at: datetime | Sequence[datetime | None] | None

@@ -21,7 +21,7 @@ from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.jobs.records import DeadJob, Found, JobBatch, JobInfo, JobWalk, TakenJob
 from fjord.client.jobs.work import Shift, Tally, WorkOptions
 from fjord.client.runner import AsyncRunner
-from fjord.client.schemas import Row
+from fjord.client.schemas import RowMap
 from fjord.commands import JobPage
 from fjord.errors import FjordError, UnavailableError
 from fjord.jobs import State
@@ -94,7 +94,7 @@ class AsyncJobs:
     # -- pushing ----------------------------------------------------------------------------------
 
     async def push(
-        self, key: Key | Row, value: Value | Row = None, **options: Unpack[PushOptions]
+        self, key: Key | RowMap, value: Value | RowMap = None, **options: Unpack[PushOptions]
     ) -> None:
         """Adds a job, or merges it with a waiting job of the same key.
 

@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Final
 
-from fjord.client.spool.files import COMMON, OpenFile
-from fjord.disk import is_full
+from fjord.client.spool.files import COMMON
+from fjord.disk import OpenFile, is_full
 from fjord.wire import Function, wakeups
 from fjord.wire.fields import MAGIC_REQUEST, REQUEST, VERSION
 from fjord.wire.wakeups import Address, Wakeup, What

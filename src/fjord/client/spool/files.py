@@ -26,7 +26,7 @@ from typing import Final
 from zlib import crc32
 
 from fjord import limits
-from fjord.disk import LocalDisk, LocalLock
+from fjord.disk import LocalDisk, LocalLock, OpenFile
 from fjord.errors import DirectoryError, DirectoryInUseError
 
 SLOTS: Final = 24
@@ -229,20 +229,6 @@ def is_at(ours: os.stat_result, path: str) -> bool:
 
 
 # -- the forwarder's side -------------------------------------------------------------------------
-
-
-class OpenFile:
-    """A descriptor that is closed with its object at the latest."""
-
-    _fd = -1
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class SpoolFile(OpenFile):

@@ -18,6 +18,7 @@ from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import FUNCTIONS, Append, Command, Delete, Push, Refusal, Set, codec
 from fjord.errors import Code
+from fjord.jobs import unexpired
 
 Write = Push | Append | Set | Delete  # what a record of many rows may hold
 
@@ -436,13 +437,7 @@ def _live_push(command: Push, now_us: int) -> Push | None:
     expiries = command.expires_at_us
     if not any(expiries):
         return command
-    rows = [
-        at
-        for at, (date_us, expires_us) in enumerate(
-            zip(command.process_at_us, expiries, strict=True)
-        )
-        if not expires_us or expires_us > max(date_us, now_us)
-    ]
+    rows = unexpired(command.process_at_us, expiries, now_us)
     if len(rows) == len(expiries):
         return command
     return _only(command, rows) if rows else None

@@ -26,13 +26,13 @@ from fjord.client.jobs.push import PushColumns, PushOptions
 from fjord.client.kv import KvCalls, SetOneOptions, SetOptions
 from fjord.client.spool import files
 from fjord.client.spool.bell import Bell
-from fjord.client.spool.files import COMMON, HEADER_BYTES, OpenFile, line_of
+from fjord.client.spool.files import COMMON, HEADER_BYTES, line_of
 from fjord.client.spool.records import APPEND, DELETE, HEAD, PUSH, SET, of_command
 from fjord.client.streams import StreamCalls
 from fjord.clock import Stamps, SystemClock
 from fjord.columns import repeat
 from fjord.commands import Append, Command, Delete, Nop, Push, Set
-from fjord.disk import is_full
+from fjord.disk import OpenFile, is_full
 from fjord.jobs import Priority
 from fjord.values import Value
 from fjord.wire import wakeups

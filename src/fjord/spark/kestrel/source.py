@@ -21,7 +21,7 @@ from fjord import disk as disks
 from fjord.errors import FjordError
 from fjord.kestrel import reader
 from fjord.kestrel.reader import QueueSurvey
-from fjord.spark.options import known_options, word_option
+from fjord.spark.options import check_schema, known_options, word_option
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,13 +82,7 @@ def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:
     Raises:
         FjordError: if one of them does not exist, or not with this type.
     """
-    for field in wanted.fields:
-        stored = COLUMNS[mode].get(field.name)
-        if stored != field.dataType.simpleString() or not field.nullable:
-            asked = f"`{field.name}` {field.dataType.simpleString()}"
-            asked += "" if field.nullable else " NOT NULL"
-            known = ", ".join(f"`{name}` {word}" for name, word in COLUMNS[mode].items())
-            raise FjordError(f"no column {asked} with mode={mode}; a schema is some of: {known}")
+    check_schema(wanted, COLUMNS[mode], where=f" with mode={mode}")
     return tuple(wanted.fieldNames())
 
 

@@ -39,6 +39,7 @@ from fjord.blocks.writer import Rewritten
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import Code, DirectoryInUseError, FjordError, RefusedError
+from fjord.history import bounded
 from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Figure, Progress, Report, date, silent
 
@@ -97,17 +98,8 @@ def compact(  # noqa: PLR0913 - options of a user
 
 def plan(blocks: Blocks, *, target_bytes: int, min_blocks: int) -> list[list[fjord.BlockInfo]]:
     """Returns which blocks become one: neighbours, as many as the target has room for."""
-    groups: list[list[fjord.BlockInfo]] = []
-    group: list[fjord.BlockInfo] = []
-    size = 0
-    for block in blocks:
-        is_full = size + block.bytes > target_bytes or len(group) == limits.BLOCKS_REPLACED_MAX
-        if group and is_full:
-            groups.append(group)
-            group, size = [], 0
-        group.append(block)
-        size += block.bytes
-    groups.append(group)
+    most = (target_bytes, limits.BLOCKS_REPLACED_MAX)
+    groups = bounded(blocks, lambda block: (block.bytes, 1), most)
     return [group for group in groups if len(group) >= min_blocks]
 
 

@@ -203,6 +203,8 @@ def latest(  # noqa: PLR0913 - options of a user
     Raises:
         FjordError: if it cannot be done; the snapshot before stays.
     """
+    if bool(from_warehouse) == bool(location):
+        raise FjordError("give either the location of the table, or a warehouse")
     clock = clock or SystemClock()
     begun_us = clock.monotonic_us()
     place = target_at(target)
@@ -213,7 +215,13 @@ def latest(  # noqa: PLR0913 - options of a user
         )
     before = None if rebuild else known
     progress(f"looking at {table}", 0, None)
-    fresh = _fresh(spark, location, table, from_warehouse, before)
+    fresh: Fresh | None
+    if location is None:
+        fresh = _from_warehouse(spark, from_warehouse, table, before)
+    else:
+        fresh = _from_history(spark, location, table, before)
+    if before is not None and not fresh.is_whole and not fresh.rows:
+        fresh = None  # nothing has happened since
     found = known
     if fresh is not None:
         progress(f"merging {fresh.rows:,} rows of {table}", 0, None)
@@ -222,23 +230,6 @@ def latest(  # noqa: PLR0913 - options of a user
         _point(place, found, instead_of=known if rebuild else None)
         _sweep(place, found, clock.wall_us() - grace // timedelta(microseconds=1))
     return _report(target, table, found, fresh, (clock.monotonic_us() - begun_us) / 1e6)
-
-
-def _fresh(
-    spark: SparkSession,
-    location: Location | None,
-    table: str,
-    from_warehouse: str,
-    before: Snapshot | None,
-) -> Fresh | None:
-    """Returns what has happened since a snapshot; None if there is one, and nothing has."""
-    if bool(from_warehouse) == bool(location):
-        raise FjordError("give either the location of the table, or a warehouse")
-    if location is None:
-        found = _from_warehouse(spark, from_warehouse, table, before)
-    else:
-        found = _from_history(spark, location, table, before)
-    return None if before is not None and not found.is_whole and not found.rows else found
 
 
 def check_stock(source: str, state: TableState) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
+from importlib import resources
 from itertools import groupby
 from typing import Any, Final
 
@@ -307,51 +308,7 @@ _FOOTER: Final = (
     "was taken. Run: until its lease ended. Total: from when it could first be taken until it was "
     "done, with all retries. Times are to four digits, and dates are UTC."
 )
-_STYLE: Final = """
-:root{--paper:#fff;--card:#f5f7fa;--line:#e1e7ef;--ink:#1a2331;--muted:#5d6b7e;--blue:#2f6fdb;
---pale:#c5d9f7;--green:#138a5e;--red:#cf3b3b;--amber:#c07a00}
-@media (prefers-color-scheme:dark){
-:root{--paper:#0e131a;--card:#171e28;--line:#2a3544;--ink:#e5ebf3;
---muted:#94a3b8;--blue:#6ba5ff;--pale:#24436f;--green:#45c492;--red:#ff7a70;--amber:#e6b04e}}
-*{box-sizing:border-box}
-body{margin:0 auto;max-width:1080px;padding:24px 20px 48px;background:var(--paper);color:var(--ink);
-font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-h1{font-size:26px;margin:0;overflow-wrap:anywhere}h2{font-size:18px;margin:36px 0 6px}
-h3{font-size:14px;margin:18px 0 4px;color:var(--muted)}
-header p,footer p,section p{color:var(--muted);margin:4px 0}
-footer{margin-top:40px;border-top:1px solid var(--line);padding-top:10px;font-size:13px}
-.chips{list-style:none;display:flex;flex-wrap:wrap;gap:8px;padding:0;margin:18px 0}
-.chip{display:inline-block;border:1px solid;border-radius:999px;padding:4px 13px;font-size:14px;
-text-decoration:none}
-.blue{color:var(--blue)}.pale{color:var(--pale)}.green{color:var(--green)}.red{color:var(--red)}
-.amber{color:var(--amber)}
-a.chip:hover{background:var(--card)}
-.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:10px}
-.cards div{background:var(--card);border-radius:10px;padding:12px 14px;display:flex;
-flex-direction:column}
-.cards span,.cards small{color:var(--muted);font-size:13px}
-.cards b{font-size:23px;line-height:1.35;font-variant-numeric:tabular-nums}
-figure{margin:6px 0 0;background:var(--card);border-radius:10px;padding:8px}
-svg{display:block;width:100%;height:auto}
-svg text{fill:var(--muted);font-size:12px}
-svg .left{text-anchor:end}svg .below{text-anchor:middle}
-svg .grid{stroke:var(--line);fill:none}
-svg rect,svg circle{fill:currentColor}
-svg .line{fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round}
-svg path.limit{stroke:var(--red);stroke-dasharray:6 4;fill:none}
-svg text.limit{fill:var(--red);text-anchor:end}
-.legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px}
-.legend i{display:inline-block;width:11px;height:11px;border-radius:3px;margin-right:6px;
-background:currentColor}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
-th,td{padding:5px 10px;text-align:left;border-bottom:1px solid var(--line);white-space:nowrap}
-th{color:var(--muted);font-weight:600}
-td{overflow:hidden;text-overflow:ellipsis;max-width:420px}
-.figure{text-align:right}
-tbody tr:hover{background:var(--card)}
-@media print{body{max-width:none}.chip{border:0;padding:0 12px 0 0}}
-"""
+_STYLE: Final = resources.files(__package__).joinpath("page.css").read_text(encoding="utf-8")
 
 
 # -------------------------------------------------------------------------------------------------
@@ -377,7 +334,7 @@ _LABEL_SECONDS: Final = (
     *(_HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY),
 )
 
-Place = Callable[[float], float]
+Scale = Callable[[float], float]
 
 
 def throughput(periods: Sequence[Mapping[str, Any]], seconds: int) -> str:
@@ -531,7 +488,7 @@ _ROUND: Final = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
 # -- scales and axes ------------------------------------------------------------------------------
 
 
-def _upwards(low: float, high: float) -> Place:
+def _upwards(low: float, high: float) -> Scale:
     """Returns where on the page a number between the two is."""
     return lambda one: _TOP + _INNER_HEIGHT * (1 - (one - low) / (high - low or 1))
 
@@ -547,7 +504,7 @@ def _decades(found: Iterable[float]) -> tuple[int, int]:
     return low, max(high, low + 1)
 
 
-def _rows(ticks: Iterable[tuple[float, str]], height: Place) -> list[str]:
+def _rows(ticks: Iterable[tuple[float, str]], height: Scale) -> list[str]:
     """Returns lines across with their labels at the left."""
     parts = []
     for at, label in ticks:

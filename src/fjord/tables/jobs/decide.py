@@ -15,8 +15,7 @@ from typing import NamedTuple
 from fjord import commands, jobs, kinds, layouts, limits
 from fjord.columns import Strings, repeat
 from fjord.errors import Code, RefusedError
-from fjord.jobs import How
-from fjord.jobs import State as JobState
+from fjord.jobs import How, State
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
 from fjord.tables.catalog import acted
@@ -24,11 +23,11 @@ from fjord.tables.jobs import layout, push
 from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.layout import LEASE, XID, JobRow
 from fjord.tables.jobs.rows import Held
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 
 
 @decides(commands.Finish)
-def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decision:
+def decide_finish(command: commands.Finish, state: View, now_us: int) -> Decision:
     table, found, missing = _taken(command, state)
     if missing and command.strict:
         text = f"{len(missing)} of {len(command.xids)} leases are over; nothing was done"
@@ -41,7 +40,7 @@ def decide_finish(command: commands.Finish, state: State, now_us: int) -> Decisi
 
 
 @decides(commands.Extend)
-def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decision:
+def decide_extend(command: commands.Extend, state: View, now_us: int) -> Decision:
     job_rows.check_lease(command.lease_us)
     table, found, missing = _taken(command, state)
     if table is None or not found:
@@ -60,7 +59,7 @@ def decide_extend(command: commands.Extend, state: State, now_us: int) -> Decisi
 
 
 def _deadlines(
-    state: State, table: Table, held: Sequence[Held], lengths: Sequence[int]
+    state: View, table: Table, held: Sequence[Held], lengths: Sequence[int]
 ) -> list[int]:
     """Returns the new deadlines.
 
@@ -79,7 +78,7 @@ def _deadlines(
 
 
 @decides(commands.Fail)
-def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
+def decide_fail(command: commands.Fail, state: View, now_us: int) -> Decision:
     _check_delay(command.delay_us)
     _check_reason(command.reason)
     table, found, missing = _taken(command, state)
@@ -98,7 +97,7 @@ def decide_fail(command: commands.Fail, state: State, now_us: int) -> Decision:
 
 
 def _taken(
-    command: commands.Finish | commands.Extend | commands.Fail, state: State
+    command: commands.Finish | commands.Extend | commands.Fail, state: View
 ) -> tuple[Table | None, Sequence[tuple[int, bytes]], list[int]]:
     """Returns the index entries of taken jobs, and the positions of those that are gone."""
     rules.check_rows(len(command.xids))
@@ -130,7 +129,7 @@ class GiveBack(NamedTuple):
 
 
 def give_back(
-    state: State, table: Table, held: Sequence[Held], why: GiveBack, now_us: int
+    state: View, table: Table, held: Sequence[Held], why: GiveBack, now_us: int
 ) -> list[Op]:
     """Returns the ops for jobs that nobody works on any more, or for revived ones."""
     how, date_us, reason = why
@@ -148,7 +147,7 @@ def give_back(
     if date_us is not None:
         rows = [row._replace(process_at_us=date_us) for row in rows]
     if settings.merge:
-        left = (one for one in (*expired, *superseded) if one.state is JobState.WAITING)
+        left = (one for one in (*expired, *superseded) if one.state is State.WAITING)
         rows = _with_slots(state, table.prefix, rows, {one.row.slot for one in left})
     word = "timed out" if how is How.TIMEOUT else "failed"
     tail = b": " + reason if reason else b""
@@ -162,7 +161,7 @@ def give_back(
 
 
 def _still_wanted(
-    state: State,
+    state: View,
     table: Table,
     held: Sequence[Held],
     now_us: int,
@@ -188,7 +187,7 @@ def _still_wanted(
 
 
 def _with_slots(
-    state: State, prefix: bytes, rows: Sequence[JobRow], free: set[bytes]
+    state: View, prefix: bytes, rows: Sequence[JobRow], free: set[bytes]
 ) -> list[JobRow]:
     """Returns jobs with slots; one that finds no free slot is kept, but has no key."""
     hashes = [row.hash for row in rows]
@@ -213,13 +212,13 @@ def _timeouts(one: Held, how: How) -> int:
 
 
 @decides(commands.Cancel)
-def decide_cancel(command: commands.Cancel, state: State, now_us: int) -> Decision:
+def decide_cancel(command: commands.Cancel, state: View, now_us: int) -> Decision:
     table_id, rows, missing = _waiting(command, state, now_us)
     return acted(state, job_rows.remove_waiting(table_id, rows, How.CANCEL), missing)
 
 
 @decides(commands.Reschedule)
-def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -> Decision:
+def decide_reschedule(command: commands.Reschedule, state: View, now_us: int) -> Decision:
     if command.priority is not None and not 0 <= command.priority <= jobs.PRIORITY_MAX:
         raise RefusedError(Code.BAD_VALUE, f"a priority is from 0 to {jobs.PRIORITY_MAX}")
     date_us = command.process_at_us or 0
@@ -230,7 +229,7 @@ def decide_reschedule(command: commands.Reschedule, state: State, now_us: int) -
 
 
 @decides(commands.Bury)
-def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
+def decide_bury(command: commands.Bury, state: View, now_us: int) -> Decision:
     _check_reason(command.reason)
     table_id, rows, missing = _waiting(command, state, now_us)
     held, reasons = list(map(job_rows.waiting, rows)), [command.reason] * len(rows)
@@ -239,7 +238,7 @@ def decide_bury(command: commands.Bury, state: State, now_us: int) -> Decision:
 
 
 def _waiting(
-    command: commands.Cancel | commands.Reschedule | commands.Bury, state: State, now_us: int
+    command: commands.Cancel | commands.Reschedule | commands.Bury, state: View, now_us: int
 ) -> tuple[int, list[JobRow], list[int]]:
     """Returns the jobs that wait under keys, the id of their table, and what is missing.
 
@@ -266,7 +265,7 @@ def _rescheduled(row: JobRow, command: commands.Reschedule, now_us: int) -> JobR
 
 
 @decides(commands.Revive)
-def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decision:
+def decide_revive(command: commands.Revive, state: View, now_us: int) -> Decision:
     _check_delay(command.delay_us)
     table, held, missing = _dead(command, state)
     if table is None:
@@ -280,14 +279,14 @@ def decide_revive(command: commands.Revive, state: State, now_us: int) -> Decisi
 
 
 @decides(commands.Discard)
-def decide_discard(command: commands.Discard, state: State, now_us: int) -> Decision:
+def decide_discard(command: commands.Discard, state: View, now_us: int) -> Decision:
     table, held, missing = _dead(command, state)
     made = job_rows.remove(table.id, held, How.DISCARD) if table else ()
     return acted(state, made, missing)
 
 
 def _dead(
-    command: commands.Revive | commands.Discard, state: State
+    command: commands.Revive | commands.Discard, state: View
 ) -> tuple[Table | None, list[Held], list[int]]:
     """Returns dead jobs, and what is missing; a repeated row counts once."""
     rows = command.rows

@@ -14,8 +14,7 @@ from typing import Final
 from fjord import ops
 from fjord.columns import Strings
 from fjord.commands.layout import Command, internal
-from fjord.jobs import How
-from fjord.jobs import State as JobState
+from fjord.jobs import How, State
 from fjord.layouts import PREFIX_BYTES, end_of, pages, prefix_of, table_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
@@ -24,7 +23,7 @@ from fjord.tables.jobs import rows as job_ops
 from fjord.tables.jobs.decide import GiveBack, give_back
 from fjord.tables.jobs.layout import LEASE, XID
 from fjord.tables.jobs.rows import Held
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 
 _TABLE_AT: Final = layout.EXPIRY_KEY.span("table")
 
@@ -47,7 +46,7 @@ class MoveJobs(Command):
 
 
 @decides(ExpireJobs)
-def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decision:
+def decide_expire_jobs(command: ExpireJobs, state: View, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(8, "big")
     items = state.scan(Tree.JOBS_EXPIRY, b"", stop, command.limit)
     places = [key[_TABLE_AT] + place for key, place in items]
@@ -60,7 +59,7 @@ def decide_expire_jobs(command: ExpireJobs, state: State, now_us: int) -> Decisi
     return catalog.decision(state, made)
 
 
-def sweep(state: State, table_id: int, limit: int) -> list[Op]:
+def sweep(state: View, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that remove jobs of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     for tree in layout.STATES:
@@ -72,7 +71,7 @@ def sweep(state: State, table_id: int, limit: int) -> list[Op]:
 
 
 @decides(MoveJobs)
-def decide_move_jobs(command: MoveJobs, state: State, now_us: int) -> Decision:
+def decide_move_jobs(command: MoveJobs, state: View, now_us: int) -> Decision:
     found: dict[int, list[tuple[bytes, bytes, bytes]]] = {}
     data = state.get_many(command.tree, command.keys)
     for key, one in zip(command.keys, data, strict=True):
@@ -97,7 +96,7 @@ def parts(tree: int, key: bytes, data: bytes) -> tuple[bytes, bytes]:
     return data[:end], data[end:]
 
 
-def keep_lease(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_lease(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Rewrites the note of a lease if it still exists."""
     deadlines = op.column("deadline_us")
     if op.opcode is Opcode.JOB_TAKE:
@@ -116,11 +115,11 @@ def keep_lease(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
 
 
 def _move(
-    state: State, table_id: int, kind: JobState, rows: Sequence[tuple[bytes, bytes, bytes]]
+    state: View, table_id: int, kind: State, rows: Sequence[tuple[bytes, bytes, bytes]]
 ) -> Op:
     images = [image for _, _, image in rows]
     pointers = [layout.decode(image).pointer for image in images]
-    waits = kind is JobState.WAITING
+    waits = kind is State.WAITING
     columns = (
         [0 if waits else XID.unpack_from(key, PREFIX_BYTES)[0] for key, _, _ in rows],
         [layout.held_of(image) for image in images],
@@ -154,7 +153,7 @@ class EndLeases(Command):
 
 
 @decides(EndLeases)
-def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision:
+def decide_end_leases(command: EndLeases, state: View, now_us: int) -> Decision:
     """Handles leases in the order of their ends; finished jobs are not found."""
     stop = layout.LEASE_KEY.pack(state.lease_us + 1, 0, 0)
     notes = state.scan(Tree.JOBS_LEASES, b"", stop, command.limit)
@@ -186,7 +185,7 @@ def decide_end_leases(command: EndLeases, state: State, now_us: int) -> Decision
     return catalog.decision(state, made)
 
 
-def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:
+def _over(state: View, table_id: int, deadline_us: int, xid: int, rows: int) -> list[Held]:
     """Returns the jobs whose leases ended at a deadline, without extended ones."""
     prefix = prefix_of(table_id)
     start, stop = prefix + XID.pack(xid), prefix + XID.pack(xid + rows)
@@ -198,7 +197,7 @@ def _over(state: State, table_id: int, deadline_us: int, xid: int, rows: int) ->
     ]
 
 
-def taken_keys(state: State, table_id: int) -> Iterator[tuple[bytes, int]]:
+def taken_keys(state: View, table_id: int) -> Iterator[tuple[bytes, int]]:
     """Yields the key hashes of taken jobs that are not overtaken, and their xids."""
     prefix = prefix_of(table_id)
     for items in pages(state.scan, Tree.JOBS_TAKEN, prefix, end_of(prefix), _ROWS_MAX):
@@ -222,7 +221,7 @@ def taken_keys_of(op: Op, seq: int) -> Iterable[tuple[bytes, int]]:
     ]
 
 
-def next_end_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+def next_end_us(state: View, table: Table, domain: bytes, now_us: int) -> int | None:
     """Returns the wall time at which the next lease of a table, or of one domain, ends.
 
     May be too early if there are many notes of other tables, but never too late.  None if no job is

@@ -26,20 +26,20 @@ from fjord.tables import catalog, rules
 from fjord.tables.jobs import layout
 from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.layout import COLLIDED, NO_PROBE, JobRow
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 
 _KEY_TOO_LONG: Final = f"a key of a job has at most {limits.JOB_KEY_BYTES_MAX} bytes"
 _new: Final = tuple.__new__
 
 
-def decide_staged(command: commands.Push, state: State, now_us: int) -> Decision:
+def decide_staged(command: commands.Push, state: View, now_us: int) -> Decision:
     """Pushes staged jobs, even if the columns of the table have changed since."""
     return decide_push(command, state, now_us, is_staged=True)
 
 
 @decides(commands.Push)
 def decide_push(
-    command: commands.Push, state: State, now_us: int, *, is_staged: bool = False
+    command: commands.Push, state: View, now_us: int, *, is_staged: bool = False
 ) -> Decision:
     _check_push(command, now_us)
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.JOBS)
@@ -140,7 +140,7 @@ class _Push:
         )
         return [Op(Opcode.JOB_ADD, self.table.id, count, columns)]
 
-    def merged(self, state: State, now_us: int) -> list[Op]:
+    def merged(self, state: View, now_us: int) -> list[Op]:
         if not all(self.keys):
             text = "a key has at least one byte, except in a table created with merge off"
             raise RefusedError(Code.EMPTY_KEY, text)
@@ -276,7 +276,7 @@ class _Push:
 # -- finding waiting jobs by key, and a free slot for a new key -----------------------------------
 
 
-def find(state: State, table: Table, keys: Sequence[bytes]) -> list[JobRow | None]:
+def find(state: View, table: Table, keys: Sequence[bytes]) -> list[JobRow | None]:
     """Returns the job that waits under each key, expired ones included, else None."""
     if not jobs.decode_settings(table.settings).merge:
         text = f"table {table.name} was created with merge off: its jobs are not found by key"
@@ -287,7 +287,7 @@ def find(state: State, table: Table, keys: Sequence[bytes]) -> list[JobRow | Non
 
 
 def _resolve(
-    state: State,
+    state: View,
     prefix: bytes,
     keys: Sequence[bytes],
     hashes: Sequence[bytes],
@@ -303,7 +303,7 @@ def _resolve(
     return rows
 
 
-def _waiting(state: State, places: Sequence[bytes]) -> list[JobRow]:
+def _waiting(state: View, places: Sequence[bytes]) -> list[JobRow]:
     """Returns the jobs at the index keys found in slots; these always exist."""
     rests = state.get_many(Tree.JOBS_READY, places)
     return [
@@ -311,12 +311,12 @@ def _waiting(state: State, places: Sequence[bytes]) -> list[JobRow]:
     ]
 
 
-def _has_collisions(state: State, prefix: bytes) -> bool:
+def _has_collisions(state: View, prefix: bytes) -> bool:
     """Returns whether two keys of the table may have the same hash."""
     return bool(state.scan(Tree.JOBS_KEYS, prefix + COLLIDED, end_of(prefix), 1))
 
 
-def _find_collided(state: State, prefix: bytes, key: bytes, hash_: bytes) -> JobRow | None:
+def _find_collided(state: View, prefix: bytes, key: bytes, hash_: bytes) -> JobRow | None:
     start = prefix + COLLIDED + hash_
     items = state.scan(Tree.JOBS_KEYS, start, start + b"\xff", NO_PROBE)
     rows = _waiting(state, [prefix + place for _, place in items])
@@ -324,7 +324,7 @@ def _find_collided(state: State, prefix: bytes, key: bytes, hash_: bytes) -> Job
 
 
 def free_probes(
-    state: State,
+    state: View,
     prefix: bytes,
     hashes: Sequence[bytes],
     firsts: Sequence[bytes | None],

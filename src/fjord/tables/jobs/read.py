@@ -8,29 +8,29 @@ from typing import Final
 from fjord import commands, kinds, limits
 from fjord.columns import Strings
 from fjord.errors import Code, CorruptionError, RefusedError
-from fjord.jobs import State as JobState
+from fjord.jobs import State
 from fjord.layouts import PREFIX_BYTES, end_of
 from fjord.tables import catalog
 from fjord.tables.jobs import layout, push, take
 from fjord.tables.jobs import rows as job_rows
 from fjord.tables.jobs.rows import Held
 from fjord.tables.rules import check_keys, check_name
-from fjord.tables.state import Decision, State, decides
+from fjord.tables.state import Decision, View, decides
 from fjord.values import Type
 
 _OF_GENERATION: Final = (b"began_us", b"first_row", b"schema", b"jobs")
 
 
 @decides(commands.Peek)
-def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
+def decide_peek(command: commands.Peek, state: View, now_us: int) -> Decision:
     _check_peek(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
         return Decision(_page(state, []))
     job_rows.check_fairness(command.domain, table)
-    kind, count = JobState(command.state), command.count or limits.PAGE_ENTRIES_MAX
+    kind, count = State(command.state), command.count or limits.PAGE_ENTRIES_MAX
     prefix = table.prefix
-    if command.domain and kind is JobState.WAITING:
+    if command.domain and kind is State.WAITING:
         prefix += layout.lane_of(command.domain).to_bytes(8, "big")
     start = max(prefix, table.prefix + command.start)
     tree = layout.TREES[kind]
@@ -45,13 +45,13 @@ def decide_peek(command: commands.Peek, state: State, now_us: int) -> Decision:
         seen.append(one)
     rest = items[len(seen) :]
     next_start = rest[0][0][PREFIX_BYTES:] if rest else b""
-    if kind is JobState.WAITING:
+    if kind is State.WAITING:
         seen = [one for one in seen if not one.row.is_expired(now_us)]
     return Decision(_page(state, seen, next_start, now_us))
 
 
 def _check_peek(command: commands.Peek) -> None:
-    if command.state not in set(JobState):
+    if command.state not in set(State):
         raise RefusedError(Code.BAD_VALUE, f"unknown job state {command.state}")
     if not 0 <= command.count <= limits.PAGE_ENTRIES_MAX:
         text = f"a count is at most {limits.PAGE_ENTRIES_MAX}; 0 means the maximum"
@@ -63,7 +63,7 @@ def _check_peek(command: commands.Peek) -> None:
 
 
 @decides(commands.Find)
-def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
+def decide_find(command: commands.Find, state: View, now_us: int) -> Decision:
     check_keys(command.keys, limits.JOB_KEY_BYTES_MAX)
     if len(command.keys) > limits.PAGE_ENTRIES_MAX:
         text = f"at most {limits.PAGE_ENTRIES_MAX} jobs can be read at a time"
@@ -81,7 +81,7 @@ def decide_find(command: commands.Find, state: State, now_us: int) -> Decision:
 
 
 @decides(commands.CountJobs)
-def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Decision:
+def decide_count(command: commands.CountJobs, state: View, now_us: int) -> Decision:
     job_rows.check_domain(command.domain)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
@@ -92,7 +92,7 @@ def decide_count(command: commands.CountJobs, state: State, now_us: int) -> Deci
     return Decision(_numbers(state.job_counts(table.id), next_at_us, further))
 
 
-def _generations(state: State, table_id: int) -> dict[bytes, int]:
+def _generations(state: View, table_id: int) -> dict[bytes, int]:
     """Returns the numbers of the generations of a table, the oldest first."""
     found: dict[bytes, int] = {}
     for one in state.generations.get(table_id, ()):
@@ -110,14 +110,14 @@ def _numbers(
     return commands.Numbers(names=names, values=[*counts, next_at_us or 0, *further.values()])
 
 
-def _moment_us(one: Held, state: State, now_us: int) -> int:
+def _moment_us(one: Held, state: View, now_us: int) -> int:
     """Returns when a job died, or when its lease ends if the clock is not set meanwhile."""
-    if one.state is JobState.TAKEN:
+    if one.state is State.TAKEN:
         return now_us + one.lease.deadline_us - state.lease_us
     return one.death.died_us
 
 
-def _values(state: State, seen: Sequence[Held]) -> list[bytes | None]:
+def _values(state: View, seen: Sequence[Held]) -> list[bytes | None]:
     """Returns the values of jobs, None for a dead job whose value is damaged.
 
     Such a job must not hide the others; the reason of its death tells of the damage.
@@ -138,12 +138,12 @@ def _values(state: State, seen: Sequence[Held]) -> list[bytes | None]:
 
 
 def _page(
-    state: State, seen: Sequence[Held], next_start: bytes = b"", now_us: int = 0
+    state: View, seen: Sequence[Held], next_start: bytes = b"", now_us: int = 0
 ) -> commands.JobPage:
     rows, values = [one.row for one in seen], _values(state, seen)
     return commands.JobPage(
         rows=[row.row for row in rows],
-        xids=[one.at if one.state is JobState.TAKEN else 0 for one in seen],
+        xids=[one.at if one.state is State.TAKEN else 0 for one in seen],
         process_at_us=[row.process_at_us for row in rows],
         inserted_us=[row.inserted_us for row in rows],
         updated_us=[row.updated_us for row in rows],

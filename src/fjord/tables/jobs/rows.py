@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from fjord import jobs, limits, ops
 from fjord.errors import Code, RefusedError
-from fjord.jobs import How
-from fjord.jobs import State as JobState
+from fjord.jobs import How, State
 from fjord.layouts import PREFIX_BYTES
 from fjord.ops import Op, Opcode
 from fjord.tables.jobs import layout
@@ -23,7 +22,7 @@ _ALIVE: Final = Death(0, 0, b"")
 class Held(NamedTuple):
     """A job and its state."""
 
-    state: JobState
+    state: State
     at: int  # xid of a taken job, row of a dead one, else 0
     row: JobRow
     lease: Lease = _NO_LEASE
@@ -47,18 +46,18 @@ def held_in(tree: Tree, key: bytes, data: bytes) -> Held:
 
 def taken(xid: int, data: bytes) -> Held:
     lease = Lease._make(LEASE.unpack_from(data))
-    return Held(JobState.TAKEN, xid, layout.decode(data[LEASE.size :]), lease)
+    return Held(State.TAKEN, xid, layout.decode(data[LEASE.size :]), lease)
 
 
 def dead(number: int, data: bytes) -> Held:
     died_us, how, size = DEATH.unpack_from(data)
     end = DEATH.size + size
     death = Death(died_us, how, data[DEATH.size : end])
-    return Held(JobState.DEAD, number, layout.decode(data[end:]), death=death)
+    return Held(State.DEAD, number, layout.decode(data[end:]), death=death)
 
 
 def waiting(row: JobRow) -> Held:
-    return Held(JobState.WAITING, 0, row)
+    return Held(State.WAITING, 0, row)
 
 
 def remove_waiting(table: int, rows: Iterable[JobRow], how: How) -> list[Op]:
@@ -69,7 +68,7 @@ def remove(table: int, gone: Sequence[Held], how: How) -> list[Op]:
     """Returns the op that removes jobs, whatever their state."""
     rows = []
     for one in gone:
-        waits, row = one.state is JobState.WAITING, one.row
+        waits, row = one.state is State.WAITING, one.row
         expiry, slot = (row.expires_at_us, row.slot) if waits else (0, b"")
         numbers = (one.at, one.note, row.row, expiry, row.held, row.live_bytes)
         rows.append((*numbers, one.state, how, row.place, slot))
@@ -81,7 +80,7 @@ def wait(table: int, back: Sequence[tuple[Held, JobRow]], how: How) -> list[Op]:
     rows = []
     for one, row in back:
         numbers = (one.at, one.note, row.row, row.process_at_us, one.state, how)
-        place = one.row.place if one.state is JobState.WAITING else b""
+        place = one.row.place if one.state is State.WAITING else b""
         rows.append((*numbers, row.priority, row.timeouts, place, row.image))
     return ops.of_rows(Opcode.JOB_WAIT, table, rows)
 

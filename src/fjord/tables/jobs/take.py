@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 from fjord import commands, jobs, kinds, limits
 from fjord.columns import Strings, repeat
 from fjord.errors import Code, CorruptionError, RefusedError
-from fjord.jobs import PRIORITY_MAX, SLOW_FROM, Fairness, How
-from fjord.jobs import State as JobState
+from fjord.jobs import PRIORITY_MAX, SLOW_FROM, Fairness, How, State
 from fjord.layouts import JOB_PLACE, JOB_REST, PREFIX_BYTES, end_of
 from fjord.ops import Op, Opcode
 from fjord.tables import catalog
@@ -26,14 +25,14 @@ from fjord.tables.jobs.lanes import Lane
 from fjord.tables.jobs.layout import PLACE, REST, XID, Lease
 from fjord.tables.jobs.rows import Held
 from fjord.tables.rules import check_name
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 
 _SIZE: Final = JOB_REST.picked("size")
 _HASH_AT: Final = JOB_REST.span("hash")
 
 
 @decides(commands.Next)
-def decide_next(command: commands.Next, state: State, now_us: int) -> Decision:
+def decide_next(command: commands.Next, state: View, now_us: int) -> Decision:
     _check_next(command)
     table = catalog.find(state, command.table, kinds.Kind.JOBS)
     if table is None:
@@ -70,7 +69,7 @@ def _check_next(command: commands.Next) -> None:
     check_name(command.table)
 
 
-def next_at_us(state: State, table: Table, domain: bytes, now_us: int) -> int | None:
+def next_at_us(state: View, table: Table, domain: bytes, now_us: int) -> int | None:
     """Returns when the next job of a table, or of one domain, may be handed out at the earliest.
 
     That is its first process date, or the end of a lease (FJ-13); None if there is nothing.
@@ -94,7 +93,7 @@ def _earlier(first_us: int | None, second_us: int | None) -> int | None:
     return min((date for date in (first_us, second_us) if date is not None), default=None)
 
 
-def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
+def _first_of_lanes(state: View, table: Table, now_us: int) -> int | None:
     """Returns the first date of all lanes, and corrects what is known of them."""
     learn(state, table)
     while True:
@@ -109,7 +108,7 @@ def _first_of_lanes(state: State, table: Table, now_us: int) -> int | None:
         state.lanes.correct(table.id, lane, is_us)
 
 
-def later_us(state: State, table: Table, after_us: int) -> int | None:
+def later_us(state: View, table: Table, after_us: int) -> int | None:
     """Returns the first process date after another one.
 
     In a table with fairness: among the domains that have nothing ready.
@@ -120,7 +119,7 @@ def later_us(state: State, table: Table, after_us: int) -> int | None:
     return state.lanes.later_us(table.id, after_us)
 
 
-def learn(state: State, table: Table) -> None:
+def learn(state: View, table: Table) -> None:
     """Ensures that the lanes of a table are known."""
     if not state.lanes.is_known(table.id):
         state.lanes.learn(table.id, first_dates(state, table.prefix))
@@ -129,7 +128,7 @@ def learn(state: State, table: Table) -> None:
 # -- which jobs -----------------------------------------------------------------------------------
 
 
-def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) -> Due:
+def _find(state: View, table: Table, domain: bytes, now_us: int, limit: int) -> Due:
     """Returns up to `limit` jobs that are due, in the order of handing out."""
     lane = _lane(table, domain)
     if lane is not None:
@@ -145,7 +144,7 @@ def _find(state: State, table: Table, domain: bytes, now_us: int, limit: int) ->
     return Due([], expired, _first_of_lanes(state, table, now_us) if not expired else now_us)
 
 
-def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: int) -> Due:
+def _find_in_lane(state: View, prefix: bytes, lane: int, now_us: int, limit: int) -> Due:
     fast = due(state, prefix, lane, FAST, now_us, limit)
     if fast.items or fast.is_cut:
         return fast._replace(items=_bounded(fast.items))
@@ -158,7 +157,7 @@ def _find_in_lane(state: State, prefix: bytes, lane: int, now_us: int, limit: in
 class _Round:
     """Takes one job of each lane in turn, in rounds, until there are enough."""
 
-    def __init__(self, state: State, table: Table, now_us: int, *, slow: bool) -> None:
+    def __init__(self, state: View, table: Table, now_us: int, *, slow: bool) -> None:
         self._state = state
         self._table = table
         self._now_us = now_us
@@ -238,7 +237,7 @@ def _bounded(items: list[Item]) -> list[Item]:
 
 def _hand_out(
     command: commands.Next,
-    state: State,
+    state: View,
     table: Table,
     items: list[Item],
     removal: Sequence[Op],
@@ -264,7 +263,7 @@ def _hand_out(
 
 
 def _overtake(
-    state: State, table: Table, items: list[Item], first_xid: int, lease: Lease
+    state: View, table: Table, items: list[Item], first_xid: int, lease: Lease
 ) -> list[Op]:
     """Returns the op that marks the older of two taken jobs of a key as overtaken (FJ-32).
 
@@ -287,13 +286,13 @@ def _overtake(
         if before.row.age < row.age:
             older.append(before)
         elif first_xid:
-            older.append(Held(JobState.TAKEN, first_xid + at, row, lease))
+            older.append(Held(State.TAKEN, first_xid + at, row, lease))
             newer.append(before)
     return job_rows.overtake(table.id, older, newer)
 
 
 def _bury_damaged(
-    state: State, table: Table, items: list[Item], removal: Sequence[Op], now_us: int
+    state: View, table: Table, items: list[Item], removal: Sequence[Op], now_us: int
 ) -> Decision:
     """Buries jobs whose values are damaged, so that they block nobody.
 
@@ -317,7 +316,7 @@ _NO_RESTS: Final[tuple[tuple[()], ...]] = ((),) * len(JOB_REST.codes)
 
 
 def _taken(
-    state: State, items: list[Item], first_xid: int = 0, until_us: int = 0, next_at_us: int = 0
+    state: View, items: list[Item], first_xid: int = 0, until_us: int = 0, next_at_us: int = 0
 ) -> commands.Taken:
     places = [PLACE.unpack_from(key, PREFIX_BYTES) for key, _ in items]
     _, priorities, dates, rows = zip(*places, strict=True) if items else _NO_PLACES
@@ -385,7 +384,7 @@ class Due(NamedTuple):
 
 
 def due(
-    state: State, prefix: bytes, lane: int, priorities: tuple[int, int], now_us: int, limit: int
+    state: View, prefix: bytes, lane: int, priorities: tuple[int, int], now_us: int, limit: int
 ) -> Due:
     """Returns the first due jobs in order, at most `limit`."""
     items: list[Item] = []
@@ -410,7 +409,7 @@ def due(
 
 
 def _take_due(
-    state: State, key: bytes, now_us: int, items: list[Item], expired: list[Item], limit: int
+    state: View, key: bytes, now_us: int, items: list[Item], expired: list[Item], limit: int
 ) -> None:
     """Adds up to `limit` due jobs of the band that begins with `key`."""
     start, stop = key, key[:_DATE_AT] + _DATE.pack(now_us + 1)
@@ -432,14 +431,14 @@ def _take_due(
 
 
 def first_date_us(
-    state: State, prefix: bytes, lane: int, priorities: tuple[int, int] = ALL
+    state: View, prefix: bytes, lane: int, priorities: tuple[int, int] = ALL
 ) -> int | None:
     """Returns the first process date of a lane, due or not."""
     dates = [date_us for _, date_us in _bands(state, prefix, lane, priorities)]
     return min(dates, default=None)
 
 
-def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int | None:
+def first_after_us(state: View, prefix: bytes, lane: int, after_us: int) -> int | None:
     """Returns the first process date of a lane after another date."""
     found: list[int] = []
     for (key, _), date_us in _bands(state, prefix, lane, ALL):
@@ -447,14 +446,14 @@ def first_after_us(state: State, prefix: bytes, lane: int, after_us: int) -> int
     return min(found, default=None)
 
 
-def _date_after(state: State, key: bytes, after_us: int) -> list[int]:
+def _date_after(state: View, key: bytes, after_us: int) -> list[int]:
     """Returns the first later date of the band of this key; an empty list if there is none."""
     start = key[:_DATE_AT] + _DATE.pack(after_us + 1)
     items = state.scan(Tree.JOBS_READY, start, _end_of_band(key), 1)
     return [_date_us(item[0]) for item in items]
 
 
-def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
+def first_dates(state: View, prefix: bytes) -> Iterator[tuple[Lane, int]]:
     """Yields the first process date of each lane, for its fast and its slow jobs."""
     start, stop = prefix, end_of(prefix)
     found: dict[Lane, int] = {}
@@ -475,7 +474,7 @@ def first_dates(state: State, prefix: bytes) -> Iterator[tuple[Lane, int]]:
 
 
 def _bands(
-    state: State, prefix: bytes, lane: int, priorities: tuple[int, int]
+    state: View, prefix: bytes, lane: int, priorities: tuple[int, int]
 ) -> Iterator[tuple[Item, int]]:
     """Yields the first item and the first date of each non-empty band, in order."""
     priority, end = priorities

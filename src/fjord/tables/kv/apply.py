@@ -26,8 +26,6 @@ from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, FULL, ROW, schedule_key
 from fjord.tables.state import Tree, Writes
 
-_ROW_BYTES = ops.ROW_BYTES
-
 
 def apply_insert(writes: Writes, op: Op, place: Place) -> None:
     timestamps, types, keys, values = op.columns
@@ -92,7 +90,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             entry = FULL.pack(row, stamp, *pointer, google_crc32c.value(value), type_,
                               held, created[at], expiries[at], ttls[at], links[at])  # fmt: skip
         items.append((key, entry))
-        sizes.append(_ROW_BYTES + len(key) - PREFIX_BYTES + len(value))
+        sizes.append(ops.ROW_BYTES + len(key) - PREFIX_BYTES + len(value))
     writes.put_many(Tree.KV, items)
     _schedule(writes, expiries, index_keys, rows)
     _note(writes, index_keys, zip(rows, accessed, expiries, worked, strict=True))
@@ -176,4 +174,4 @@ def _index_keys(op: Op, keys: Strings) -> list[bytes]:
 
 
 def _live_bytes(rows: int, keys: Strings, values: Strings | None = None) -> int:
-    return _ROW_BYTES * rows + len(keys.data) + (0 if values is None else len(values.data))
+    return ops.ROW_BYTES * rows + len(keys.data) + (0 if values is None else len(values.data))

@@ -25,14 +25,14 @@ from fjord.tables import catalog, rules
 from fjord.tables.kv import layout, read
 from fjord.tables.kv.layout import KvEntry
 from fjord.tables.kv.lookup import Lookup, check_lock, purge, unschedule
-from fjord.tables.state import Decision, State, Table, Tree, VolatileValue, decides, volatile_bytes
+from fjord.tables.state import Decision, Table, Tree, View, VolatileValue, decides, volatile_bytes
 from fjord.values import Type
 
 _Volatile = dict[bytes, VolatileValue | None]
 
 
 @decides(commands.Set)
-def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
+def decide_set(command: commands.Set, state: View, now_us: int) -> Decision:
     _check_set(command, now_us)
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     if command.ttl_us and not command.expires_at_us:
@@ -58,7 +58,7 @@ def decide_set(command: commands.Set, state: State, now_us: int) -> Decision:
 
 
 @decides(commands.Delete)
-def decide_delete(command: commands.Delete, state: State, now_us: int) -> Decision:
+def decide_delete(command: commands.Delete, state: View, now_us: int) -> Decision:
     _check_delete(command, now_us)
     if command.purge and command.table not in state.tables:
         return catalog.decision(state, ())
@@ -118,7 +118,7 @@ class _Write:
     creation: Sequence[Op]
     lookup: Lookup
     timestamps_us: Sequence[int]
-    state: State
+    state: View
 
     def __post_init__(self) -> None:
         self.keys = self.lookup.keys
@@ -237,7 +237,7 @@ def _decide_volatile(command: commands.Set, write: _Write, now_us: int) -> Decis
 # -- the memory quota of values with persist=0 ----------------------------------------------------
 
 
-def within_quota(kept: _Volatile, state: State, now_us: int) -> _Volatile | None:
+def within_quota(kept: _Volatile, state: View, now_us: int) -> _Volatile | None:
     """Returns the changes within the quota, dropping expired values if need be, else None."""
     added = sum(volatile_bytes(key, value) for key, value in kept.items() if value)
     if state.volatile_bytes + added <= limits.VOLATILE_BYTES_MAX:
@@ -260,7 +260,7 @@ def within_quota(kept: _Volatile, state: State, now_us: int) -> _Volatile | None
 # entirely, are left to `_Write`, which gives the same result row by row.
 
 
-def is_plain(command: commands.Set, keys: list[bytes], state: State) -> bool:
+def is_plain(command: commands.Set, keys: list[bytes], state: View) -> bool:
     """Returns whether only stored entries matter to this command."""
     return (
         command.persist
@@ -378,15 +378,9 @@ _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
 @decides(commands.Modify)
-def decide_modify(command: commands.Modify, state: State, now_us: int) -> Decision:
+def decide_modify(command: commands.Modify, state: View, now_us: int) -> Decision:
     _check_modify(command, now_us)
-    table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None:
-        raise _not_found()
-    lookup = Lookup.of(state, table.prefix, [command.key], now_us)
-    check_lock(state, lookup)
-    if not lookup.is_live(0):
-        raise _not_found()
+    table, lookup = _existing(state, command.table, [command.key], now_us)
     type_, data = lookup.value(0)
     changed = _CHANGES[command.change](type_, data, command)
     # Later than the old value: repeating an earlier SET must not undo this.
@@ -450,8 +444,15 @@ def _truncate(type_: int, data: bytes, command: commands.Modify) -> bytes:
     return data[: int(size)]
 
 
-def _not_found() -> RefusedError:
-    return RefusedError(Code.NOT_FOUND, "the key does not exist")
+def _existing(state: View, name: str, keys: Sequence[bytes], now_us: int) -> tuple[Table, Lookup]:
+    """Looks keys up; refuses if there is nothing under the first one, or one is locked."""
+    table = catalog.find(state, name, kinds.Kind.KV)
+    if table is not None:
+        lookup = Lookup.of(state, table.prefix, keys, now_us)
+        check_lock(state, lookup)
+        if lookup.is_live(0):
+            return table, lookup
+    raise RefusedError(Code.NOT_FOUND, "the key does not exist")
 
 
 def _mismatch(text: str) -> RefusedError:
@@ -474,17 +475,11 @@ _CHANGES: Final[dict[Change, Callable[[int, bytes, commands.Modify], bytes]]] = 
 
 
 @decides(commands.Rename)
-def decide_rename(command: commands.Rename, state: State, now_us: int) -> Decision:
+def decide_rename(command: commands.Rename, state: View, now_us: int) -> Decision:
     read.check_key(command.key)
     read.check_key(command.to)
     rules.check_timestamps((command.timestamp_us,), now_us)
-    table = catalog.find(state, command.table, kinds.Kind.KV)
-    if table is None:
-        raise _not_found()
-    lookup = Lookup.of(state, table.prefix, [command.key, command.to], now_us)
-    check_lock(state, lookup)
-    if not lookup.is_live(_OLD):
-        raise _not_found()
+    table, lookup = _existing(state, command.table, [command.key, command.to], now_us)
     if command.key == command.to:
         return catalog.decision(state, ())
     if lookup.is_live(_NEW) and not command.overwrite:
@@ -498,7 +493,7 @@ _OLD, _NEW = 0, 1
 
 
 def _rename(
-    command: commands.Rename, table: Table, lookup: Lookup, state: State, now_us: int
+    command: commands.Rename, table: Table, lookup: Lookup, state: View, now_us: int
 ) -> tuple[list[Op], _Volatile]:
     """Moves a value to another key; whatever that key had is deleted."""
     (old_key, new_key), old, new = lookup.given, lookup.own(_OLD), lookup.own(_NEW)
@@ -567,7 +562,7 @@ _PIECE: Final = 10_000  # entries are examined in pieces
 
 
 def link(
-    command: commands.Set, table: Table, target: bytes, state: State, now_us: int
+    command: commands.Set, table: Table, target: bytes, state: View, now_us: int
 ) -> tuple[list[Op], _Volatile]:
     """Returns the ops that link further keys to the single value of a command, at an index key.
 
@@ -605,7 +600,7 @@ def _link_op(
     return ops.of_rows(Opcode.KV_LINK, table.id, rows)
 
 
-def linked(state: State, table_id: int) -> Iterator[tuple[bytes, bytes]]:
+def linked(state: View, table_id: int) -> Iterator[tuple[bytes, bytes]]:
     """Yields the further keys of a table, each after the key that it leads to."""
     prefix = prefix_of(table_id)
     for items in pages(state.scan, Tree.KV, prefix, end_of(prefix), _PIECE):
@@ -620,7 +615,7 @@ def linked_of(op: Op) -> Iterable[tuple[bytes, bytes]]:
     return zip(targets.rows(), keys.rows(), strict=True)
 
 
-def further_keys(state: State, table: Table, key: bytes, now_us: int) -> dict[bytes, KvEntry]:
+def further_keys(state: View, table: Table, key: bytes, now_us: int) -> dict[bytes, KvEntry]:
     """Returns the index keys that lead to the value of a key, and their entries."""
     known = dict.fromkeys(state.linked_keys(table.id).get(key, ()))
     found, target = Lookup.of(state, table.prefix, list(known), now_us), table.prefix + key

@@ -23,7 +23,7 @@ from fjord.tables import catalog
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import EXPIRY_BYTES, KvEntry, Mark
 from fjord.tables.kv.lookup import purge, unschedule
-from fjord.tables.state import Decision, State, Tree, decides
+from fjord.tables.state import Decision, Tree, View, decides
 
 
 class HeldRow(NamedTuple):
@@ -35,7 +35,7 @@ class HeldRow(NamedTuple):
     mark: Mark = layout.NO_MARK
 
 
-def keep_rows(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_rows(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Moves the live rows of an op; rows that can no longer matter are purged instead."""
     rows = _marked(holding(op, place, state), state)
     if not rows:
@@ -49,12 +49,12 @@ def keep_rows(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     return [*unschedule(op.table, due), *purge(op.table, gone), *_move(op.table, kept)]
 
 
-def keep_moved(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_moved(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Like `keep_rows`; the move also contains the marks of its rows."""
     return [*keep_rows(op, place, state, now_us), *keep_marks(op, place, state, now_us)]
 
 
-def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_marks(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Removes the void marks of an op."""
     rows, keys = op.column("row"), op.column("key")
     index_keys = [prefix_of(op.table) + key for key in keys.rows()]
@@ -74,7 +74,7 @@ def keep_marks(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
     return ops.of_rows(Opcode.KV_MARK, op.table, rows)
 
 
-def _marked(rows: Sequence[HeldRow], state: State) -> list[HeldRow]:
+def _marked(rows: Sequence[HeldRow], state: View) -> list[HeldRow]:
     marks = state.get_many(Tree.KV_MARKS, [row.key for row in rows])
     return [
         row._replace(mark=layout.decode_mark(mark, row.entry.row))
@@ -82,7 +82,7 @@ def _marked(rows: Sequence[HeldRow], state: State) -> list[HeldRow]:
     ]
 
 
-def holding(op: Op, place: Place, state: State) -> list[HeldRow]:
+def holding(op: Op, place: Place, state: View) -> list[HeldRow]:
     """Returns the live rows of an op, without their marks."""
     keys = op.column("key")
     prefix = prefix_of(op.table)
@@ -98,7 +98,7 @@ def holding(op: Op, place: Place, state: State) -> list[HeldRow]:
     return found
 
 
-def _is_past(row: HeldRow, table_id: int, state: State, now_us: int) -> bool:
+def _is_past(row: HeldRow, table_id: int, state: View, now_us: int) -> bool:
     """Returns whether this is an old tombstone, or an old alias that no longer leads anywhere.
 
     The age of a tombstone is counted here, in lease time: dates of clients and clocks must not let
@@ -146,14 +146,8 @@ class Expire(Command):
     limit: int  # rows at most
 
 
-def due_us(state: State) -> int | None:
-    """Returns when the next value expires, or None."""
-    first = state.scan(Tree.KV_EXPIRY, b"", None, 1)
-    return layout.decode_schedule(first[0][0])[0] if first else None
-
-
 @decides(Expire)
-def decide_expire(command: Expire, state: State, now_us: int) -> Decision:
+def decide_expire(command: Expire, state: View, now_us: int) -> Decision:
     stop = (now_us + 1).to_bytes(EXPIRY_BYTES, "big")
     items = state.scan(Tree.KV_EXPIRY, b"", stop, command.limit)
     due = [layout.decode_schedule(key) for key, _ in items]
@@ -182,7 +176,7 @@ def _expire(table_id: int, gone: Sequence[tuple[_Due, KvEntry]], lease_us: int) 
     return ops.of_rows(Opcode.KV_EXPIRE, table_id, rows)
 
 
-def sweep(state: State, table_id: int, limit: int) -> list[Op]:
+def sweep(state: View, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that purge rows of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     keys = [key for key, _ in state.scan(Tree.KV, prefix, end_of(prefix), limit)]
@@ -192,7 +186,7 @@ def sweep(state: State, table_id: int, limit: int) -> list[Op]:
     return [*unschedule(table_id, due), *purge(table_id, entries)]
 
 
-def _find(state: State, keys: Sequence[bytes]) -> list[tuple[KvEntry | None, Mark]]:
+def _find(state: View, keys: Sequence[bytes]) -> list[tuple[KvEntry | None, Mark]]:
     """Returns the entry and the mark of each index key, from any tables."""
     entries = [layout.decode(data) if data else None for data in state.get_many(Tree.KV, keys)]
     marks = state.get_many(Tree.KV_MARKS, keys)

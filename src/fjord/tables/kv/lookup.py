@@ -16,7 +16,7 @@ from fjord.tables import catalog
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import NO_MARK, KvEntry, Mark
 from fjord.tables.rules import check_keys
-from fjord.tables.state import Decision, State, Tree, VolatileValue, decides
+from fjord.tables.state import Decision, Tree, View, VolatileValue, decides
 
 
 class Lookup:
@@ -24,7 +24,7 @@ class Lookup:
 
     def __init__(
         self,
-        state: State,
+        state: View,
         given: list[bytes],
         stored: Sequence[bytes | None],
         now_us: int,
@@ -49,7 +49,7 @@ class Lookup:
     @classmethod
     def of(
         cls,
-        state: State,
+        state: View,
         prefix: bytes,
         keys: Sequence[bytes],
         now_us: int,
@@ -213,14 +213,14 @@ class Lookup:
             self.marks.pop(row, None)
 
 
-def check_lock(state: State, lookup: Lookup) -> None:
+def check_lock(state: View, lookup: Lookup) -> None:
     """Refuses if another client has locked one of the keys, or its target."""
     locks, client = state.locks, state.client
     if locks and any(locks.get(key, client) != client for key in (*lookup.given, *lookup.keys)):
         raise RefusedError(Code.LOCKED, "another client has locked a key")
 
 
-def _volatile(state: State, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]:
+def _volatile(state: View, keys: Sequence[bytes]) -> dict[bytes, VolatileValue]:
     """Returns the values of these keys that are in memory."""
     found = state.volatile
     if not found or found.keys().isdisjoint(keys):
@@ -253,7 +253,7 @@ def purge(table_id: int, entries: Mapping[bytes, KvEntry]) -> list[Op]:
 
 
 @decides(commands.Lock)
-def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
+def decide_lock(command: commands.Lock, state: View, now_us: int) -> Decision:
     check_keys(command.keys)
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.KV)
     lookup = Lookup.of(state, table.prefix, command.keys.rows(), now_us)
@@ -266,7 +266,7 @@ def decide_lock(command: commands.Lock, state: State, now_us: int) -> Decision:
 
 
 @decides(commands.Unlock)
-def decide_unlock(command: commands.Unlock, state: State, now_us: int) -> Decision:
+def decide_unlock(command: commands.Unlock, state: View, now_us: int) -> Decision:
     check_keys(command.keys)
     table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None:

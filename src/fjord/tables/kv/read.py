@@ -25,14 +25,14 @@ from fjord.tables import catalog, rules
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, FULL, KvEntry, Mark
 from fjord.tables.kv.lookup import Lookup, check_lock, unschedule
-from fjord.tables.state import Decision, Pointer, State, Table, Tree, VolatileValue, decides
+from fjord.tables.state import Decision, Pointer, Table, Tree, View, VolatileValue, decides
 
 # For up to this many keys it is cheaper to look up their marks than any mark of the table.
 _FEW_KEYS: Final = 4
 
 
 @decides(commands.Get)
-def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
+def decide_get(command: commands.Get, state: View, now_us: int) -> Decision:
     rules.check_keys(command.keys)
     table = catalog.find_map(state, command.table)
     if table is None:
@@ -54,7 +54,7 @@ def decide_get(command: commands.Get, state: State, now_us: int) -> Decision:
     return Decision(entries(lookup, rows, state, with_data=command.with_data))
 
 
-def _is_plain(command: commands.Get, keys: Sequence[bytes], state: State) -> bool:
+def _is_plain(command: commands.Get, keys: Sequence[bytes], state: View) -> bool:
     """Returns whether only stored entries matter to this command."""
     return (
         command.with_data
@@ -65,7 +65,7 @@ def _is_plain(command: commands.Get, keys: Sequence[bytes], state: State) -> boo
     )
 
 
-def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
+def _any_mark(state: View, keys: Sequence[bytes]) -> bool:
     if len(keys) <= _FEW_KEYS:
         return any(state.get_many(Tree.KV_MARKS, keys))
     prefix = keys[0][:PREFIX_BYTES]
@@ -76,7 +76,7 @@ def _any_mark(state: State, keys: Sequence[bytes]) -> bool:
 
 
 @decides(commands.Touch)
-def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision:
+def decide_touch(command: commands.Touch, state: View, now_us: int) -> Decision:
     _check_touch(command, now_us)
     table = catalog.find(state, command.table, kinds.Kind.KV)
     if table is None:
@@ -107,7 +107,7 @@ def decide_touch(command: commands.Touch, state: State, now_us: int) -> Decision
     return Decision(entries(lookup, rows, state, with_data=command.with_data), made, volatile)
 
 
-def _mark(command: commands.Touch, lookup: Lookup, row: int, state: State, now_us: int) -> Mark:
+def _mark(command: commands.Touch, lookup: Lookup, row: int, state: View, now_us: int) -> Mark:
     """Returns the mark that a touch gives a live row."""
     known, entry = lookup.known(row), lookup.entries[row]
     expires_at_us, worked_until_us = known.expires_at_us, known.worked_until_us
@@ -151,7 +151,7 @@ def no_entries(count: int) -> Entries:
     return _answer([_NO_VALUE] * count, [b""] * count, bytes(count))
 
 
-def plain_entries(stored: Sequence[bytes | None], state: State) -> Entries | None:
+def plain_entries(stored: Sequence[bytes | None], state: View) -> Entries | None:
     """Answers for keys without values or with values that never expire; None if one is special."""
     found = [data for data in stored if data]
     shapes = set(map(len, found))
@@ -193,7 +193,7 @@ def _clear(types: bytes, *columns: array[int]) -> None:
                 column[row] = 0
 
 
-def _values(pointers: list[Pointer], state: State) -> Strings:
+def _values(pointers: list[Pointer], state: View) -> Strings:
     """Reads payloads, except empty ones."""
     wanted = [pointer for pointer in pointers if pointer[2]]
     found = state.payloads(wanted)
@@ -208,9 +208,7 @@ def one_entry(value: VolatileValue, *, is_locked: bool) -> Entries:
     return _answer([value], [value.value], bytes([Entries.LOCKED * is_locked]))
 
 
-def entries(
-    lookup: Lookup, rows: Sequence[int | None], state: State, *, with_data: bool
-) -> Entries:
+def entries(lookup: Lookup, rows: Sequence[int | None], state: View, *, with_data: bool) -> Entries:
     """Answers for live rows of any sort; None stands for a missing one."""
     known = [_NO_VALUE if row is None else lookup.known(row) for row in rows]
     states = bytes(len(rows))
@@ -243,7 +241,7 @@ def _answer(known: Sequence[VolatileValue], values: list[bytes], states: bytes) 
     )
 
 
-def _bits(lookup: Lookup, row: int, state: State) -> int:
+def _bits(lookup: Lookup, row: int, state: View) -> int:
     is_locked = lookup.keys[row] in state.locks or lookup.given[row] in state.locks
     return Entries.LOCKED * is_locked | Entries.WORKED_ON * lookup.is_worked_on(row)
 
@@ -265,7 +263,7 @@ _MATCHED: Final = 1000
 
 
 @decides(commands.Range)
-def decide_range(command: commands.Range, state: State, now_us: int) -> Decision:
+def decide_range(command: commands.Range, state: View, now_us: int) -> Decision:
     _check_range(command)
     matcher = compiled(command.regex) if command.regex else None
     if isinstance(matcher, Refusal):
@@ -305,7 +303,7 @@ class _Pager:
         command: commands.Range,
         matcher: Matcher | None,
         table: Table,
-        state: State,
+        state: View,
         now_us: int,
     ) -> None:
         self._command = command

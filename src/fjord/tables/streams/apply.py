@@ -23,9 +23,6 @@ from fjord.tables.state import Tree, Writes
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import Use, seq_key
 
-_ROW_BYTES = ops.ROW_BYTES
-
-
 # -- messages -------------------------------------------------------------------------------------
 
 
@@ -75,7 +72,7 @@ def _put(writes: Writes, op: Op, place: Place, entries: Iterable[bytes]) -> None
     index_keys = map(prefix.__add__, keys.rows())
     writes.put_many(Tree.KV, list(zip(index_keys, entries, strict=True)))
     _follow(writes, prefix, range(place.seq, place.seq + op.rows), keys.rows(), was)
-    added = _ROW_BYTES * op.rows + len(keys.data) + len(values.data)
+    added = ops.ROW_BYTES * op.rows + len(keys.data) + len(values.data)
     writes.account(place.seq, added, previous, freed)
 
 
@@ -89,7 +86,7 @@ def apply_erase(writes: Writes, op: Op, place: Place) -> None:
     ]
     writes.put_many(Tree.KV, items)
     _follow(writes, prefix, seqs, keys.rows(), was)
-    writes.account(place.seq, _ROW_BYTES * op.rows + len(keys.data), previous, freed)
+    writes.account(place.seq, ops.ROW_BYTES * op.rows + len(keys.data), previous, freed)
 
 
 def apply_move(writes: Writes, op: Op, place: Place) -> None:
@@ -107,7 +104,7 @@ def apply_move(writes: Writes, op: Op, place: Place) -> None:
             entry = FULL.pack(rows[at], date_us, *pointer, google_crc32c.value(value),
                               types[at], held, moments[at], 0, 0, rows[at])  # fmt: skip
         items.append((prefix + key, entry))
-        sizes.append(_ROW_BYTES + len(key) + len(value))
+        sizes.append(ops.ROW_BYTES + len(key) + len(value))
     writes.put_many(Tree.KV, items)
     _follow(writes, prefix, rows, keys.rows(), ())
     writes.account(place.seq, sum(sizes), previous, sizes)

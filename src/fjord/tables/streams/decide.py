@@ -21,14 +21,14 @@ from fjord.ops import Op, Opcode
 from fjord.tables import catalog, rules
 from fjord.tables.kv import layout
 from fjord.tables.kv.layout import BASE, BASE_REPLACED
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 from fjord.values import Type
 
 _STRING: Final = bytes([Type.STRING])
 
 
 @decides(commands.Append)
-def decide_append(command: commands.Append, state: State, now_us: int) -> Decision:
+def decide_append(command: commands.Append, state: View, now_us: int) -> Decision:
     _check_append(command, now_us)
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
     _check_values(command, table)
@@ -156,7 +156,7 @@ def _taken_apart(keys: Sequence[bytes], stored: _Stored) -> _Replaced:
 
 
 @decides(commands.Erase)
-def decide_erase(command: commands.Erase, state: State, now_us: int) -> Decision:
+def decide_erase(command: commands.Erase, state: View, now_us: int) -> Decision:
     rules.check_keys(command.keys)
     table = catalog.find_stream(state, command.table)
     if not table.is_latest:

@@ -26,7 +26,7 @@ from fjord.history import Block, SealPlan
 from fjord.layouts import PREFIX_BYTES, Scan, end_of, firsts, pages, prefix_of
 from fjord.ops import Op, Opcode, Place
 from fjord.tables import catalog
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 from fjord.tables.streams import layout
 from fjord.tables.streams.layout import History, Use, seq_key
 
@@ -73,7 +73,7 @@ def has_history(table: Table, *, jobs_too: bool) -> bool:
     return False
 
 
-def history_of(state: State, table_id: int) -> History:
+def history_of(state: View, table_id: int) -> History:
     (data,) = state.get_many(Tree.HISTORY, [prefix_of(table_id)])
     return layout.decode_history(data)
 
@@ -82,7 +82,7 @@ def history_of(state: State, table_id: int) -> History:
 
 
 @decides(BeginSeal)
-def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision:
+def decide_begin_seal(command: BeginSeal, state: View, now_us: int) -> Decision:
     made: list[Op] = []
     for table_id, last in command.lasts:
         found = history_of(state, table_id)
@@ -92,7 +92,7 @@ def decide_begin_seal(command: BeginSeal, state: State, now_us: int) -> Decision
 
 
 @decides(EndSeal)
-def decide_end_seal(command: EndSeal, state: State, now_us: int) -> Decision:
+def decide_end_seal(command: EndSeal, state: View, now_us: int) -> Decision:
     made: list[Op] = []
     for where in command.plan.ranges:
         blocks = [block for block in command.blocks if block.table == where.table]
@@ -121,12 +121,12 @@ def block_ops(blocks: Sequence[Block], use: Use) -> list[Op]:
 
 
 @decides(Retire)
-def decide_retire(command: Retire, state: State, now_us: int) -> Decision:
+def decide_retire(command: Retire, state: View, now_us: int) -> Decision:
     return catalog.decision(state, block_ops(command.blocks, Use.RETIRED))
 
 
 @decides(Gone)
-def decide_gone(command: Gone, state: State, now_us: int) -> Decision:
+def decide_gone(command: Gone, state: View, now_us: int) -> Decision:
     keys = [layout.replaced_key(block) for block in command.blocks]
     known = zip(command.blocks, state.get_many(Tree.REPLACED, keys), strict=True)
     replaced = {block: None for block, data in known if data is not None}
@@ -164,14 +164,14 @@ def outdated(table: Table, blocks: Sequence[Block], now_us: int) -> list[Block]:
 # -- looking blocks up ----------------------------------------------------------------------------
 
 
-def block_at(state: State, table: Table, seq: int) -> Block | None:
+def block_at(state: View, table: Table, seq: int) -> Block | None:
     """Returns the block with the first message from a seq on; None: it is in the journal."""
     if seq > history_of(state, table.id).forgotten:
         return None
     return next(live_blocks(state, table.prefix, seq), None)
 
 
-def live_blocks(state: State, prefix: bytes, seq: int = 0) -> Iterator[Block]:
+def live_blocks(state: View, prefix: bytes, seq: int = 0) -> Iterator[Block]:
     """Yields the blocks in use of a table that end at a seq or after it, in order."""
     return (block for block, is_retired in all_items(state.scan, prefix, seq) if not is_retired)
 
@@ -196,14 +196,14 @@ def first_blocks(scan: Scan) -> list[tuple[Block, bool]]:
 
 
 @decides(commands.ListBlocks)
-def decide_list_blocks(command: commands.ListBlocks, state: State, now_us: int) -> Decision:
+def decide_list_blocks(command: commands.ListBlocks, state: View, now_us: int) -> Decision:
     table = _find(state, command.table)
     count = min(command.count or limits.BLOCKS_LISTED_MAX, limits.BLOCKS_LISTED_MAX)
     found = list(islice(live_blocks(state, table.prefix, command.after + 1), count + 1))
     return Decision(_block_list(state.location, found[:count], is_more=len(found) > count))
 
 
-def _find(state: State, name: str) -> Table:
+def _find(state: View, name: str) -> Table:
     """Returns a table that may have blocks."""
     table = catalog.find_any(state.tables, name)
     if table.kind is kinds.Kind.KV:
@@ -230,7 +230,7 @@ def _block_list(location: str, blocks: Sequence[Block], *, is_more: bool) -> Blo
 # -- forgetting rows that are in blocks -----------------------------------------------------------
 
 
-def sweep(state: State, limit: int) -> list[Op]:
+def sweep(state: View, limit: int) -> list[Op]:
     """Returns the ops that forget appends that are in blocks; none if nothing is left."""
     for key, data in state.scan(Tree.HISTORY, b"", None, limits.TABLES_MAX):
         found = layout.decode_history(data)
@@ -245,7 +245,7 @@ def sweep(state: State, limit: int) -> list[Op]:
     return []
 
 
-def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+def sweep_dropped(state: View, table_id: int, limit: int) -> list[Op]:
     """Returns the ops that forget appends and subscribers of a dropped table."""
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STREAM_OPS, prefix, end_of(prefix), limit)
@@ -258,7 +258,7 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     return ops.of_rows(Opcode.UNSUBSCRIBE, table_id, [(key[PREFIX_BYTES:],) for key, _ in left])
 
 
-def has_blocks(state: State, table_id: int) -> bool:
+def has_blocks(state: View, table_id: int) -> bool:
     """Returns whether a table has blocks, retired ones included."""
     prefix = prefix_of(table_id)
     trees = (Tree.BLOCKS, Tree.REPLACED)
@@ -278,11 +278,11 @@ def _forget(table_id: int, items: Iterable[tuple[bytes, bytes]]) -> list[Op]:
 # -- what is still live, for packing --------------------------------------------------------------
 
 
-def keep_history(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_history(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     return [op] if history_of(state, op.table).held == place.seq else ()
 
 
-def keep_block(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_block(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Rewrites blocks in their current state."""
     prefix = prefix_of(op.table)
     columns: Any = [op.column(name) for name in ("last", "is_retired", "name")]
@@ -314,7 +314,7 @@ _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{16}\Z")
 
 
 @decides(commands.ReplaceBlocks)
-def decide_replace_blocks(command: ReplaceBlocks, state: State, now_us: int) -> Decision:
+def decide_replace_blocks(command: ReplaceBlocks, state: View, now_us: int) -> Decision:
     table = _find(state, command.table)
     if not 1 <= len(command.names) <= limits.BLOCKS_REPLACED_MAX:
         text = f"one block can replace 1 to {limits.BLOCKS_REPLACED_MAX} blocks"
@@ -353,7 +353,7 @@ def _new_block(table: Table, command: ReplaceBlocks) -> Block | None:
     )
 
 
-def _blocks_inside(state: State, table: Table, new: Block) -> list[Block]:
+def _blocks_inside(state: View, table: Table, new: Block) -> list[Block]:
     """Returns the blocks in use that end within the range of another one."""
     found = islice(live_blocks(state, table.prefix, new.first), limits.BLOCKS_REPLACED_MAX + 1)
     return list(takewhile(lambda block: block.last <= new.last, found))

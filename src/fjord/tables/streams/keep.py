@@ -17,7 +17,7 @@ from fjord.tables import catalog
 from fjord.tables.kv import layout
 from fjord.tables.kv.keep import HeldRow, holding
 from fjord.tables.kv.layout import KvEntry
-from fjord.tables.state import State, Tree
+from fjord.tables.state import Tree, View
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import SNAPSHOT_KEY
 
@@ -25,7 +25,7 @@ _PIECE: Final = 1000
 _NO_MARK: Final = 2**64 - 1  # every seq is smaller
 
 
-def keep_messages(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_messages(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     rows = holding(op, place, state)
     if not rows:
         return ()
@@ -46,7 +46,7 @@ def purge(table_id: int, entries: dict[bytes, KvEntry]) -> list[Op]:
     return ops.of_rows(Opcode.STREAM_PURGE, table_id, rows)
 
 
-def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
+def sweep_dropped(state: View, table_id: int, limit: int) -> list[Op]:
     """Returns the op that purges messages of a dropped table; none if nothing is left."""
     prefix = prefix_of(table_id)
     items = state.scan(Tree.STREAM_SEQS, prefix, end_of(prefix), limit)
@@ -56,19 +56,19 @@ def sweep_dropped(state: State, table_id: int, limit: int) -> list[Op]:
     return purge(table_id, entries)
 
 
-def keep_subscriber(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_subscriber(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     return catalog.keep_named(
         op, place, state, Tree.SUBSCRIBERS, lambda data: stream_entry.decode_subscriber(data).held
     )
 
 
-def _is_old(entry: KvEntry, state: State) -> bool:
+def _is_old(entry: KvEntry, state: View) -> bool:
     """Returns whether this is a tombstone that is old in lease time."""
     is_tombstone = entry.type == ops.TOMBSTONE
     return is_tombstone and entry.created_us + limits.TOMBSTONE_US <= state.lease_us
 
 
-def _smallest_mark(state: State, table_id: int) -> int:
+def _smallest_mark(state: View, table_id: int) -> int:
     prefix = prefix_of(table_id)
     found = pages(state.scan, Tree.SUBSCRIBERS, prefix, end_of(prefix), _PIECE)
     seqs = (stream_entry.decode_subscriber(data).seq for items in found for _, data in items)
@@ -90,14 +90,14 @@ def _move(table_id: int, rows: Sequence[HeldRow]) -> list[Op]:
     return ops.of_rows(Opcode.STREAM_MOVE, table_id, found)
 
 
-def keep_version(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_version(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Rewrites the versions that are still kept."""
     stored = state.get_many(Tree.VERSIONS, stream_entry.version_keys(op))
     rows = [at for at, image in enumerate(stored) if image is not None]
     return [ops.only(op, rows)] if rows else ()
 
 
-def keep_snapshot(op: Op, place: Place, state: State, now_us: int) -> Sequence[Op]:
+def keep_snapshot(op: Op, place: Place, state: View, now_us: int) -> Sequence[Op]:
     """Rewrites a snapshot that is still open."""
     kept = []
     rows: Any = zip(*op.columns, strict=True)

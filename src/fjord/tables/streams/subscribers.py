@@ -14,6 +14,7 @@ old one is refused.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
@@ -31,7 +32,7 @@ from fjord.tables.kv import layout
 from fjord.tables.kv.layout import KvEntry
 from fjord.tables.rules import check_name
 from fjord.tables.snapshots import AsOf
-from fjord.tables.state import Decision, State, Table, Tree, decides
+from fjord.tables.state import Decision, Table, Tree, View, decides
 from fjord.tables.streams import history
 from fjord.tables.streams import layout as stream_entry
 from fjord.tables.streams.layout import Append, Subscriber, seq_key
@@ -55,7 +56,7 @@ class _Wanted(NamedTuple):
 
 
 @decides(commands.Read)
-def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
+def decide_read(command: commands.Read, state: View, now_us: int) -> Decision:
     table = catalog.find_stream(state, command.table)
     if command.subscriber and not _find(state, table, command.subscriber):
         text = f"stream {table.name} has no subscriber {command.subscriber}"
@@ -78,7 +79,7 @@ def decide_read(command: commands.Read, state: State, now_us: int) -> Decision:
 # -- logs -----------------------------------------------------------------------------------------
 
 
-def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock:
+def _read_log(table: Table, wanted: _Wanted, state: View) -> Messages | InBlock:
     block = history.block_at(state, table, wanted.after + 1)
     if block is not None and block.first <= wanted.until:
         after = max(wanted.after, block.first - 1)
@@ -110,7 +111,7 @@ def _read_log(table: Table, wanted: _Wanted, state: State) -> Messages | InBlock
     )
 
 
-def _appends(table: Table, after: int, state: State) -> Iterator[Append]:
+def _appends(table: Table, after: int, state: View) -> Iterator[Append]:
     """Yields the appends with messages after a seq."""
     start = seq_key(table.prefix, after + 1)
     for items in pages(state.scan, Tree.STREAM_OPS, start, end_of(table.prefix), _APPENDS):
@@ -141,7 +142,7 @@ def _cut(append: Append, first: int, last: int, data: bytes) -> bytes:
 
 
 def _read_latest(
-    command: commands.Read, table: Table, wanted: _Wanted, state: State, now_us: int
+    command: commands.Read, table: Table, wanted: _Wanted, state: View, now_us: int
 ) -> Decision:
     """Reads at the reader's snapshot, or at the current state if there is none or it is closed."""
     moment = state.snapshots.get(command.until)
@@ -162,7 +163,7 @@ def _read_latest(
 _Rows = list[tuple[bytes, KvEntry]]  # keys of the index and their entries
 
 
-def _latest_rows(table: Table, wanted: _Wanted, view: State | AsOf) -> tuple[_Rows, bool]:
+def _latest_rows(table: Table, wanted: _Wanted, view: View | AsOf) -> tuple[_Rows, bool]:
     """Returns the first messages that fit an answer, and whether there are more."""
     start, stop = (seq_key(table.prefix, seq) for seq in (wanted.after + 1, wanted.until + 1))
     items = view.scan(Tree.STREAM_SEQS, start, stop, wanted.rows_max + 1)
@@ -180,7 +181,7 @@ def _latest_rows(table: Table, wanted: _Wanted, view: State | AsOf) -> tuple[_Ro
 
 
 def _latest_messages(
-    table: Table, wanted: _Wanted, found: _Rows, view: State | AsOf, *, is_more: bool
+    table: Table, wanted: _Wanted, found: _Rows, view: View | AsOf, *, is_more: bool
 ) -> Messages:
     entries = [entry for _, entry in found]
     stored = iter(view.payloads([entry.pointer for entry in entries if entry.size]))
@@ -212,7 +213,7 @@ def _latest_messages(
 
 
 @decides(commands.Subscribe)
-def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> Decision:
+def decide_subscribe(command: commands.Subscribe, state: View, now_us: int) -> Decision:
     check_name(command.name)
     _check_start(command.start, command.at)
     table, creation = catalog.find_or_create(state, command.table, kinds.Kind.STREAM)
@@ -234,14 +235,14 @@ def decide_subscribe(command: commands.Subscribe, state: State, now_us: int) -> 
 
 
 @decides(commands.Unsubscribe)
-def decide_unsubscribe(command: commands.Unsubscribe, state: State, now_us: int) -> Decision:
+def decide_unsubscribe(command: commands.Unsubscribe, state: View, now_us: int) -> Decision:
     table, _ = _known(state, command.table, command.name)
     gone = ops.of_rows(Opcode.UNSUBSCRIBE, table.id, [(command.name.encode(),)])
     return catalog.decision(state, gone)
 
 
 @decides(commands.Rest)
-def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
+def decide_rest(command: commands.Rest, state: View, now_us: int) -> Decision:
     table, known = _known(state, command.table, command.name)
     changed = known._replace(asleep=int(command.asleep))
     made = [] if changed == known else _op(table, command.name, changed)
@@ -249,7 +250,7 @@ def decide_rest(command: commands.Rest, state: State, now_us: int) -> Decision:
 
 
 @decides(commands.Acknowledge)
-def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int) -> Decision:
+def decide_acknowledge(command: commands.Acknowledge, state: View, now_us: int) -> Decision:
     table, known = _known(state, command.table, command.name)
     if command.seq >= state.next_seq:
         text = f"the last seq is {state.next_seq - 1}; seq {command.seq} cannot be acknowledged yet"
@@ -267,7 +268,7 @@ def decide_acknowledge(command: commands.Acknowledge, state: State, now_us: int)
 
 
 @decides(commands.Seek)
-def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
+def decide_seek(command: commands.Seek, state: View, now_us: int) -> Decision:
     _check_start(command.start, command.at)
     table, known = _known(state, command.table, command.name)
     seq = _start_seq(state, table, command.start, command.at)
@@ -277,7 +278,7 @@ def decide_seek(command: commands.Seek, state: State, now_us: int) -> Decision:
     return Decision(_position(moved), _op(table, command.name, moved))
 
 
-def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber]:
+def _known(state: View, stream: str, name: str) -> tuple[Table, Subscriber]:
     check_name(name)
     table = catalog.find_stream(state, stream)
     found = _find(state, table, name)
@@ -286,7 +287,7 @@ def _known(state: State, stream: str, name: str) -> tuple[Table, Subscriber]:
     return table, found
 
 
-def _find(state: State, table: Table, name: str) -> Subscriber | None:
+def _find(state: View, table: Table, name: str) -> Subscriber | None:
     """Returns a subscriber, or None; a name that is not stored is checked."""
     key = name.encode(errors="replace")
     if len(key) > limits.NAME_BYTES_MAX:
@@ -326,7 +327,7 @@ def _check_start(start: int, at: int) -> None:
         raise RefusedError(Code.BAD_TIMESTAMP, "a moment is in Unix microseconds")
 
 
-def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock:
+def _start_seq(state: View, table: Table, start: int, at: int) -> int | InBlock:
     """Returns the mark of a reader that begins there, or the block that contains it."""
     last = state.next_seq - 1
     if start == Start.BEGINNING:
@@ -341,43 +342,40 @@ def _start_seq(state: State, table: Table, start: int, at: int) -> int | InBlock
     return _seq_at(state, table, at)
 
 
-def _seq_at(state: State, table: Table, wall_us: int) -> int | InBlock:
+def _seq_at(state: View, table: Table, wall_us: int) -> int | InBlock:
     """Returns the seq before the first message from a moment on."""
     forgotten = history.history_of(state, table.id).forgotten
     for block in history.live_blocks(state, table.prefix):
         if block.first <= forgotten and block.max_us >= wall_us:
             return _in_block(table, block, block.first - 1, state.next_seq - 1)
-    low, high = (1 if table.is_latest else forgotten + 1), state.next_seq
-    # Seqs from `high` on begin too late, or are the result.
-    while low < high:
-        middle = (low + high) // 2
-        found = _moment_from(state, table, middle)
-        if found is None or found[1] >= wall_us:
-            high = middle
-        else:
-            low = found[0] + 1
-    return low - 1
+
+    def is_late(seq: int) -> bool:
+        moment_us = _moment_from(state, table, seq)
+        return moment_us is None or moment_us >= wall_us
+
+    first = 1 if table.is_latest else forgotten + 1
+    return first + bisect_left(range(first, state.next_seq), True, key=is_late) - 1
 
 
-def _moment_from(state: State, table: Table, seq: int) -> tuple[int, int] | None:
-    """Returns the last seq and the moment of the first op with messages from a seq on."""
+def _moment_from(state: View, table: Table, seq: int) -> int | None:
+    """Returns the moment of the first op with messages from a seq on."""
     tree = Tree.STREAM_SEQS if table.is_latest else Tree.STREAM_OPS
     items = state.scan(tree, seq_key(table.prefix, seq), end_of(table.prefix), 1)
     if not items:
         return None
     key, found = items[0]
     if not table.is_latest:
-        return stream_entry.seq_of(key), stream_entry.decode_append(key, found).wall_us
+        return stream_entry.decode_append(key, found).wall_us
     (data,) = state.get_many(Tree.KV, [table.prefix + found])
     assert data is not None  # one implies the other
-    return stream_entry.seq_of(key), stream_entry.moment_of(layout.decode(data))
+    return stream_entry.moment_of(layout.decode(data))
 
 
 # -- reading --------------------------------------------------------------------------------------
 
 
 @decides(commands.ListSubscribers)
-def decide_list(command: commands.ListSubscribers, state: State, now_us: int) -> Decision:
+def decide_list(command: commands.ListSubscribers, state: View, now_us: int) -> Decision:
     table = catalog.find_stream(state, command.table)
     count = min(command.count or limits.PAGE_ENTRIES_MAX, limits.PAGE_ENTRIES_MAX)
     start = table.prefix + command.start.encode()
@@ -397,7 +395,7 @@ def decide_list(command: commands.ListSubscribers, state: State, now_us: int) ->
 
 
 @decides(commands.Lag)
-def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
+def decide_lag(command: commands.Lag, state: View, now_us: int) -> Decision:
     table, known = _known(state, command.table, command.name)
     after = known.seq if command.after < 0 else command.after
     block = None if table.is_latest else history.block_at(state, table, after + 1)
@@ -408,7 +406,7 @@ def decide_lag(command: commands.Lag, state: State, now_us: int) -> Decision:
     return Decision(Numbers(names=names, values=[messages, state.next_seq - 1 - after]))
 
 
-def _ahead(state: State, table: Table, after: int) -> int:
+def _ahead(state: View, table: Table, after: int) -> int:
     """Returns how many messages follow a seq that is not in the middle of a block."""
     if table.is_latest:
         return _count(state, Tree.STREAM_SEQS, table, after, lambda key, data: 1)
@@ -426,7 +424,7 @@ def _ahead(state: State, table: Table, after: int) -> int:
 
 
 def _count(
-    state: State, tree: Tree, table: Table, after: int, rows: Callable[[bytes, bytes], int]
+    state: View, tree: Tree, table: Table, after: int, rows: Callable[[bytes, bytes], int]
 ) -> int:
     start, stop = seq_key(table.prefix, after + 1), end_of(table.prefix)
     found = pages(state.scan, tree, start, stop, _PIECE)
