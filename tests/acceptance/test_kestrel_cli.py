@@ -134,19 +134,19 @@ def test_dump_as_json(spool: Path) -> None:
     # A date that no calendar has is a number.
     (spool / "vans").write_bytes(encoded(codec.addx(b"", add_ms=2**62, expiry_ms=-(2**62))))
     odd = objects("dump", spool, "--queue", "vans")[0]
-    assert (odd["added_at"], odd["expires_at"]) == (str(2**62), str(-(2**62)))
+    assert (odd["added_at"], odd["expires_at"]) == (f"{2**62}000", f"{-(2**62)}000")
     assert lines("dump", spool, "--queue", "vans")[2] == "00000000  ADD 0      expired"
 
 
 VERIFIED = """\
-DIR/cars.950.pack is whole: 56 bytes, 3 ops
-DIR/cars.1700000000951 is whole: 33 bytes, 3 ops
-DIR/cars is whole: 70 bytes, 5 ops
+DIR/cars.950.pack is whole: 56 bytes; 3 ops
+DIR/cars.1700000000951 is whole: 33 bytes; 3 ops
+DIR/cars is whole: 70 bytes; 5 ops
 cars.904 is dead: a pack has taken its place
 cars.950 is dead: a pack has taken its place
 cars~~1700000000960 is temporary and counts for nothing
 cars: 11 ops, 2 items of 9 bytes, 0 open items of 0 bytes, last xid 9
-DIR/vans is whole: 56 bytes, 6 ops
+DIR/vans is whole: 56 bytes; 6 ops
 vans: 6 ops, 0 items of 0 bytes, 2 open items of 6 bytes, last xid 5
 README.txt is no file of a queue
 whole: 2 queues, 4 files

@@ -54,15 +54,7 @@ def push(db: fjord.Database, table: str, values: list[bytes]) -> None:
 
 
 def options(daemon: Daemon, directory: Path, table: str) -> ExportOptions:
-    return ExportOptions(
-        table=table,
-        url=daemon.url,
-        directory=str(directory),
-        queue="",
-        after=None,
-        subscriber="",
-        appends=False,
-    )
+    return ExportOptions(table=table, url=daemon.url, directory=str(directory))
 
 
 def test_jobs_become_a_queue_in_order(daemon: Daemon, db: fjord.Database, directory: Path) -> None:

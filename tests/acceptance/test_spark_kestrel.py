@@ -177,7 +177,7 @@ def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:
     options = ImportOptions(directory=str(directory), url=url, **given)  # type: ignore[arg-type]
     importer = Importer(options)
     (outcome,) = [importer.send(plan) for plan in importer.plans()]
-    return outcome.before, outcome.before + outcome.tally.imported
+    return outcome.imported_before, outcome.imported_before + outcome.tally.imported
 
 
 def test_what_one_command_has_imported_the_other_one_knows(

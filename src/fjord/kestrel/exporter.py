@@ -44,10 +44,10 @@ class ExportOptions:
     table: str
     url: str
     directory: str
-    queue: str  # empty: named as the table
-    after: int | None  # of a stream: messages after this seq; None: all
-    subscriber: str  # of a stream: messages that it has not processed; empty: all
-    appends: bool  # True: after what the queue has
+    queue: str = ""  # empty: named as the table
+    after: int | None = None  # of a stream: messages after this seq; None: all
+    subscriber: str = ""  # of a stream: messages that it has not processed; empty: all
+    append: bool = False  # True: after what the queue has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
             options.directory,
             queue,
             chunks,
-            appends=options.appends,
+            appends=options.append,
             now_ms=lambda: clock.wall_us() // 1000,
         )
     return ExportOutcome(

@@ -148,7 +148,7 @@ class Journal:
         found = reader.survey(self._disk, self._folder, self.queue)
         options = reader.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
         for lost in found.missing:
-            self.alerts.append(lost.sentence)
+            self.alerts.append(lost.report().sentence)
             if lost.number != reader.CURRENT:
                 self._missing[lost.number] = lost.sum
         for file in found.files:
@@ -342,7 +342,7 @@ class Journal:
         segment.sum = file.sum
         if file.changed is not None:
             segment.is_changed = True
-            self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
+            self.alerts.append(f"{file.report().sentence}; it counts as it is")
         elif segment.number != reader.CURRENT:
             segment.sum = segment.summed()
 
@@ -465,12 +465,9 @@ class Journal:
             self._failing(),
             contextlib.closing(self._disk.open(file.path, writable=True)) as opened,
         ):
-            if file.is_damaged:
+            if not file.broken.is_torn:
                 kept = keep(self._disk, self._folder, file.name, opened, file.broken.offset)
-                self.alerts.append(
-                    f"{file.path} is damaged at byte {file.broken.offset}: {file.broken.reason}; "
-                    f"{file.skipped_bytes} bytes are kept in {kept}"
-                )
+                self.alerts.append(f"{file.report().sentence}; they are kept in {kept}")
             if file.sum is not None and file.sum.size > file.broken.offset:
                 file.sum = None
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})

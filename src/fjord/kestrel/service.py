@@ -7,8 +7,8 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 import fjord
@@ -34,77 +34,74 @@ _CONNECTIONS_LEAST: Final = 4
 _GC_THRESHOLD: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions:
-    """How a server is started."""
-
-    directory: str  # of queues, empty = those of a daemon
-    to: str  # the daemon
-    at: Address
-    text_at: Address | None  # None = nowhere
-    config: str  # a file, empty = none
-    server: ServerOptions  # what the command line says; the configuration says the rest
-    on_ready: Callable[[Address, Address | None], None]  # called with the addresses
-
-
-def serve(serving: ServiceOptions) -> None:
+def serve(
+    directory: str,
+    to: str,
+    addresses: Sequence[Address],
+    config_file: str,
+    options: ServerOptions,
+    *,
+    on_ready: Callable[[Sequence[Address]], None],
+) -> None:
     """Serves until SIGTERM, SIGINT or a `shutdown`.
+
+    Args:
+        directory: of queues; empty: those of a daemon.
+        to: the daemon.
+        addresses: for memcache, and for the text protocol if that is served.
+        config_file: empty: none.
+        options: what the command line says; the configuration says the rest.
+        on_ready: called with the addresses.
 
     Raises:
         UsageError: if the configuration is none.
         DurabilityError: if the disk failed; what was answered before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    config, settings = read(serving.config)
-    options, queues_max = _fit_files(
-        serving.directory, config, replace(serving.server, **asdict(settings))
-    )
+    config, settings = read(config_file)
+    options = replace(options, **asdict(settings))
+    options, queues_max = _fit_files(directory, config, options)
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
     # Addresses are taken before the directory is opened; early clients wait until it is.
-    addresses = [serving.at, *([serving.text_at] if serving.text_at else [])]
     listeners = [service.listen(*address) for address in addresses]
-    if not serving.directory:
-        service.run(_run(serving, None, options, listeners))
+    if not directory:
+        service.run(_run(None, to, options, listeners, on_ready))
         return
-    standing = _standing(serving.directory, settings)
+    standing = _standing(directory, settings)
     # What is loaded by now stays, and items that wait are part of no cycle.
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    collection = _opened(serving.directory, config, queues_max)
+    collection = _opened(directory, config, queues_max)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
-    backend = DirectoryBackend(collection, config, read_config=lambda: read(serving.config)[0])
+    backend = DirectoryBackend(collection, config, read_config=lambda: read(config_file)[0])
     try:
-        service.run(_run(serving, backend, options, listeners, standing))
+        service.run(_run(backend, directory, options, listeners, on_ready, standing))
     except OSError as error:
-        raise DurabilityError(f"the queues in {serving.directory} failed: {error}") from error
+        raise DurabilityError(f"the queues in {directory} failed: {error}") from error
 
 
 async def _run(
-    serving: ServiceOptions,
     backend: Backend | None,
+    place: str,
     options: ServerOptions,
     listeners: list[socket.socket],
+    on_ready: Callable[[Sequence[Address]], None],
     standing: Standing | None = None,
 ) -> None:
-    if backend is None:
-        backend = await JobsBackend.connect(serving.to, SystemClock())
+    backend = backend or await JobsBackend.connect(place, SystemClock())
     server = Server(backend, SystemClock(), options, standing)
     service.on_stop(server.stop)
     await server.start(*listeners)
     at = [listener.getsockname()[:2] for listener in listeners]
-    text_at = at[1] if len(at) > 1 else None
+    memcache, text = [f"{host}:{port}" for host, port in at] + ["off"] * (2 - len(at))
+    queues, version = place, fjord.__version__
     logs.note(
-        logging.INFO,
-        "serving queues",
-        queues=serving.directory or serving.to,
-        memcache="{}:{}".format(*at[0]),
-        text="{}:{}".format(*text_at) if text_at else "off",
-        version=fjord.__version__,
+        logging.INFO, "serving queues", queues=queues, memcache=memcache, text=text, version=version
     )
-    serving.on_ready(at[0], text_at)
+    on_ready(at)
     service.notify("READY=1")
     await server.run()
     service.notify("STOPPING=1")

@@ -166,10 +166,8 @@ def test_a_table_is_named_as_its_queue_or_as_is_said() -> None:
         ([], ["t"], "and these are 0"),
         (["cars"], ["trucks=t"], "no queue trucks is imported"),
         (["cars", "cars+seo"], [], "no table can be called cars+seo: a name is 1 to 128"),
-        (["cars", "cars+seo"], [], "such as --table cars+seo=cars_seo"),
+        (["cars", "cars+seo"], [], "as in --table cars+seo=TABLE"),
         (["cars"], ["no name"], "no table can be called no name"),
-        (["-+-"], [], "--table -+-=_-"),
-        (["é" * 200], [], "--table " + "é" * 200 + "=" + "_" * 128),
         (["cars", "vans"], ["vans=cars"], "cars would be the table of two queues"),
     ],
 )

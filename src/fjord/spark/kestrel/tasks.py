@@ -73,7 +73,7 @@ def _read_ops(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.Rec
     options, queue = partition.options, partition.queue
     if options.fails_on_damage:
         for lost in survey.missing:
-            lost.check()
+            lost.report().check()
     first = 0
     for file in survey.files:
         found = _rows(file, has_data="data" in partition.columns)
@@ -81,7 +81,7 @@ def _read_ops(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.Rec
             yield of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
         if options.fails_on_damage:
-            file.check()
+            file.report().check()
 
 
 def _rows(file: JournalFile, *, has_data: bool) -> Iterator[OpRow]:
