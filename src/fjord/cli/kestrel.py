@@ -26,7 +26,7 @@ from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.exporter import ExportOptions, export
 from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome
 from fjord.kestrel.inspect import QueueReport
-from fjord.kestrel.reader import Ending, JournalFile, QueueSurvey, ReadOptions
+from fjord.kestrel.reader import Ending, QueueSurvey, ReadOptions
 from fjord.kinds import Kind
 
 app = noun(
@@ -67,7 +67,6 @@ class Style:
     raw_queue: Annotated[
         bool, option("Only the data of items in the queue.", "--raw-queue", "-Q")
     ] = False
-    as_json: Json = False
 
 
 @verb(app)
@@ -85,8 +84,8 @@ def dump(
 
     Example: fjord kestrel dump /var/spool/kestrel --queue cars
     """
-    if style.raw + style.raw_queue + style.as_json > 1:
-        raise UsageError("--raw, --raw-queue and --json each say how to print; give one")
+    if style.raw and style.raw_queue:
+        raise UsageError("--raw and --raw-queue each say what to print; give one")
     now_ms = SystemClock().wall_us() // 1000
     options = ReadOptions(now_ms=now_ms, item_bytes_max=largest_item_mib * limits.MIB)
     damaged = [_dump(found, style, options) for found in _surveys(paths, queue)]
@@ -106,7 +105,7 @@ def _surveys(paths: Sequence[str], queue: str) -> Iterator[QueueSurvey]:
 
 def _dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
     """Prints a journal, and what is wrong with it; says whether something is."""
-    is_text = not (style.raw or style.raw_queue or style.as_json)
+    is_text = not (style.raw or style.raw_queue)
     # A file that was named alone is no queue of a directory.
     is_alone = [file.path for file in found.files] == [found.queue]
     # The sums of many queues need their names; qdump has one journal, and does without.
@@ -120,69 +119,32 @@ def _dump(found: QueueSurvey, style: Style, options: ReadOptions) -> bool:
         for placed in file.ops(options):
             items.apply(placed[0], segment, placed[1])
             size += placed[2]
-            _print_op(found.queue, file, placed, items.reserved_xid, style)
+            _print_op(placed, items.reserved_xid, style)
     items.end_apply()
     reports = [file.report() for file in found.files] + [lost.report() for lost in found.missing]
-    sums = {
-        "queue": found.queue,
-        "bytes": size,
-        "operations": sum(file.ops for file in reports),
-        "items": items.count + len(items.open),
-        "item_bytes": items.bytes + items.open_bytes,
-        "open_items": len(items.open),
-    }
     while style.raw_queue and (head := items.head()) is not None:
         sys.stdout.buffer.write(head.data)
         items.take()
     sys.stdout.buffer.flush()
-    if style.as_json:
-        output.print_json(sums)
-    elif is_text:
-        text = "\nJournal size: {bytes} bytes, with {operations} operations.\n"
-        typer.echo((text + "{items} items totalling {item_bytes} bytes.").format(**sums))
+    if is_text:
+        ops, count = sum(file.ops for file in reports), items.count + len(items.open)
+        item_bytes = items.bytes + items.open_bytes
+        typer.echo(f"\nJournal size: {size} bytes, with {ops} operations.")
+        typer.echo(f"{count} items totalling {item_bytes} bytes.")
     for one in (one for one in reports if one.ending is not Ending.WHOLE):
         tell(one.sentence)
     return any(one.is_damaged for one in reports)
 
 
-def _print_op(
-    queue: str, file: JournalFile, placed: Placed, reserved_xid: int, style: Style
-) -> None:
+def _print_op(placed: Placed, reserved_xid: int, style: Style) -> None:
     op, offset, _ = placed
     if style.raw and op.item is not None:
         sys.stdout.buffer.write(op.item.data)
     if style.quiet or style.raw or style.raw_queue:
         return
-    if style.as_json:
-        what = _op_json(file, placed, reserved_xid, style)
-        output.print_json({"queue": queue, **what})
-        return
     output.print_line(f"{offset & 0xFFFFFFFF:08x}  {_op_text(op, reserved_xid)}")
     if style.contents and op.item is not None:
         output.print_line("    " + bytes(op.item.data).decode("latin-1"))
-
-
-def _op_json(
-    file: JournalFile, placed: Placed, reserved_xid: int, style: Style
-) -> dict[str, object]:
-    op, offset, length = placed
-    shown: dict[str, object] = {
-        "file": file.name,
-        "offset": offset,
-        "length": length,
-        "op": op.opcode.name,
-        "xid": op.xid or reserved_xid,
-    }
-    if op.opcode is Opcode.STATE_DUMP:
-        shown["open_items"] = op.open_count
-    if op.item is not None:
-        added_us, expires_us = op.item.add_ms * 1000, op.item.expiry_ms * 1000
-        shown["size"] = op.item.size
-        shown["added_at"] = None if op.opcode is Opcode.ADD else output.date_of_us(added_us)
-        shown["expires_at"] = output.date_of_us(expires_us) if expires_us else None
-        if style.contents:
-            shown["data"] = bytes(op.item.data)
-    return shown
 
 
 def _op_text(op: Op, reserved_xid: int) -> str:
@@ -456,9 +418,6 @@ class Exporting(ExportOptions):
     after: Annotated[int | None, option("Of a stream, messages behind this seq only.", min=0)] = (
         None
     )
-    subscriber: Annotated[
-        str, option("Of a stream, what this one has not processed only.", metavar="NAME")
-    ] = ""
     append: Annotated[bool, option("Add behind what the queue has.", "--append")] = False
 
 
@@ -481,7 +440,7 @@ def export_(options: Exporting, as_json: Json = False) -> None:
     expired = f" ({one.expired} expired)" if one.expired else ""
     items = counted(one.items, "item")
     text = f"{one.table}: {items} exported to queue {one.queue}, {one.bytes} bytes{expired}"
-    output.print_one(dataclasses.asdict(one), text, as_json=as_json)
+    output.print_one(one._asdict(), text, as_json=as_json)
 
 
 def check_address(url: str) -> None:

@@ -132,16 +132,6 @@ def is_same(number: int, crc: int) -> bool:
     return number >> _DONE_BITS == crc & _CRC_MASK
 
 
-def done_of(at: int, files_at: int, crc: int) -> int | None:
-    """Returns how many items are done, by where both writers are.
-
-    None if the files are not those with which the import of this directory has begun.
-    """
-    if at != UNKNOWN and not is_same(at, crc):
-        return None
-    return max(done_by(at), files_at, 0)
-
-
 class Tally(NamedTuple):
     """What becomes of items."""
 
@@ -311,7 +301,9 @@ class ImportPlan:
         None if the files are not those with which the import of this directory has begun.
         """
         at = places.get(self.writer, UNKNOWN)
-        return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
+        if at != UNKNOWN and not is_same(at, self.crc):
+            return None
+        return max(done_by(at), places.get(self.files_writer, 0))
 
     def number(self, writer: str, done: int) -> int:
         """Returns where a writer is once so many items are done."""
@@ -454,7 +446,7 @@ class Importer:
         Of one that is done, that is noted for this directory: its files alone may have said so.
         """
         outcome = plan.outcome
-        if done_of(plan.at, UNKNOWN, plan.crc) != outcome.imported_before == outcome.items:
+        if plan.done({plan.writer: plan.at}) != outcome.imported_before == outcome.items:
             number = number_of(plan.crc, outcome.items)
             reply = daemon.execute(
                 commands.Advance(writer=plan.writer, expected=plan.at, batch=number)

@@ -77,7 +77,6 @@ class Contents:
         self.open_count = len(items.open)
         self.count = items.count + self.open_count
         self.bytes = items.bytes + items.open_bytes
-        self.missed = items.missed  # ops on what was not there
 
     def reports(self) -> list[FileReport]:
         """Returns what was read of each file, and what could not be."""

@@ -124,10 +124,10 @@ class JournalFile:
         """
         decoder = Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
         self._decoder = decoder
-        with contextlib.closing(self.open()) as file:
+        with readable(self.path), contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
-                data = self._read(file, self.read_bytes, size)
+                data = file.read(self.read_bytes, size)
                 if not data:
                     self.size = self.read_bytes  # it was cut meanwhile
                     break
@@ -161,14 +161,9 @@ class JournalFile:
             raise self._changed()
         return file
 
-    def _read(self, file: disks.File, offset: int, size: int) -> bytes:
-        with readable(self.path):
-            return file.read(offset, size)
-
     def _is_zero(self, file: disks.File, offset: int) -> bool:
         """Says whether there is nothing but zeros from an offset to the end."""
-        with readable(self.path):
-            return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
+        return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
 
     def _add_to_crc(self, data: bytes) -> None:
         """Adds the bytes at `read_bytes`."""
@@ -206,7 +201,7 @@ class JournalFile:
             return broken._replace(reason="nothing but zeros up to the end", is_torn=True)
         if broken.is_torn:
             # What is left is shorter than one op, so this is bounded by the largest one.
-            rest = self._read(file, broken.offset, self.size - broken.offset)
+            rest = file.read(broken.offset, self.size - broken.offset)
             if (at := codec.find_item(rest, 1)) is not None:
                 reason = f"{broken.reason}, yet an item stands at byte {broken.offset + at}"
                 return broken._replace(reason=reason, is_torn=False)
@@ -337,8 +332,8 @@ def wanted_queues(disk: disks.Disk, directory: str, wanted: Sequence[str]) -> li
 
 def foreign(disk: disks.Disk, directory: str) -> list[str]:
     """Returns the names in a directory that are neither Kestrel's nor Fjord's."""
-    found = _names(disk, directory)
-    return [name for name in found if names.parse(name) is None and not names.is_own(name)]
+    found = (name for name in _names(disk, directory) if not name.startswith(names.TEMPORARY))
+    return [name for name in found if names.parse(name) is None]
 
 
 def survey(
@@ -388,8 +383,7 @@ def surveys(
 def alone(disk: disks.Disk, path: str) -> QueueSurvey:
     """Returns a file as a queue of its own, which is named by its path."""
     with readable(path):
-        file = JournalFile(disk, path)
-    return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
+        return QueueSurvey(queue=path, files=[JournalFile(disk, path)], dead=[], temporary=[])
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
@@ -429,7 +423,7 @@ def _missing(
     lost = missing_numbers(known, numbers)
     newest = max(lost, default=CURRENT)
     if newest > max(numbers, default=newest) and CURRENT in numbers:
-        path = os.path.join(directory, names.current(queue))
+        path = os.path.join(directory, queue)
         if _begins_with(disk, path, known[newest]):
             lost.remove(newest)  # its writer died before it got that number
     return [

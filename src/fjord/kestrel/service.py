@@ -12,13 +12,13 @@ from dataclasses import asdict, replace
 from typing import Final
 
 import fjord
+from fjord import aio, limits
 from fjord import disk as disks
-from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reader
+from fjord.kestrel import reader
 from fjord.kestrel.backends import Backend, DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
@@ -91,7 +91,7 @@ async def _run(
     on_ready: Callable[[Sequence[Address]], None],
     standing: Standing | None = None,
 ) -> None:
-    backend = backend or await JobsBackend.connect(place, SystemClock())
+    backend = backend or JobsBackend(await aio.connect(place), SystemClock())
     server = Server(backend, SystemClock(), options, standing)
     service.on_stop(server.stop)
     await server.start(*listeners)
@@ -122,15 +122,13 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
 
 
 def _parsed(path: str) -> dict[str, object]:
-    try:
-        with open(path, encoding="utf-8") as file:
+    with reader.readable(path), open(path, encoding="utf-8") as file:
+        try:
             given = json.load(file)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON: {error}") from error
     if not isinstance(given, dict):
-        raise UsageError(f"{path} is no JSON object")
+        raise UsageError(f"{path} is not a JSON object")
     return given
 
 
@@ -140,14 +138,11 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
     path, first = settings.status_file, settings.default_status
     if path is None:
         return Standing(clock, first, grace_us=grace_us)
-    above, name = os.path.split(path)
-    if os.path.realpath(above) == os.path.realpath(directory) and names.parse(name) is not None:
+    if os.path.realpath(os.path.dirname(path)) == os.path.realpath(directory):
         raise UsageError(f"statusFile {path} would be taken for a queue; put it somewhere else")
     disk = LocalDisk()
-    try:
+    with reader.readable(path):
         kept, found = configuration.read_status(disk, path)
-    except OSError as error:
-        raise DirectoryError(f"cannot read statusFile {path}: {error.strerror}") from error
     if kept is None and found:
         logs.note(logging.ERROR, "the file keeps no status", path=path, found=found, status=first)
     return Standing(
@@ -182,37 +177,25 @@ def _fit_files(
     found = reader.queues(LocalDisk(), directory) if directory else []
     count = sum(config.of(name).keep_journal for name in found)
     if count + _FILES_LEAST > files:
-        enough = limits.FILES_RESERVED + 2 * count + wanted
         raise DirectoryError(
             f"{directory} has {count} queues, and each has a file open: a server needs "
             f"{count + _FILES_LEAST} open files at least, and the system allows it {files}; allow "
-            f"more, with ulimit -n or LimitNOFILE= of systemd. {enough} are enough for two files "
-            f"of each queue and {wanted} connections"
+            "more, with ulimit -n or LimitNOFILE= of systemd"
         )
     connections, queues = shares(files, wanted, count)
     if connections < wanted:
-        logs.note(
-            logging.WARNING,
-            "few files may be open, so few connections and queues",
-            connections=connections,
-            queues=queues,
-        )
+        text = "few files may be open, so few connections and queues"
+        logs.note(logging.WARNING, text, connections=connections, queues=queues)
     return replace(options, connections_max=connections), queues
 
 
 def _opened(directory: str, config: Configuration, queues_max: int) -> Collection:
-    disk = LocalDisk()
-    try:
+    disk, clock = LocalDisk(), SystemClock()
+    with reader.readable(directory):
         disk.make_directory(directory)
         if not reader.queues(disk, directory):  # so it may have been made just now
             disks.sync_upwards(disk, os.path.abspath(directory))
+        reserve = RESERVE_BYTES
         return Collection(
-            disk,
-            directory,
-            config,
-            SystemClock(),
-            reserve_bytes=RESERVE_BYTES,
-            queues_max=queues_max,
+            disk, directory, config, clock, reserve_bytes=reserve, queues_max=queues_max
         )
-    except OSError as error:
-        raise DirectoryError(f"cannot open {directory}: {error.strerror or error}") from error

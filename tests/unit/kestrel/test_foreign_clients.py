@@ -16,6 +16,8 @@ from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
 from fjord.kestrel.server import ServerOptions
 from fjord.testing import SimClock
+from tests.unit.kestrel import vectors
+from tests.unit.kestrel.directory import at_ms
 from tests.unit.kestrel.serving_world import World, run
 from tests.unit.kestrel.vectors import ADD_MS, decode, encoded
 
@@ -186,12 +188,12 @@ def test_starling_expiries_from_2038_on_are_unsigned(expiry_s: int) -> None:
 
 def test_numbers_that_no_expiry_holds_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot hold"):
-        codec.encode(codec.add(b"x", expiry_ms=2**32 * 1000), codec.Dialect.DOC)
+        codec.encode(vectors.add(b"x", expiry_ms=2**32 * 1000), codec.Dialect.DOC)
 
 
 def lived(folder: Path) -> PersistentQueue:
     clock = SimClock()
-    journal = Journal(LocalDisk(), str(folder), "cars", now_ms=lambda: clock.wall_us() // 1000)
+    journal = Journal(LocalDisk(), str(folder), "cars", clock)
     return PersistentQueue("cars", QueueConfig(max_memory_size=30), clock, journal)
 
 
@@ -202,7 +204,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 def test_rotating_packing_and_rewriting_keep_the_mode_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "cars"
-    path.write_bytes(encoded(codec.addx(b"one", add_ms=ADD_MS)))
+    path.write_bytes(encoded(vectors.addx(b"one", add_ms=ADD_MS)))
     path.chmod(0o640)
     queue = lived(tmp_path)
     for _ in range(4):
@@ -219,7 +221,7 @@ def test_rotating_packing_and_rewriting_keep_the_mode_of_a_file(tmp_path: Path) 
 @pytest.mark.root
 def test_packing_keeps_the_owner_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "cars"
-    path.write_bytes(encoded(codec.addx(b"one", add_ms=ADD_MS)) + encoded(codec.remove()))
+    path.write_bytes(encoded(vectors.addx(b"one", add_ms=ADD_MS)) + encoded(codec.remove()))
     os.chown(path, 12345, 23456)
     lived(tmp_path).pack()
     status = path.stat()
@@ -228,10 +230,10 @@ def test_packing_keeps_the_owner_of_a_file(tmp_path: Path) -> None:
 
 def test_an_export_keeps_the_mode_of_the_queue_that_it_adds_to(tmp_path: Path) -> None:
     path = tmp_path / "cars"
-    path.write_bytes(encoded(codec.addx(b"one", add_ms=ADD_MS)))
+    path.write_bytes(encoded(vectors.addx(b"one", add_ms=ADD_MS)))
     path.chmod(0o644)
-    more = [encoded(codec.addx(b"two", add_ms=ADD_MS))]
-    exporter.write(LocalDisk(), str(tmp_path), "cars", more, appends=True, now_ms=lambda: ADD_MS)
+    more = [encoded(vectors.addx(b"two", add_ms=ADD_MS))]
+    exporter.write(LocalDisk(), str(tmp_path), "cars", more, at_ms(ADD_MS), appends=True)
     assert set(modes(tmp_path).values()) == {0o644}
     assert len(modes(tmp_path)) == 2
 

@@ -13,12 +13,21 @@ from fjord.kestrel.codec import Opcode
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.reader import CURRENT, Sum
 from fjord.testing import SimDisk
-from tests.unit.kestrel.directory import FOLDER, QUEUE, files, journal_of, made_disk, put, read
+from tests.unit.kestrel.directory import (
+    FOLDER,
+    QUEUE,
+    at_ms,
+    files,
+    journal_of,
+    made_disk,
+    put,
+    read,
+)
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
 
 def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
-    journal = journal_of(disk, lambda: now_ms)
+    journal = journal_of(disk, at_ms(now_ms))
     data(journal)
     journal.begin()
     return journal

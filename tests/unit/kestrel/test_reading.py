@@ -18,6 +18,7 @@ from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Op
 from fjord.kestrel.reader import CURRENT, Ending, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
+from tests.unit.kestrel import vectors
 from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, meaning, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
@@ -64,7 +65,7 @@ def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     """An 8 is a CONTINUE, since its xid was opened in the file before."""
-    ambiguous = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
+    ambiguous = vectors.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
     write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(ambiguous))
     found = reader.survey(LocalDisk(), str(tmp_path), "cars")
     assert meaning(replayed(found)) == ([b""], {})
@@ -143,7 +144,7 @@ def test_an_op_that_cannot_be_whole_is_not_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.req("KJ-12")
 def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
-    write(tmp_path, cars=encoded(codec.add(b"1"), codec.add(b"2"), codec.remove()))
+    write(tmp_path, cars=encoded(vectors.add(b"1"), vectors.add(b"2"), codec.remove()))
     assert cars(tmp_path)[0] == [b"2"]
     found, _ = read(tmp_path / "cars", now_ms=77)
     assert [one.item.add_ms for one in found if one.item] == [77, 77]
