@@ -18,7 +18,7 @@ from benchmarks.scale import Scale
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.kestrel import codec, inspect, reader
-from fjord.kestrel.codec import Op
+from fjord.kestrel.codec import Item, Op, Opcode
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -58,7 +58,7 @@ def _ops(size: int) -> Iterator[Op]:
     data, number = b"x" * size, 0
     while True:
         number += 1
-        yield codec.addx(data, add_ms=ADD_MS + number)
+        yield Op(Opcode.ADDX, item=Item(data, ADD_MS + number))
         if number % LEFT == 0:
             continue
         if number % 2:
@@ -99,6 +99,6 @@ def _open(path: str) -> None:
     """Opens the queue for use, as a start of the server does."""
     folder, queue = os.path.split(path)
     clock = SystemClock()
-    journal = Journal(LocalDisk(), folder, queue, now_ms=lambda: clock.wall_us() // 1000)
+    journal = Journal(LocalDisk(), folder, queue, clock)
     PersistentQueue(queue, QueueConfig(), clock, journal)
     journal.close()

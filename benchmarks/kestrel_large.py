@@ -54,7 +54,7 @@ def _taken(count: int, memory_bytes: int) -> float:
     """Returns the seconds for taking all items of a queue."""
     clock = SystemClock()
     with servers.data_directory() as folder:
-        journal = Journal(LocalDisk(), folder, QUEUE, now_ms=lambda: clock.wall_us() // 1000)
+        journal = Journal(LocalDisk(), folder, QUEUE, clock)
         queue = PersistentQueue(QUEUE, QueueConfig(max_memory_size=memory_bytes), clock, journal)
         for _ in range(count):
             queue.add(ITEM)
@@ -74,7 +74,7 @@ def _start(scale: Scale) -> None:
     with servers.data_directory() as folder:
         queues = os.path.join(folder, "queues")
         os.mkdir(queues)
-        journal = Journal(LocalDisk(), queues, QUEUE, now_ms=lambda: clock.wall_us() // 1000)
+        journal = Journal(LocalDisk(), queues, QUEUE, clock)
         queue = PersistentQueue(QUEUE, QueueConfig(), clock, journal)
         count = scale.of(LARGE_ITEMS)
         for _ in range(count):

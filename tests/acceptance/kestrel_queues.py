@@ -15,6 +15,7 @@ from fjord.disk import LocalDisk
 from fjord.kestrel import codec, inspect, reader
 from fjord.kestrel.codec import Dialect, Item, Op
 from tests.acceptance.daemon import FJORD
+from tests.unit.kestrel import vectors
 
 ADD_MS = 1_700_000_000_000
 
@@ -40,7 +41,7 @@ def written(*made: Op) -> bytes:
 
 
 def item(data: bytes, *, at: int = 0, expiry_ms: int = 0) -> Op:
-    return codec.addx(data, add_ms=ADD_MS + at, expiry_ms=expiry_ms)
+    return vectors.addx(data, add_ms=ADD_MS + at, expiry_ms=expiry_ms)
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

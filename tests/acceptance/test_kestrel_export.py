@@ -54,15 +54,7 @@ def push(db: fjord.Database, table: str, values: list[bytes]) -> None:
 
 
 def options(daemon: Daemon, directory: Path, table: str) -> ExportOptions:
-    return ExportOptions(
-        table=table,
-        url=daemon.url,
-        directory=str(directory),
-        queue="",
-        after=None,
-        subscriber="",
-        appends=False,
-    )
+    return ExportOptions(table=table, url=daemon.url, directory=str(directory))
 
 
 def test_jobs_become_a_queue_in_order(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
@@ -147,21 +139,12 @@ def test_daemon_that_dies_meanwhile_leaves_nothing(
 def test_messages_become_a_queue(daemon: Daemon, db: fjord.Database, directory: Path) -> None:
     stream, values = db.stream("log"), numbered(50_000)
     first = stream.append(values[0])
-    stream.append_many(values[1:-2])
-    stream.subscriber("worker").ack(stream.append(values[-2]))
-    stream.append(values[-1])
+    stream.append_many(values[1:])
     words = ("--from", daemon.url, "--dir", directory)
     assert run("export", "log", *words).exit_code == 0
     assert data_of(directory, "log") == values
     assert run("export", "log", *words, "--queue", "a", "--after", str(first)).exit_code == 0
     assert data_of(directory, "a") == values[1:]
-    ended = run("export", "log", *words, "--queue", "b", "--subscriber", "worker")
-    assert ended.stdout == "log: 1 item exported to queue b, 26 bytes\n"
-    assert data_of(directory, "b") == values[-1:]
-    ended = run("export", "log", *words, "--queue", "c", "--subscriber", "nobody")
-    assert (ended.exit_code, "no subscriber nobody" in ended.stderr) == (1, True)
-    ended = run("export", "log", *words, "--subscriber", "worker", "--after", "1")
-    assert ended.exit_code == 2
     # Of a stream of keys there is what is still there.
     pages = db.create_stream("pages", mode="latest")
     for key, value in (("a", b"1"), ("b", b"2"), ("a", b"3"), ("c", b"4")):

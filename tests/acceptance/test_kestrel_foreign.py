@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import stat
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import fjord
-from tests.acceptance.daemon import FJORD, Daemon
+from tests.acceptance.daemon import Daemon
 from tests.acceptance.kestrel_server import Serving, expect, raw, serving
 
 COUNT = 500
@@ -94,17 +91,3 @@ def test_a_put_of_the_text_protocol_is_one_commit(daemon: Daemon, tables: Servin
         expect(client, b"put s:\n%b\n" % (b"item\n" * COUNT), b"+%d\n" % COUNT)
         assert int(db.stats()["groups"]) - before < COUNT // 10
         db.drop("s")
-
-
-@pytest.mark.root
-def test_pack_keeps_the_owner_and_the_mode_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "cars"
-    path.write_bytes(
-        bytes.fromhex("021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479")
-    )
-    path.chmod(0o664)
-    os.chown(path, 12345, 23456)
-    subprocess.run([*FJORD, "kestrel", "pack", str(tmp_path)], check=True, timeout=60)
-    status = path.stat()
-    assert (status.st_uid, status.st_gid) == (12345, 23456)
-    assert stat.S_IMODE(status.st_mode) == 0o664

@@ -96,8 +96,10 @@ def options(path: Path, url: str, **given: Any) -> ImportOptions:
     return ImportOptions(directory=str(path), url=url, **given)
 
 
-def imported(options: ImportOptions, show: imports.Show = lambda *_: None) -> list[ImportOutcome]:
-    importer = Importer(options, show)
+def imported(
+    options: ImportOptions, show: imports.Show = lambda *_: None, **given: bool
+) -> list[ImportOutcome]:
+    importer = Importer(options, show, **given)
     return [importer.send(plan) for plan in importer.plans()]
 
 
@@ -140,6 +142,7 @@ def test_queues_become_jobs_tables(daemon: Daemon, db: fjord.Database, queues: P
     ended_again = run("import", queues, "--to", daemon.url, "--queue", "cars", "--json")
     told = {"queue": "cars", "table": "cars", "kind": "jobs", "dry_run": False, "damaged": []}
     counts = {"items": 5, "imported_before": 0, "imported": 5, "expired": 0, "too_large": 0}
+    counts |= {"bytes": 18, "damaged_bytes": 0}
     assert json.loads(ended_again.stdout) == {**told, **counts}
     assert take_all(daemon.url, "cars") == [*CARS, b"pushed"]
 
@@ -203,7 +206,7 @@ def test_other_tables_are_refused(daemon: Daemon, db: fjord.Database, queues: Pa
     check(1, "has no queue boats", queues, "--to", daemon.url, "--queue", "boats")
     check(1, "no daemon answers", queues, "--to", "fjord://127.0.0.1:1")
     (queues / "cars+seo").write_bytes(written(item(b"s")))
-    check(2, "--table cars+seo=cars_seo", queues, "--to", daemon.url)
+    check(2, "--table cars+seo=TABLE", queues, "--to", daemon.url)
     words = (queues, "--to", daemon.url, "--table", "cars+seo=cars_seo")
     check(0, "4 queues, 7 items imported", *words)
     assert take_all(daemon.url, "cars_seo") == [b"s"]
@@ -298,8 +301,8 @@ def test_daemon_that_stays_away_is_told_and_the_next_run_goes_on(
         imported(given, kill_once)
     daemon.start(port)
     (outcome,) = imported(given)
-    assert 5000 <= outcome.before < MANY
-    assert outcome.tally.imported == MANY - outcome.before
+    assert 5000 <= outcome.imported_before < MANY
+    assert outcome.tally.imported == MANY - outcome.imported_before
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 
@@ -324,16 +327,16 @@ def test_import_cut_short_is_done_anew(daemon: Daemon, db: fjord.Database, many:
         imported(plain, interrupt)
     before = db.jobs("cars").count().waiting
     (anew,), (again,) = imported(replace(plain, anew=True)), imported(plain)
-    assert (anew.before, anew.tally.imported, again.before) == (0, MANY, MANY)
+    assert (anew.imported_before, anew.tally.imported, again.imported_before) == (0, MANY, MANY)
     assert db.jobs("cars").count().waiting == before + MANY
     # And one that is known from elsewhere, too, loses nothing.
     fill(many.with_name("copies") / "cars", numbered(MANY))
     url = daemon.url
-    copies = options(many.with_name("copies"), url, anew=True, passes_unchanged=True)
+    copies = options(many.with_name("copies"), url, anew=True)
     with pytest.raises(KeyboardInterrupt):
-        imported(copies, interrupt)
-    (outcome,) = imported(copies)
-    assert 2000 <= outcome.before < MANY
+        imported(copies, interrupt, passes_unchanged=True)
+    (outcome,) = imported(copies, passes_unchanged=True)
+    assert 2000 <= outcome.imported_before < MANY
     assert db.jobs("cars").count().waiting == before + 2 * MANY
 
 
@@ -342,9 +345,9 @@ def test_an_import_goes_on_where_its_directory_was_moved_to(daemon: Daemon, many
         imported(options(many, daemon.url), interrupt)
     moved = many.rename(many.with_name("moved"))
     (outcome,) = imported(options(moved, daemon.url, moved=True))
-    assert 2000 <= outcome.before < MANY
+    assert 2000 <= outcome.imported_before < MANY
     (again,) = imported(options(moved, daemon.url))
-    assert again.before == MANY
+    assert again.imported_before == MANY
     assert take_all(daemon.url, "cars") == numbered(MANY)
 
 

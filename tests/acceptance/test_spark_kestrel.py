@@ -23,6 +23,7 @@ from fjord.kestrel import codec
 from fjord.kestrel.importer import Importer, ImportOptions
 from fjord.spark.pipelines.kestrel_import import kestrel_import
 from tests.acceptance.daemon import Daemon
+from tests.unit.kestrel import vectors
 from tests.unit.spark.kestrel.journals import ADD_MS, item, put, written
 
 pytestmark = pytest.mark.spark
@@ -142,7 +143,7 @@ def test_queues_become_jobs_tables_once(
     far = item(b"far", expiry_ms=now_ms + 9000 * HOUR_MS)
     over = item(b"over", expiry_ms=1)
     path = put(tmp_path, "cars", *numbers(0, 25_000), lives, over, far, codec.remove_tentative(1))
-    put(tmp_path, "trucks", codec.add(b"old"), item(b""))
+    put(tmp_path, "trucks", vectors.add(b"old"), item(b""))
     put(tmp_path, "bikes", item(b"gone", expiry_ms=1))
 
     dry = kestrel_import(spark, str(tmp_path), daemon.url, dry_run=True)
@@ -177,7 +178,7 @@ def plainly(directory: Path, url: str, **given: bool) -> tuple[int, int]:
     options = ImportOptions(directory=str(directory), url=url, **given)  # type: ignore[arg-type]
     importer = Importer(options)
     (outcome,) = [importer.send(plan) for plan in importer.plans()]
-    return outcome.before, outcome.before + outcome.tally.imported
+    return outcome.imported_before, outcome.imported_before + outcome.tally.imported
 
 
 def test_what_one_command_has_imported_the_other_one_knows(

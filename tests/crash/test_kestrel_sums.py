@@ -15,6 +15,7 @@ from fjord.testing.disk import SimCrash
 from tests.unit.kestrel.directory import (
     FOLDER,
     QUEUE,
+    at_ms,
     files,
     journal_of,
     made_disk,
@@ -262,7 +263,7 @@ def test_a_crash_anywhere_is_no_alert(cut: Callable[[SimDisk], None], kind: type
 @pytest.mark.parametrize("begin", [lambda disk: None, closed])
 def test_a_crash_while_a_queue_is_exported_is_no_alert(begin: Callable[[SimDisk], object]) -> None:
     def export(disk: SimDisk) -> None:
-        exporter.write(disk, FOLDER, QUEUE, [ITEM] * 2, appends=True, now_ms=lambda: 1 << 40)
+        exporter.write(disk, FOLDER, QUEUE, [ITEM] * 2, at_ms(1 << 40), appends=True)
 
     for disk in crashes(begin, export):
         disk.power_cut()
@@ -350,7 +351,7 @@ def test_what_another_server_has_done_is_no_alert(act: Callable[[SimDisk], None]
 
 def test_a_clock_that_was_set_back_gives_no_file_the_sum_of_another() -> None:
     disk = made_disk()
-    journal = journal_of(disk, lambda: 1000)
+    journal = journal_of(disk, at_ms(1000))
     assert list(journal.replay(ADD_MS)) == []
     journal.begin()
     journal.append_bytes(ITEM)

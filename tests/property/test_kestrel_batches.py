@@ -14,6 +14,7 @@ from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Broken, Decoder, Placed
 from fjord.kestrel.items import Items
 from fjord.kestrel.journal import Journal
+from tests.unit.kestrel import vectors
 from tests.unit.kestrel.directory import QUEUE, journal_of, made_disk, put
 from tests.unit.kestrel.vectors import ADD_MS, copied, encoded, going_on, item, named
 
@@ -25,7 +26,7 @@ SIZES = st.sampled_from([5, 0, 1, 20, ITEM_BYTES_MAX])
 DATA = st.builds(lambda size, fill: bytes((fill,)) * size, SIZES, st.integers(0, 255))
 TOO_LARGE = encoded(item(bytes(ITEM_BYTES_MAX + 1)))
 ADDX = st.builds(
-    lambda data, ms, end: codec.addx(data, add_ms=ms, expiry_ms=end), DATA, TIMES, TIMES
+    lambda data, ms, end: vectors.addx(data, add_ms=ms, expiry_ms=end), DATA, TIMES, TIMES
 )
 FREQUENT = st.one_of(
     *[ADDX] * 3,
@@ -37,9 +38,9 @@ SECONDS = st.integers(0, 2**32 - 1)
 ANY = st.one_of(
     FREQUENT,
     FREQUENT,
-    st.builds(lambda data, s: codec.add(data, expiry_ms=s * 1000), DATA, SECONDS),
+    st.builds(lambda data, s: vectors.add(data, expiry_ms=s * 1000), DATA, SECONDS),
     *(st.builds(make, XIDS, DATA) for make in (named, going_on)),
-    st.builds(codec.state_dump, XIDS, st.integers(0, 3)),
+    st.builds(vectors.state_dump, XIDS, st.integers(0, 3)),
 )
 RUNS = st.integers(0, 60).map(lambda count: encoded(codec.remove()) * count)
 PARTS = [

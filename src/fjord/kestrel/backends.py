@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Final, Self
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from fjord import aio, kinds, limits
@@ -247,11 +247,6 @@ class JobsBackend(_Listening):
         self._arrivals: dict[str, int] = {}  # by queue; how many its listener has seen
         self._seen = WeakKeyDictionary[asyncio.Task[object], int]()  # arrivals when a task looked
         self._heartbeat = asyncio.create_task(self._beat())
-
-    @classmethod
-    async def connect(cls, url: str, clock: Clock) -> Self:
-        """Raises UnavailableError if nobody answers there."""
-        return cls(await aio.connect(url), clock)
 
     # -- items ------------------------------------------------------------------------------------
 

@@ -86,24 +86,6 @@ class Op(NamedTuple):
     open_count: int = 0  # of STATE_DUMP: how many open items follow
 
 
-def add(data: bytes, *, expiry_ms: int = 0, add_ms: int = 0) -> Op:
-    """Returns what Starling wrote; a file has its expiry in seconds and has not its add time."""
-    return Op(Opcode.ADD, item=Item(data, add_ms, expiry_ms))
-
-
-def addx(data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
-    return Op(Opcode.ADDX, item=Item(data, add_ms, expiry_ms))
-
-
-def add_xid(xid: int, data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
-    return Op(Opcode.ADD_XID, xid, Item(data, add_ms, expiry_ms, xid))
-
-
-def proceed(xid: int, data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
-    """Returns a CONTINUE, which is a word of Python."""
-    return Op(Opcode.CONTINUE, xid, Item(data, add_ms, expiry_ms))
-
-
 def remove() -> Op:
     return Op(Opcode.REMOVE)
 
@@ -123,10 +105,6 @@ def unremove(xid: int) -> Op:
 
 def confirm_remove(xid: int) -> Op:
     return Op(Opcode.CONFIRM_REMOVE, xid)
-
-
-def state_dump(xid: int, open_count: int) -> Op:
-    return Op(Opcode.STATE_DUMP, xid, open_count=open_count)
 
 
 # Kestrel's memcache clients stop at some MiB; more than this is damage that looks like a size.

@@ -13,7 +13,6 @@ Fjord is kept out by a lock, a Kestrel is not.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -322,9 +321,7 @@ class Collection:
         config = self._config.of(name)
         journal = None
         if config.keep_journal:
-            journal = Journal(
-                self._disk, self._folder, name, dialect=config.dialect, now_ms=self._now_ms
-            )
+            journal = Journal(self._disk, self._folder, name, self._clock, dialect=config.dialect)
         queue = PersistentQueue(name, config, self._clock, journal)
         self._queues[name] = queue
         self._touched.add(name)
@@ -332,9 +329,6 @@ class Collection:
         if parent is not None:
             self._children.setdefault(parent, []).append(name)
         return queue
-
-    def _now_ms(self) -> int:
-        return self._clock.wall_us() // 1000
 
 
 class Packed(NamedTuple):
@@ -376,8 +370,8 @@ def pack_queues(
                         disk,
                         folder,
                         name,
+                        clock,
                         dialect=config.dialect,
-                        now_ms=lambda: clock.wall_us() // 1000,
                         item_bytes_max=item_bytes_max,
                     )
                     packed = PersistentQueue(name, config, clock, journal)
@@ -434,8 +428,7 @@ class Reserve:
         self._disk = disk
         self._path = os.path.join(folder, _NAME)
         self._size = size
-        self._is_whole = size == 0
-        self._is_given = False  # and was not taken again
+        self._is_whole: bool | None = None if size else True  # False: it was given
 
     def take(self) -> None:
         """Ensures that the space is kept back.
@@ -445,24 +438,17 @@ class Reserve:
         """
         if self._is_whole:
             return
-        try:
-            opened = self._disk.open(self._path, writable=True, create=True)
-            with contextlib.closing(opened) as file:
-                file.allocate(self._size)
-        except OSError as error:
-            if not disks.is_full(error):
-                raise
-            text = f"the disk has no {self._size} bytes left to keep back"
-            raise OSError(errno.ENOSPC, text) from error
-        self._is_whole, self._is_given = True, False
+        with contextlib.closing(self._disk.open(self._path, writable=True, create=True)) as file:
+            file.allocate(self._size)
+        self._is_whole = True
 
     def give(self) -> bool:
         """Frees the space; False if that was done before."""
-        if not self._size or self._is_given or not self._disk.exists(self._path):
+        if not self._size or self._is_whole is False or not self._disk.exists(self._path):
             return False
         with contextlib.closing(self._disk.open(self._path, writable=True)) as file:
             file.truncate(0)
-        self._is_whole, self._is_given = False, True
+        self._is_whole = False
         return True
 
     def close(self) -> None:

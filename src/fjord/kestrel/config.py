@@ -32,7 +32,6 @@ class Status(enum.StrEnum):
     QUIESCENT = "quiescent"  # and nothing is taken; what is open can be closed
 
 
-_STRICTNESS: Final = {status: number for number, status in enumerate(Status)}
 _WRITTEN: Final = {Status.UP: "Up", Status.READONLY: "ReadOnly", Status.QUIESCENT: "Quiescent"}
 _FILE_BYTES_MAX: Final = 64
 
@@ -71,7 +70,7 @@ class Standing:
         enforced = self.enforced
         if self._keep is not None:
             self._keep(wanted)
-        is_stricter = _STRICTNESS[wanted] > _STRICTNESS[enforced]
+        is_stricter = list(Status).index(wanted) > list(Status).index(enforced)
         self.told = wanted
         self._enforced = enforced if is_stricter else wanted
         self._since_us = self._clock.monotonic_us() + self._grace_us

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from fjord import disk as disks
 from fjord import errors, kinds, limits, ops, values
 from fjord.client.blocking.database import Database
 from fjord.client.connection import Connection
 from fjord.client.messages import MessageBatch, MessageColumns
-from fjord.clock import SystemClock
+from fjord.clock import Clock, SystemClock
 from fjord.columns import repeat
 from fjord.commands import JobPage
 from fjord.disk import LocalDisk
@@ -43,14 +44,12 @@ class ExportOptions:
     table: str
     url: str
     directory: str
-    queue: str  # empty: named as the table
-    after: int | None  # of a stream: messages after this seq; None: all
-    subscriber: str  # of a stream: messages that it has not processed; empty: all
-    appends: bool  # True: after what the queue has
+    queue: str = ""  # empty: named as the table
+    after: int | None = None  # of a stream: messages after this seq; None: all
+    append: bool = False  # True: after what the queue has
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportOutcome:
+class ExportOutcome(NamedTuple):
     """What became of one table."""
 
     table: str
@@ -67,7 +66,7 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
     """Exports a table.
 
     Raises:
-        NotFoundError: if there is no such table, or subscriber.
+        NotFoundError: if there is no such table.
         UsageError: if it is a table that has nothing to export, or the queue cannot have its name.
         DirectoryError: if the directory cannot be written to.
         FjordError: if the queue has items, or the table changed meanwhile.
@@ -78,41 +77,16 @@ def export(options: ExportOptions, show: Show) -> ExportOutcome:
         kind = db.table(options.table).kind
         source = _Source(options.table, db, clock.wall_us(), show)
         if kind == kinds.Kind.JOBS:
-            if options.after is not None or options.subscriber:
-                raise errors.UsageError("--after and --subscriber are for streams")
+            if options.after is not None:
+                raise errors.UsageError("--after is for streams")
             chunks = source.jobs()
         elif kind == kinds.Kind.STREAM:
-            chunks = source.messages(_start(options, db))
+            chunks = source.messages(options.after or 0)
         else:
             raise errors.UsageError(f"{options.table} is a {kind} table, which has no items")
-        size = write(
-            LocalDisk(),
-            options.directory,
-            queue,
-            chunks,
-            appends=options.appends,
-            now_ms=lambda: clock.wall_us() // 1000,
-        )
-    return ExportOutcome(
-        table=options.table,
-        queue=queue,
-        items=source.items,
-        expired=source.expired,
-        bytes=size,
-    )
-
-
-def _start(options: ExportOptions, db: Database) -> int:
-    """Returns the seq after which messages are exported."""
-    if not options.subscriber:
-        return options.after or 0
-    if options.after is not None:
-        raise errors.UsageError("--after and --subscriber each say where to begin; give one")
-    for one in db.stream(options.table).subscribers():
-        if one.name == options.subscriber:
-            return one.position
-    text = f"stream {options.table} has no subscriber {options.subscriber}"
-    raise errors.NotFoundError(errors.Code.NOT_FOUND, text)
+        disk, folder = LocalDisk(), options.directory
+        size = write(disk, folder, queue, chunks, clock, appends=options.append)
+    return ExportOutcome(options.table, queue, source.items, source.expired, size)
 
 
 class _Source:
@@ -217,9 +191,9 @@ def write(
     folder: str,
     queue: str,
     chunks: Iterable[bytes],
+    clock: Clock,
     *,
     appends: bool,
-    now_ms: Callable[[], int],
 ) -> int:
     """Makes a queue of ops that add items, durably; returns how many bytes they have.
 
@@ -228,14 +202,15 @@ def write(
         folder: the directory; it is made if it is not there.
         queue: its name.
         chunks: whole ops, some at a time.
+        clock: tells the time, from which a file that is there has its number.
         appends: True: items that are there stay before the new ones; False: there may be none.
-        now_ms: the time, from which a file that is there has its number.
 
     Raises:
         UsageError: if no queue can have this name.
         DirectoryInUseError: if a Fjord serves the directory.
         DirectoryError: if it cannot be read or written, or there is no space.
-        FjordError: if the queue has items, or is damaged.
+        CorruptionError: if the queue is damaged; `fjord kestrel pack` keeps that apart.
+        FjordError: if it has items.
         DurabilityError: if the disk failed.
     """
     problem = names.queue_problem(queue)
@@ -247,7 +222,7 @@ def write(
             disk.sync_directory(os.path.dirname(os.path.abspath(folder)))
         with collection.locked(disk, folder):
             _check(disk, folder, queue, appends=appends)
-            return _write(disk, folder, queue, chunks, now_ms)
+            return _write(disk, folder, queue, chunks, clock)
     except OSError as error:
         raise errors.DirectoryError(
             f"{queue} was not exported: {error.strerror}; {folder} is as it was"
@@ -257,13 +232,7 @@ def write(
 def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
     """Makes sure that a queue is not there, or is whole and may get items."""
     with contextlib.closing(inspect.Contents(reader.survey(disk, folder, queue))) as found:
-        try:
-            found.check()
-        except errors.CorruptionError as error:
-            raise errors.FjordError(
-                f"{error.path} is damaged; `fjord kestrel verify` says how, and `fjord kestrel "
-                "pack` keeps what cannot be read apart"
-            ) from error
+        found.check()
         if found.count and not appends:
             raise errors.FjordError(
                 f"{folder} has a queue {queue} with {found.count} items; --append adds to it, "
@@ -276,11 +245,15 @@ def _write(
     folder: str,
     queue: str,
     chunks: Iterable[bytes],
-    now_ms: Callable[[], int],
+    clock: Clock,
 ) -> int:
-    journal = _opened(disk, folder, queue, now_ms)
+    journal = None
+    if queue in reader.queues(disk, folder):
+        journal = Journal(disk, folder, queue, clock)
+        deque(journal.replay(now_ms=0), maxlen=0)  # so it ends where its last whole op ends
+        journal.begin()
     path = os.path.join(folder, names.temporary(queue, _NUMBER))
-    current = os.path.join(folder, names.current(queue))
+    current = os.path.join(folder, queue)
     try:
         with made(disk, path):
             size, crc = write_file(disk, path, chunks, like=current)
@@ -302,14 +275,3 @@ def _write(
         text = f"{queue} was exported, but may be gone after a power cut: {error.strerror}"
         raise errors.DurabilityError(text) from error
     return size
-
-
-def _opened(disk: disks.Disk, folder: str, queue: str, now_ms: Callable[[], int]) -> Journal | None:
-    """Returns the journal of a queue that is there, ended where its last whole op ends."""
-    if queue not in reader.queues(disk, folder):
-        return None
-    journal = Journal(disk, folder, queue, now_ms=now_ms)
-    for _ in journal.replay(now_ms()):
-        pass
-    journal.begin()
-    return journal

@@ -108,18 +108,12 @@ def tables_of(queues: Sequence[str], named: Sequence[str]) -> dict[str, str]:
     for queue, table in tables.items():
         if problem := commands.name_problem(table):
             raise errors.UsageError(
-                f"no table can be called {table}: {problem.text}; give another name, such as "
-                f"--table {queue}={_table_for(queue)}"
+                f"no table can be called {table}: {problem.text}; give another name, as in "
+                f"--table {queue}=TABLE"
             )
     if twice := [one for one, count in Counter(tables.values()).items() if count > 1]:
         raise errors.UsageError(f"{twice[0]} would be the table of two queues; rename one")
     return tables
-
-
-def _table_for(queue: str) -> str:
-    """Returns a name that a table can have, and that is like that of a queue."""
-    plain = (one if one.isascii() and (one.isalnum() or one in "_-") else "_" for one in queue)
-    return "".join(plain).lstrip("-")[: limits.NAME_BYTES_MAX] or "queue"
 
 
 def number_of(crc: int, done: int) -> int:
@@ -136,16 +130,6 @@ def done_by(number: int) -> int:
 def is_same(number: int, crc: int) -> bool:
     """Says whether a writer is where an import of files of this CRC has taken it."""
     return number >> _DONE_BITS == crc & _CRC_MASK
-
-
-def done_of(at: int, files_at: int, crc: int) -> int | None:
-    """Returns how many items are done, by where both writers are.
-
-    None if the files are not those with which the import of this directory has begun.
-    """
-    if at != UNKNOWN and not is_same(at, crc):
-        return None
-    return max(done_by(at), files_at, 0)
 
 
 class Tally(NamedTuple):
@@ -255,6 +239,7 @@ _NEVER_US: Final = 2**62
 # -- importing the queues of a directory ----------------------------------------------------------
 
 
+_KINDS: Final = (Kind.JOBS, Kind.STREAM)
 _AGAIN: Final = "nothing is lost or twice: run the same command again to go on"
 
 Show = Callable[[str, int, int], None]  # what is done, how far, of how much
@@ -266,11 +251,10 @@ class ImportOptions:
 
     directory: str
     url: str
-    queues: Sequence[str] = ()  # none: all of the directory
-    tables: Sequence[str] = ()  # those that are not named as their queues
-    kind: Kind = Kind.JOBS
+    queues: Sequence[str] | None = None  # none: all of the directory
+    tables: Sequence[str] | None = None  # those that are not named as their queues
+    kind: str = Kind.JOBS  # or a stream
     anew: bool = False  # True: whatever was imported before
-    passes_unchanged: bool = False  # True: but not what this directory has had imported as it is
     moved: bool = False  # True: what was imported of the same files from elsewhere counts
     dry_run: bool = False  # True: nothing is sent
     skip_too_large: bool = False
@@ -284,17 +268,16 @@ class ImportOutcome:
     queue: str
     table: str
     kind: Kind
-    is_dry: bool
     items: int  # in the queue, open ones included
     bytes: int  # of their data
-    before: int  # of them, done by an earlier run
-    tally: Tally  # of the others
-    damaged: tuple[str, ...]  # a sentence for each file of which a part is missing
+    damaged: list[str]  # a sentence for each file of which a part is missing
     damaged_bytes: int  # of these files, that cannot be read
+    imported_before: int  # items that an earlier run has done
+    tally: Tally  # of the others
 
     @property
     def is_done(self) -> bool:
-        return self.before == self.items
+        return self.imported_before == self.items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +301,9 @@ class ImportPlan:
         None if the files are not those with which the import of this directory has begun.
         """
         at = places.get(self.writer, UNKNOWN)
-        return done_of(at, places.get(self.files_writer, UNKNOWN), self.crc)
+        if at != UNKNOWN and not is_same(at, self.crc):
+            return None
+        return max(done_by(at), places.get(self.files_writer, 0))
 
     def number(self, writer: str, done: int) -> int:
         """Returns where a writer is once so many items are done."""
@@ -328,8 +313,16 @@ class ImportPlan:
 class Importer:
     """Imports the queues of one directory."""
 
-    def __init__(self, options: ImportOptions, show: Show = lambda what, done, total: None) -> None:
+    def __init__(
+        self,
+        options: ImportOptions,
+        show: Show = lambda what, done, total: None,
+        *,
+        passes_unchanged: bool = False,
+    ) -> None:
+        """`passes_unchanged`: an import anew passes over what is imported from here as it is."""
         self._options = options
+        self._passes_unchanged = passes_unchanged
         self._show = show
         self._clock = SystemClock()
         self._ahead_us = 0  # by how much the clock of the daemon may be ahead
@@ -346,8 +339,10 @@ class Importer:
         options = self._options
         if options.anew and options.moved:
             raise errors.UsageError("--anew or --moved: give one of them")
-        queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues)
-        tables = tables_of(queues, options.tables)
+        if options.kind not in _KINDS:
+            raise errors.UsageError(f"items become {' or '.join(_KINDS)}, not {options.kind!r}")
+        queues = reader.wanted_queues(LocalDisk(), options.directory, options.queues or ())
+        tables = tables_of(queues, options.tables or ())
         with self._daemon() as daemon:
             plans = [self._plan(queue, table, daemon) for queue, table in tables.items()]
             self._check_sizes([plan.outcome for plan in plans])
@@ -360,14 +355,14 @@ class Importer:
             FjordError: if something is refused, or the daemon is away; nothing is lost then.
         """
         outcome = plan.outcome
-        if outcome.is_dry or outcome.is_done or not plan.writer:
+        if self._options.dry_run or outcome.is_done or not plan.writer:
             return outcome
         tally = Tally()
         with self._opened(outcome.queue) as found, self._daemon() as daemon:
             if found.crc() != plan.crc:
                 raise self.changed(outcome.queue)
             places = dict(plan.places)
-            for load in loads(found.items(), self._clock.wall_us(), skip=outcome.before):
+            for load in loads(found.items(), self._clock.wall_us(), skip=outcome.imported_before):
                 try:
                     imported = self._send(load, plan, places, daemon)
                 except errors.UnavailableError as error:
@@ -421,27 +416,29 @@ class Importer:
         """Looks at a queue, and asks how far it is imported."""
         options = self._options
         with self._opened(queue) as found:
-            damaged = tuple(_damage(found))
+            damaged = [one for one in found.reports() if one.is_damaged]
+            sentences = [one.sentence for one in damaged]
             if damaged and not options.damaged:
-                raise errors.FjordError(f"{'; '.join(damaged)}; --damaged imports what can be read")
+                text = "; ".join(sentences)
+                raise errors.FjordError(f"{text}; --damaged imports what can be read")
+            cut = (one for one in damaged if one.ending is reader.Ending.DAMAGED)
             outcome = ImportOutcome(
                 queue=queue,
                 table=table,
-                kind=options.kind,
-                is_dry=options.dry_run,
+                kind=Kind[options.kind.upper()],
                 items=found.count,
                 bytes=found.bytes,
-                before=0,
+                damaged=sentences,
+                damaged_bytes=sum(one.skipped_bytes for one in cut),
+                imported_before=0,
                 tally=Tally(),
-                damaged=damaged,
-                damaged_bytes=sum(one.skipped_bytes for one in found.files if one.is_damaged),
             )
             plan = ImportPlan(outcome=outcome, crc=found.crc(), size=found.size)
             if _table_id(daemon, table) is not None:
                 plan = self._asked(self._named(plan, daemon), daemon)
             before = self._before(plan)
-            tally = self._tally(found, before)
-            return replace(plan, outcome=replace(outcome, before=before, tally=tally))
+            outcome = replace(outcome, imported_before=before, tally=self._tally(found, before))
+            return replace(plan, outcome=outcome)
 
     def _settle(self, plan: ImportPlan, daemon: Connection) -> ImportPlan:
         """Makes the table of a queue that has items to import, if it is not there.
@@ -449,7 +446,7 @@ class Importer:
         Of one that is done, that is noted for this directory: its files alone may have said so.
         """
         outcome = plan.outcome
-        if done_of(plan.at, UNKNOWN, plan.crc) != outcome.before == outcome.items:
+        if plan.done({plan.writer: plan.at}) != outcome.imported_before == outcome.items:
             number = number_of(plan.crc, outcome.items)
             reply = daemon.execute(
                 commands.Advance(writer=plan.writer, expected=plan.at, batch=number)
@@ -492,7 +489,7 @@ class Importer:
             if plain_at != UNKNOWN and not is_same(plain_at, plan.crc):
                 # It is of other files: imports without --anew are refused.
                 places = {writer: at}
-            elif plain_at != UNKNOWN and self._options.passes_unchanged:
+            elif plain_at != UNKNOWN and self._passes_unchanged:
                 return replace(plan, writer=plain, places={plain: plain_at})
         return replace(plan, places=places)
 
@@ -551,15 +548,6 @@ class Importer:
         options = reader.ReadOptions(now_ms=self._clock.wall_us() // 1000)
         with contextlib.closing(Contents(survey, options, on_bytes=on_bytes)) as found:
             yield found
-
-
-def _damage(found: Contents) -> Iterator[str]:
-    """Yields what is wrong with the files of a queue, in words."""
-    for file in found.files:
-        if file.is_damaged or file.changed is not None:
-            yield from file.sentences()
-    for lost in found.missing:
-        yield lost.sentence
 
 
 def _table_id(daemon: Connection, table: str) -> int | None:

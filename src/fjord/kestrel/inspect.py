@@ -8,7 +8,6 @@ than `memory_bytes_max` and the open items: what does not fit is read a second t
 from __future__ import annotations
 
 import contextlib
-import enum
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,14 @@ from fjord.kestrel import reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.items import Items
 from fjord.kestrel.journal import Segment, Segments
-from fjord.kestrel.reader import JournalFile, QueueSurvey, ReadOptions, UnreadableError
+from fjord.kestrel.reader import (
+    Ending,
+    FileReport,
+    JournalFile,
+    QueueSurvey,
+    ReadOptions,
+    UnreadableError,
+)
 
 MEMORY_BYTES_MAX: Final = 16 * limits.MIB
 
@@ -38,7 +44,7 @@ class Contents:
         on_bytes: Callable[[int], None] = lambda size: None,
         passes_unreadable: bool = False,
     ) -> None:
-        """Reads all files; `files` say what is damaged in them.
+        """Reads all files; `reports` say what is damaged in them.
 
         Args:
             found: the files of the queue.
@@ -52,8 +58,6 @@ class Contents:
         """
         self.survey = found
         self.queue = found.queue
-        self.files = found.files
-        self.missing = found.missing
         self.unreadable = list(found.unreadable)
         self.size = found.size  # of the files
         self.items_left, files = replayed(found, options, memory_bytes_max)
@@ -73,18 +77,21 @@ class Contents:
         self.open_count = len(items.open)
         self.count = items.count + self.open_count
         self.bytes = items.bytes + items.open_bytes
-        self.missed = items.missed  # ops on what was not there
+
+    def reports(self) -> list[FileReport]:
+        """Returns what was read of each file, and what could not be."""
+        refused = {error.path: error.reason for error in self.unreadable}
+        found = [file.report(refused.pop(file.path, "")) for file in self.survey.files]
+        found += [
+            FileReport(path=path, ending=Ending.UNREADABLE, reason=reason)
+            for path, reason in refused.items()
+        ]
+        return found + [lost.report() for lost in self.survey.missing]
 
     def check(self) -> None:
-        """Ensures that the files are whole, but for a torn tail.
-
-        Raises:
-            CorruptionError: if one is damaged, changed or missing.
-        """
-        for file in self.files:
-            file.check()
-        for lost in self.missing:
-            lost.check()
+        """Ensures that all files are whole; raises what `FileReport.check` does."""
+        for one in self.reports():
+            one.check()
 
     def items(self) -> Iterator[Item]:
         """Yields all items; those that were open have their xid.
@@ -104,7 +111,7 @@ class Contents:
     def crc(self) -> int:
         """Returns the CRC-32 of all files: another one if somebody has written to them since."""
         crc = 0
-        for file in self.files:
+        for file in self.survey.files:
             with contextlib.closing(file.open()) as opened:
                 crc = reader.crc_of(opened, file.size, crc, lambda crc, data: zlib.crc32(data, crc))
         return crc
@@ -131,34 +138,6 @@ def replayed(
 
 
 # -- reports --------------------------------------------------------------------------------------
-
-
-class Ending(enum.StrEnum):
-    """How a file ends."""
-
-    WHOLE = "whole"
-    TORN = "torn"  # its last op is cut off, and it is the last file: the writer died
-    DAMAGED = "damaged"  # what follows some byte cannot be read
-    CHANGED = "changed"  # it can be read, but it is not what was written
-    MISSING = "missing"  # it was written, and is not there
-    UNREADABLE = "unreadable"  # the disk, or the system, refuses to read it
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileReport:
-    """One file that was read."""
-
-    path: str
-    ending: Ending
-    bytes: int = 0
-    ops: int = 0
-    offset: int = 0  # up to where it was read; nothing after it counts
-    skipped_bytes: int = 0  # how much that is
-    reason: str = ""  # why, empty if it is whole
-
-    @property
-    def is_damaged(self) -> bool:
-        return self.ending not in (Ending.WHOLE, Ending.TORN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,55 +187,17 @@ def verify(
     for one in listed:
         contents = Contents(one, options, on_bytes=advance, passes_unreadable=True)
         with contextlib.closing(contents) as found:
-            yield _report(found)
-
-
-def _report(found: Contents) -> QueueReport:
-    unreadable = {error.path: error.reason for error in found.unreadable}
-    files = [_file_report(file, unreadable.pop(file.path, "")) for file in found.files]
-    files += [
-        FileReport(path=path, ending=Ending.UNREADABLE, reason=reason)
-        for path, reason in unreadable.items()
-    ]
-    for lost in found.missing:
-        size, reason = lost.sum.size, lost.reason
-        report = FileReport(
-            path=lost.path, ending=Ending.MISSING, skipped_bytes=size, reason=reason
-        )
-        files.append(report)
-    items = found.items_left
-    return QueueReport(
-        queue=found.queue,
-        files=files,
-        items=items.count,
-        bytes=items.bytes,
-        open_items=found.open_count,
-        open_bytes=items.open_bytes,
-        last_xid=items.last_xid,
-        missed=items.missed,
-        displaced=items.displaced,
-        dead=found.survey.dead,
-        temporary=found.survey.temporary,
-    )
-
-
-def _file_report(file: JournalFile, unreadable: str) -> FileReport:
-    offset = file.broken.offset if file.broken else file.size
-    ending, reason = Ending.WHOLE, ""
-    if unreadable:
-        offset, ending, reason = file.read_bytes, Ending.UNREADABLE, unreadable
-    elif file.broken is not None and file.is_damaged:
-        ending, reason = Ending.DAMAGED, file.broken.reason
-    elif file.changed is not None:
-        ending, reason = Ending.CHANGED, file.changed
-    elif file.broken is not None:
-        ending, reason = Ending.TORN, file.broken.reason
-    return FileReport(
-        path=file.path,
-        ending=ending,
-        bytes=file.size,
-        ops=file.op_count,
-        offset=offset,
-        skipped_bytes=file.size - offset,
-        reason=reason,
-    )
+            items = found.items_left
+            yield QueueReport(
+                queue=found.queue,
+                files=found.reports(),
+                items=items.count,
+                bytes=items.bytes,
+                open_items=found.open_count,
+                open_bytes=items.open_bytes,
+                last_xid=items.last_xid,
+                missed=items.missed,
+                displaced=items.displaced,
+                dead=one.dead,
+                temporary=one.temporary,
+            )

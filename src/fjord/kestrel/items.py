@@ -573,10 +573,6 @@ class Checkpoints:
         # What is left is open, or between what is; so this takes a bounded part of the time.
         self._compact_at = 2 * len(self._runs) + _RUNS_MIN
 
-    @property
-    def runs(self) -> int:
-        return len(self._runs)
-
     def reached(self, era: int) -> Checkpoint | None:
         """Returns the last checkpoint that a reader in this era has passed; drops those before."""
         found = None

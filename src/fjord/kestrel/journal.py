@@ -38,6 +38,7 @@ from typing import Final
 
 from fjord import disk as disks
 from fjord import limits
+from fjord.clock import Clock
 from fjord.errors import CorruptionError, DurabilityError
 from fjord.kestrel import codec, names, reader
 from fjord.kestrel.codec import Dialect, Item, Op, OpBatch, Opcode
@@ -99,9 +100,9 @@ class Journal:
         disk: disks.Disk,
         folder: str,
         queue: str,
+        clock: Clock,
         *,
         dialect: Dialect = Dialect.V24,
-        now_ms: Callable[[], int],
         item_bytes_max: int = codec.ITEM_BYTES_MAX,
     ) -> None:
         """Ends what a crash has left; `replay` is to follow, and `begin`.
@@ -113,7 +114,7 @@ class Journal:
         self._folder = folder
         self.queue = queue
         self.dialect = dialect
-        self._now_ms = now_ms
+        self._clock = clock
         # Only one dialect names xids wherever it is, so that a pack in the middle means the same.
         self.files = Segments(
             lambda segment: disk.open(self._path(segment.name)),
@@ -148,7 +149,7 @@ class Journal:
         found = reader.survey(self._disk, self._folder, self.queue)
         options = reader.ReadOptions(now_ms=now_ms, item_bytes_max=self.files.item_bytes_max)
         for lost in found.missing:
-            self.alerts.append(lost.sentence)
+            self.alerts.append(lost.report().sentence)
             if lost.number != reader.CURRENT:
                 self._missing[lost.number] = lost.sum
         for file in found.files:
@@ -172,7 +173,7 @@ class Journal:
             with self._failing():
                 self._put_sums(known)  # a file that is made now must not have the sum of another
         if not self.segments or self.segments[-1].number >= 0:
-            self.segments.append(Segment(names.current(self.queue), len(self.segments)))
+            self.segments.append(Segment(self.queue, len(self.segments)))
             self._is_renamed = True
         self._file = self._disk.open(self._path(self.current.name), writable=True, create=True)
         self._is_dirty = True  # a process that died may have left what no disk has yet
@@ -225,7 +226,7 @@ class Journal:
         self.sync()
         old = self.current
         taken = max([*self._missing, *(one.number for one in self.segments)])
-        number = max(self._now_ms(), taken + 1)
+        number = max(self._clock.wall_us() // 1000, taken + 1)
         name, temporary = names.rotated(self.queue, number), names.temporary(self.queue, number)
         path = self._path(temporary)
         file = self._disk.open(path, writable=True, create=True)
@@ -342,7 +343,7 @@ class Journal:
         segment.sum = file.sum
         if file.changed is not None:
             segment.is_changed = True
-            self.alerts.append(f"{file.path} is changed: {file.changed}; it counts as it is")
+            self.alerts.append(f"{file.report().sentence}; it counts as it is")
         elif segment.number != reader.CURRENT:
             segment.sum = segment.summed()
 
@@ -465,12 +466,9 @@ class Journal:
             self._failing(),
             contextlib.closing(self._disk.open(file.path, writable=True)) as opened,
         ):
-            if file.is_damaged:
+            if not file.broken.is_torn:
                 kept = keep(self._disk, self._folder, file.name, opened, file.broken.offset)
-                self.alerts.append(
-                    f"{file.path} is damaged at byte {file.broken.offset}: {file.broken.reason}; "
-                    f"{file.skipped_bytes} bytes are kept in {kept}"
-                )
+                self.alerts.append(f"{file.report().sentence}; they are kept in {kept}")
             if file.sum is not None and file.sum.size > file.broken.offset:
                 file.sum = None
                 self._put_sums({one: self._sums[one] for one in self._sums if one != number})

@@ -22,7 +22,6 @@ from typing import Final
 
 TEMPORARY: Final = "~~"
 PACK: Final = ".pack"
-FANOUT: Final = "+"
 CURRENT: Final = -1  # stands for the number of the file that has none
 # A file system takes 255 bytes, of which the longest ending has ".", 19 digits and ".pack".
 QUEUE_BYTES_MAX: Final = 230
@@ -60,14 +59,9 @@ class FileName:
 class QueueFiles:
     """The files of one queue, by what is to be done with them."""
 
-    queue: str
     live: list[str]  # to be read, in this order
     dead: list[str]  # replaced by a pack; ignored, and removed by a writer
     temporary: list[str]  # left by something that did not end; the same
-
-
-def current(queue: str) -> str:
-    return queue
 
 
 def rotated(queue: str, at_ms: int) -> str:
@@ -106,17 +100,12 @@ def parse(name: str) -> FileName | None:
     return FileName(name=name, queue=queue, role=role, number=int(number or CURRENT))
 
 
-def is_own(name: str) -> bool:
-    """Says whether it is a file of Fjord for the directory, not for a queue."""
-    return name.startswith(TEMPORARY)
-
-
 def queue_problem(queue: str) -> str | None:
     """Says why no queue can be made with this name, None if one can.
 
     Files of queues with other names are read all the same, if they are there.
     """
-    parent, plus, child = queue.partition(FANOUT)
+    parent, plus, child = queue.partition("+")
     if not queue:
         return "the name of a queue is empty"
     if any(one in queue for one in "./~"):
@@ -132,7 +121,7 @@ def queue_problem(queue: str) -> str | None:
 
 def parent_of(queue: str) -> str | None:
     """Returns the queue of which this one gets all that is added; None if it is not such a one."""
-    parent, plus, _ = queue.partition(FANOUT)
+    parent, plus, _ = queue.partition("+")
     return parent if plus else None
 
 
@@ -173,7 +162,6 @@ def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
     ]
     current = [one for one in mine if one.role is Role.CURRENT]
     return QueueFiles(
-        queue=queue,
         live=[one.name for one in live + current],
         dead=sorted(one.name for one in numbered if one not in live),
         temporary=sorted(one.name for one in mine if one.role is Role.TEMPORARY),

@@ -35,7 +35,6 @@ from fjord.kestrel.items import Entry, Items
 from fjord.kestrel.journal import Journal
 
 _REMOVE: Final = codec.remove()
-_REMOVES: Final = 65_536  # written at a time
 _LAST_MS: Final = 2**63 - 1  # that an op can hold
 _FULL_US: Final = 60_000_000  # after a rewrite that found no space
 # Open items are in memory, and in every file that is rewritten.  A connection has a few of them.
@@ -174,26 +173,13 @@ class PersistentQueue:
         """Removes all that waits; what is open stays so.
 
         Raises:
-            OSError: if there is no space; some may be gone then.
+            OSError: if there is no space; nothing has changed.
         """
         if self._journal is not None:
-            self._write_removes(self._journal)
+            self._journal.append_bytes(bytes((Opcode.REMOVE,)) * self.waiting.count)
         self.waiting.drop_all()
         self.flushes += 1
         self._check_files()
-
-    def _write_removes(self, journal: Journal) -> None:
-        """Writes a remove for each item; if that fails, those that were written are done."""
-        count, written = self.waiting.count, 0
-        try:
-            while written < count:
-                some = min(count - written, _REMOVES)
-                journal.append_bytes(bytes((Opcode.REMOVE,)) * some)
-                written += some
-        except OSError:
-            for _ in range(written):
-                self.waiting.take()
-            raise
 
     # -- expiry -----------------------------------------------------------------------------------
 
@@ -248,10 +234,6 @@ class PersistentQueue:
     @property
     def alerts(self) -> list[str]:
         return self._journal.alerts if self._journal else []
-
-    @property
-    def is_dirty(self) -> bool:
-        return self._journal is not None and self._journal.is_dirty
 
     def configure(self, config: QueueConfig) -> None:
         """Changes how it behaves from now on; its files stay what and where they are."""
@@ -473,7 +455,7 @@ class PersistentQueue:
         """Makes room; False if there is nothing that could give way."""
         if self.waiting.head() is None:
             return False
-        self._write(codec.remove())
+        self._write(_REMOVE)
         self.waiting.take()
         self.discarded += 1
         return True

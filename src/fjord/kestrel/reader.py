@@ -19,12 +19,13 @@ renamed meanwhile, that is said instead of reading half of a journal.
 from __future__ import annotations
 
 import contextlib
+import enum
 import errno
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 import google_crc32c
 
@@ -83,31 +84,25 @@ class JournalFile:
     def name(self) -> str:
         return os.path.basename(self.path)
 
-    @property
-    def skipped_bytes(self) -> int:
-        """How many bytes at its end cannot be read."""
-        return self.size - self.broken.offset if self.broken else 0
-
-    @property
-    def op_count(self) -> int:
-        """How many ops were given."""
-        return self._decoder.op_count
-
-    @property
-    def is_torn(self) -> bool:
-        return self.broken is not None and self.broken.is_torn
-
-    @property
-    def is_damaged(self) -> bool:
-        return self.broken is not None and not self.broken.is_torn
-
-    def sentences(self) -> Iterator[str]:
-        """Yields what is wrong with it, in words."""
+    def report(self, unreadable: str = "") -> FileReport:
+        """Returns what was read of it, and why no more was."""
+        offset, reason, ending = self.size, "", Ending.WHOLE
         if self.broken is not None:
             offset, reason, is_torn = self.broken
-            yield broken_sentence(self.path, offset, reason, self.skipped_bytes, is_torn=is_torn)
-        if self.changed is not None:
-            yield f"{self.path} is changed: {self.changed}"
+            ending = Ending.TORN if is_torn else Ending.DAMAGED
+        if unreadable:
+            offset, reason, ending = self.read_bytes, unreadable, Ending.UNREADABLE
+        elif self.changed is not None and ending is not Ending.DAMAGED:
+            reason, ending = self.changed, Ending.CHANGED
+        return FileReport(
+            path=self.path,
+            ending=ending,
+            bytes=self.size,
+            ops=self._decoder.op_count,
+            offset=offset,
+            skipped_bytes=self.size - offset,
+            reason=reason,
+        )
 
     def expect(self, known: Sum | None) -> None:
         """Takes note of its sum, if that is of this very file."""
@@ -129,10 +124,10 @@ class JournalFile:
         """
         decoder = Decoder(now_ms=options.now_ms, item_bytes_max=options.item_bytes_max)
         self._decoder = decoder
-        with contextlib.closing(self.open()) as file:
+        with readable(self.path), contextlib.closing(self.open()) as file:
             while self.read_bytes < self.size and decoder.wanted_end <= self.size:
                 size = min(_CHUNK_BYTES, self.size - self.read_bytes)
-                data = self._read(file, self.read_bytes, size)
+                data = file.read(self.read_bytes, size)
                 if not data:
                     self.size = self.read_bytes  # it was cut meanwhile
                     break
@@ -148,17 +143,6 @@ class JournalFile:
             self.broken = self._judge(file, decoder.broken)
         on_bytes(self.size - self.read_bytes)  # what nobody needs to read
         self.changed = self._difference()
-
-    def check(self) -> None:
-        """Ensures that the file is whole, but for a torn tail where one may be.
-
-        Raises:
-            CorruptionError: if it is damaged or changed.
-        """
-        if self.broken is not None and self.is_damaged:
-            raise CorruptionError(self.path, self.broken.offset, self.broken.reason)
-        if self.changed is not None:
-            raise CorruptionError(self.path, 0, self.changed)
 
     def open(self) -> disks.File:
         """Opens the file that the survey found.
@@ -177,14 +161,9 @@ class JournalFile:
             raise self._changed()
         return file
 
-    def _read(self, file: disks.File, offset: int, size: int) -> bytes:
-        with readable(self.path):
-            return file.read(offset, size)
-
     def _is_zero(self, file: disks.File, offset: int) -> bool:
         """Says whether there is nothing but zeros from an offset to the end."""
-        with readable(self.path):
-            return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
+        return all(data.count(0) == len(data) for data in chunks(file, offset, self.size))
 
     def _add_to_crc(self, data: bytes) -> None:
         """Adds the bytes at `read_bytes`."""
@@ -222,11 +201,63 @@ class JournalFile:
             return broken._replace(reason="nothing but zeros up to the end", is_torn=True)
         if broken.is_torn:
             # What is left is shorter than one op, so this is bounded by the largest one.
-            rest = self._read(file, broken.offset, self.size - broken.offset)
+            rest = file.read(broken.offset, self.size - broken.offset)
             if (at := codec.find_item(rest, 1)) is not None:
                 reason = f"{broken.reason}, yet an item stands at byte {broken.offset + at}"
                 return broken._replace(reason=reason, is_torn=False)
         return broken
+
+
+class Ending(enum.StrEnum):
+    """How a file ends."""
+
+    WHOLE = "whole"
+    TORN = "torn"  # its last op is cut off, and it is the last file: the writer died
+    DAMAGED = "damaged"  # what follows some byte cannot be read
+    CHANGED = "changed"  # it can be read, but it is not what was written
+    MISSING = "missing"  # it was written, and is not there
+    UNREADABLE = "unreadable"  # the disk, or the system, refuses to read it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """One file that was read, or should have been."""
+
+    path: str
+    ending: Ending
+    bytes: int = 0
+    ops: int = 0
+    offset: int = 0  # up to where it was read; nothing after it counts
+    skipped_bytes: int = 0  # how much that is
+    reason: str = ""  # why, empty if it is whole
+
+    @property
+    def is_damaged(self) -> bool:
+        return self.ending not in (Ending.WHOLE, Ending.TORN)
+
+    @property
+    def sentence(self) -> str:
+        """How it ends, in words."""
+        if self.ending is Ending.WHOLE:
+            return f"{self.path} is whole: {self.bytes} bytes"
+        if self.ending is Ending.UNREADABLE:
+            return f"{self.path} {self.reason}"
+        if self.ending in (Ending.CHANGED, Ending.MISSING):
+            return f"{self.path} is {self.ending}: {self.reason}"
+        lost = "do not count" if self.ending is Ending.TORN else "cannot be read"
+        how = f"{self.ending} at byte {self.offset}: {self.reason}"
+        return f"{self.path} is {how}; {self.skipped_bytes} bytes {lost}"
+
+    def check(self) -> None:
+        """Ensures that the file is whole, but for a torn tail.
+
+        Raises:
+            CorruptionError: if it is not.
+        """
+        if self.ending is Ending.DAMAGED:
+            raise CorruptionError(self.path, self.offset, self.reason)
+        if self.is_damaged:
+            raise CorruptionError(self.path, 0, f"it is {self.ending}: {self.reason}")
 
 
 class UnreadableError(DirectoryError):
@@ -248,17 +279,11 @@ class Missing(NamedTuple):
     number: int
     sum: Sum
 
-    @property
-    def reason(self) -> str:
-        return f"it had {self.sum.size} bytes, and an older file is there; put it back"
-
-    @property
-    def sentence(self) -> str:
-        return f"{self.path} is missing: {self.reason}"
-
-    def check(self) -> NoReturn:
-        """Raises what `JournalFile.check` does of a file that is damaged."""
-        raise CorruptionError(self.path, 0, f"it is missing: {self.reason}")
+    def report(self) -> FileReport:
+        size = self.sum.size
+        reason = f"it had {size} bytes, and an older file is there; put it back"
+        ending = Ending.MISSING
+        return FileReport(path=self.path, ending=ending, skipped_bytes=size, reason=reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,8 +332,8 @@ def wanted_queues(disk: disks.Disk, directory: str, wanted: Sequence[str]) -> li
 
 def foreign(disk: disks.Disk, directory: str) -> list[str]:
     """Returns the names in a directory that are neither Kestrel's nor Fjord's."""
-    found = _names(disk, directory)
-    return [name for name in found if names.parse(name) is None and not names.is_own(name)]
+    found = (name for name in _names(disk, directory) if not name.startswith(names.TEMPORARY))
+    return [name for name in found if names.parse(name) is None]
 
 
 def survey(
@@ -358,16 +383,7 @@ def surveys(
 def alone(disk: disks.Disk, path: str) -> QueueSurvey:
     """Returns a file as a queue of its own, which is named by its path."""
     with readable(path):
-        file = JournalFile(disk, path)
-    return QueueSurvey(queue=path, files=[file], dead=[], temporary=[])
-
-
-def broken_sentence(
-    path: str, offset: int, reason: str, skipped_bytes: int, *, is_torn: bool
-) -> str:
-    """Returns the sentence for a file that is torn or damaged."""
-    how, lost = ("torn", "do not count") if is_torn else ("damaged", "cannot be read")
-    return f"{path} is {how} at byte {offset}: {reason}; {skipped_bytes} bytes {lost}"
+        return QueueSurvey(queue=path, files=[JournalFile(disk, path)], dead=[], temporary=[])
 
 
 def unreadable(path: str, error: OSError) -> UnreadableError:
@@ -407,7 +423,7 @@ def _missing(
     lost = missing_numbers(known, numbers)
     newest = max(lost, default=CURRENT)
     if newest > max(numbers, default=newest) and CURRENT in numbers:
-        path = os.path.join(directory, names.current(queue))
+        path = os.path.join(directory, queue)
         if _begins_with(disk, path, known[newest]):
             lost.remove(newest)  # its writer died before it got that number
     return [

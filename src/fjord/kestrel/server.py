@@ -158,7 +158,8 @@ class Server:
         self.counts = dict.fromkeys(_COUNTS, 0)
         self.idle_seconds = None if options.idle_ms is None else options.idle_ms / 1000
         self.memory = ConnectionMemory(clock, options.memory_bytes_max)
-        self.awake = Awake(clock, options.awake_us)
+        self._awake_until_us = 0
+        self._is_awake = False
         self._stopped = asyncio.Event()
         self._failure: BaseException | None = None
         self._listeners: list[asyncio.Server] = []
@@ -212,6 +213,21 @@ class Server:
                 await self.backend.unremove(queue, xid)
                 self.forget(queue, {xid})
 
+    def replied(self) -> None:
+        """Keeps the loop awake for a moment: most clients ask again at once.
+
+        Waking a processor takes longer than serving a request.
+        """
+        if self.options.awake_us:
+            self._awake_until_us = self.clock.monotonic_us() + self.options.awake_us
+            if not self._is_awake:
+                self._stay_awake()
+
+    def _stay_awake(self) -> None:
+        self._is_awake = self.clock.monotonic_us() < self._awake_until_us
+        if self._is_awake:
+            asyncio.get_running_loop().call_soon(self._stay_awake)
+
     def fail(self, error: BaseException) -> None:
         """Ends the server: nobody knows what is on disk."""
         _log.critical("the disk failed", extra={"fields": {"error": error}})
@@ -240,15 +256,6 @@ class Server:
         """Lets sessions forget open items of a queue; None: all of them."""
         for session in [one.session for one in self._connections] + self.orphans:
             session.forget(queue, xids)
-
-    def settings(self) -> tuple[tuple[str, str], ...]:
-        """Returns what memcached has in `stats settings`, as far as it is there."""
-        options = self.options
-        return (
-            ("maxconns", str(options.connections_max)),
-            ("item_size_max", str(options.item_bytes_max)),
-            ("cas_enabled", "no"),
-        )
 
     @property
     def blocks_reads(self) -> bool:
@@ -533,7 +540,7 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._server.counts["bytes_written"] += len(data)
         self._transport.write(data)
-        self._server.awake.replied()
+        self._server.replied()
         if not self._writable.is_set():
             await self._drain(self._transport)
         self._recount()
@@ -584,37 +591,3 @@ class Connection(asyncio.Protocol):
 def _tell(future: asyncio.Future[bool], *, arrived: bool) -> None:
     if not future.done():
         future.set_result(arrived)
-
-
-# -------------------------------------------------------------------------------------------------
-#
-# Staying awake for a moment after a reply: most clients that wait for one ask again at once.
-#
-# Waking a processor takes longer than serving a request.  So the loop looks for requests again and
-# again for some microseconds, instead of going to sleep.
-
-
-class Awake:
-    """Keeps a loop awake."""
-
-    def __init__(self, clock: Clock, awake_us: int) -> None:
-        """`awake_us`: how long after the last reply; 0 = not at all."""
-        self._clock = clock
-        self._awake_us = awake_us
-        self._until_us = 0
-        self._is_awake = False
-
-    def replied(self) -> None:
-        """A reply was sent just now."""
-        if not self._awake_us:
-            return
-        self._until_us = self._clock.monotonic_us() + self._awake_us
-        if not self._is_awake:
-            self._is_awake = True
-            self._stay(asyncio.get_running_loop())
-
-    def _stay(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Lets the loop look for requests once more."""
-        self._is_awake = self._clock.monotonic_us() < self._until_us
-        if self._is_awake:
-            loop.call_soon(self._stay, loop)

@@ -7,18 +7,18 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from typing import Final
 
 import fjord
+from fjord import aio, limits
 from fjord import disk as disks
-from fjord import limits
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, DurabilityError, UsageError
 from fjord.kestrel import config as configuration
-from fjord.kestrel import names, reader
+from fjord.kestrel import reader
 from fjord.kestrel.backends import Backend, DirectoryBackend, JobsBackend
 from fjord.kestrel.collection import RESERVE_BYTES, Collection
 from fjord.kestrel.config import Configuration, ServerConfig, Standing
@@ -34,77 +34,74 @@ _CONNECTIONS_LEAST: Final = 4
 _GC_THRESHOLD: Final = 50_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceOptions:
-    """How a server is started."""
-
-    directory: str  # of queues, empty = those of a daemon
-    to: str  # the daemon
-    at: Address
-    text_at: Address | None  # None = nowhere
-    config: str  # a file, empty = none
-    server: ServerOptions  # what the command line says; the configuration says the rest
-    on_ready: Callable[[Address, Address | None], None]  # called with the addresses
-
-
-def serve(serving: ServiceOptions) -> None:
+def serve(
+    directory: str,
+    to: str,
+    addresses: Sequence[Address],
+    config_file: str,
+    options: ServerOptions,
+    *,
+    on_ready: Callable[[Sequence[Address]], None],
+) -> None:
     """Serves until SIGTERM, SIGINT or a `shutdown`.
+
+    Args:
+        directory: of queues; empty: those of a daemon.
+        to: the daemon.
+        addresses: for memcache, and for the text protocol if that is served.
+        config_file: empty: none.
+        options: what the command line says; the configuration says the rest.
+        on_ready: called with the addresses.
 
     Raises:
         UsageError: if the configuration is none.
         DurabilityError: if the disk failed; what was answered before is kept.
         FjordError: if the directory cannot be opened, or the address not be listened on.
     """
-    config, settings = read(serving.config)
-    options, queues_max = _fit_files(
-        serving.directory, config, replace(serving.server, **asdict(settings))
-    )
+    config, settings = read(config_file)
+    options = replace(options, **asdict(settings))
+    options, queues_max = _fit_files(directory, config, options)
     os.umask(0o077)
     if os.geteuid() == 0:
         logs.note(logging.WARNING, "running as root; use a user of its own")
     # Addresses are taken before the directory is opened; early clients wait until it is.
-    addresses = [serving.at, *([serving.text_at] if serving.text_at else [])]
     listeners = [service.listen(*address) for address in addresses]
-    if not serving.directory:
-        service.run(_run(serving, None, options, listeners))
+    if not directory:
+        service.run(_run(None, to, options, listeners, on_ready))
         return
-    standing = _standing(serving.directory, settings)
+    standing = _standing(directory, settings)
     # What is loaded by now stays, and items that wait are part of no cycle.
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    collection = _opened(serving.directory, config, queues_max)
+    collection = _opened(directory, config, queues_max)
     for alert in collection.alerts():
         logs.note(logging.ERROR, "a queue was damaged", alert=alert)
-    backend = DirectoryBackend(collection, config, read_config=lambda: read(serving.config)[0])
+    backend = DirectoryBackend(collection, config, read_config=lambda: read(config_file)[0])
     try:
-        service.run(_run(serving, backend, options, listeners, standing))
+        service.run(_run(backend, directory, options, listeners, on_ready, standing))
     except OSError as error:
-        raise DurabilityError(f"the queues in {serving.directory} failed: {error}") from error
+        raise DurabilityError(f"the queues in {directory} failed: {error}") from error
 
 
 async def _run(
-    serving: ServiceOptions,
     backend: Backend | None,
+    place: str,
     options: ServerOptions,
     listeners: list[socket.socket],
+    on_ready: Callable[[Sequence[Address]], None],
     standing: Standing | None = None,
 ) -> None:
-    if backend is None:
-        backend = await JobsBackend.connect(serving.to, SystemClock())
+    backend = backend or JobsBackend(await aio.connect(place), SystemClock())
     server = Server(backend, SystemClock(), options, standing)
     service.on_stop(server.stop)
     await server.start(*listeners)
     at = [listener.getsockname()[:2] for listener in listeners]
-    text_at = at[1] if len(at) > 1 else None
+    memcache, text = [f"{host}:{port}" for host, port in at] + ["off"] * (2 - len(at))
+    queues, version = place, fjord.__version__
     logs.note(
-        logging.INFO,
-        "serving queues",
-        queues=serving.directory or serving.to,
-        memcache="{}:{}".format(*at[0]),
-        text="{}:{}".format(*text_at) if text_at else "off",
-        version=fjord.__version__,
+        logging.INFO, "serving queues", queues=queues, memcache=memcache, text=text, version=version
     )
-    serving.on_ready(at[0], text_at)
+    on_ready(at)
     service.notify("READY=1")
     await server.run()
     service.notify("STOPPING=1")
@@ -125,15 +122,13 @@ def read(path: str) -> tuple[Configuration, ServerConfig]:
 
 
 def _parsed(path: str) -> dict[str, object]:
-    try:
-        with open(path, encoding="utf-8") as file:
+    with reader.readable(path), open(path, encoding="utf-8") as file:
+        try:
             given = json.load(file)
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no JSON: {error}") from error
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON: {error}") from error
     if not isinstance(given, dict):
-        raise UsageError(f"{path} is no JSON object")
+        raise UsageError(f"{path} is not a JSON object")
     return given
 
 
@@ -143,14 +138,11 @@ def _standing(directory: str, settings: ServerConfig) -> Standing:
     path, first = settings.status_file, settings.default_status
     if path is None:
         return Standing(clock, first, grace_us=grace_us)
-    above, name = os.path.split(path)
-    if os.path.realpath(above) == os.path.realpath(directory) and names.parse(name) is not None:
+    if os.path.realpath(os.path.dirname(path)) == os.path.realpath(directory):
         raise UsageError(f"statusFile {path} would be taken for a queue; put it somewhere else")
     disk = LocalDisk()
-    try:
+    with reader.readable(path):
         kept, found = configuration.read_status(disk, path)
-    except OSError as error:
-        raise DirectoryError(f"cannot read statusFile {path}: {error.strerror}") from error
     if kept is None and found:
         logs.note(logging.ERROR, "the file keeps no status", path=path, found=found, status=first)
     return Standing(
@@ -185,37 +177,25 @@ def _fit_files(
     found = reader.queues(LocalDisk(), directory) if directory else []
     count = sum(config.of(name).keep_journal for name in found)
     if count + _FILES_LEAST > files:
-        enough = limits.FILES_RESERVED + 2 * count + wanted
         raise DirectoryError(
             f"{directory} has {count} queues, and each has a file open: a server needs "
             f"{count + _FILES_LEAST} open files at least, and the system allows it {files}; allow "
-            f"more, with ulimit -n or LimitNOFILE= of systemd. {enough} are enough for two files "
-            f"of each queue and {wanted} connections"
+            "more, with ulimit -n or LimitNOFILE= of systemd"
         )
     connections, queues = shares(files, wanted, count)
     if connections < wanted:
-        logs.note(
-            logging.WARNING,
-            "few files may be open, so few connections and queues",
-            connections=connections,
-            queues=queues,
-        )
+        text = "few files may be open, so few connections and queues"
+        logs.note(logging.WARNING, text, connections=connections, queues=queues)
     return replace(options, connections_max=connections), queues
 
 
 def _opened(directory: str, config: Configuration, queues_max: int) -> Collection:
-    disk = LocalDisk()
-    try:
+    disk, clock = LocalDisk(), SystemClock()
+    with reader.readable(directory):
         disk.make_directory(directory)
         if not reader.queues(disk, directory):  # so it may have been made just now
             disks.sync_upwards(disk, os.path.abspath(directory))
+        reserve = RESERVE_BYTES
         return Collection(
-            disk,
-            directory,
-            config,
-            SystemClock(),
-            reserve_bytes=RESERVE_BYTES,
-            queues_max=queues_max,
+            disk, directory, config, clock, reserve_bytes=reserve, queues_max=queues_max
         )
-    except OSError as error:
-        raise DirectoryError(f"cannot open {directory}: {error.strerror or error}") from error

@@ -247,7 +247,10 @@ class Session:
                 self._queues.counts.update(dict.fromkeys(self._queues.counts, 0))
                 return _DONE
             case ("settings",):
-                return Reply(Outcome.FIELDS, fields=self._server.settings())
+                options = self._server.options  # of those that memcached has
+                most, largest = options.connections_max, options.item_bytes_max
+                shown = {"maxconns": most, "item_size_max": largest}
+                return Reply(Outcome.FIELDS, fields=_shown({**shown, "cas_enabled": "no"}))
             case ("items" | "slabs" | "sizes",):
                 return Reply(Outcome.FIELDS)  # of a memory that no queue has
         queues = {queue: await self._queues.stats(queue) for queue in await self._queues.names()}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
+from fjord.clock import Clock
 from fjord.disk import Disk
 from fjord.kestrel import inspect, reader
 from fjord.kestrel.codec import Dialect
@@ -46,15 +46,19 @@ def files(disk: Disk) -> dict[str, bytes]:
     return {name: read(disk, name) for name in names}
 
 
-def journal_of(disk: Disk, now_ms: Callable[[], int] = lambda: 904, **options: Any) -> Journal:
-    return Journal(disk, FOLDER, QUEUE, now_ms=now_ms, **options)
+def at_ms(now_ms: int) -> SimClock:
+    return SimClock(wall_us=now_ms * 1000)
+
+
+def journal_of(disk: Disk, clock: Clock | None = None, **options: Any) -> Journal:
+    return Journal(disk, FOLDER, QUEUE, clock or at_ms(904), **options)
 
 
 def opened(
     disk: Disk, clock: SimClock | None = None, dialect: Dialect = Dialect.V24, **config: Any
 ) -> PersistentQueue:
     clock = clock or SimClock()
-    journal = journal_of(disk, lambda: clock.wall_us() // 1000, dialect=dialect)
+    journal = journal_of(disk, clock, dialect=dialect)
     return PersistentQueue(QUEUE, QueueConfig(**config), clock, journal)
 
 

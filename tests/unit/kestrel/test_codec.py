@@ -15,6 +15,7 @@ from fjord import limits
 from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Broken, Decoder, Dialect, Op, Opcode
 from fjord.kestrel.reader import CURRENT, Sum
+from tests.unit.kestrel import vectors
 from tests.unit.kestrel.vectors import (
     ADD_MS,
     VECTORS,
@@ -82,18 +83,18 @@ xids = i32.filter(bool)
 data = st.binary(max_size=60)
 
 OPS: dict[Opcode, st.SearchStrategy[Op]] = {
-    Opcode.ADD: st.builds(lambda data, s: codec.add(data, expiry_ms=s * 1000), data, u32),
+    Opcode.ADD: st.builds(lambda data, s: vectors.add(data, expiry_ms=s * 1000), data, u32),
     Opcode.REMOVE: st.just(codec.remove()),
-    Opcode.ADDX: st.builds(codec.addx, data, add_ms=i64, expiry_ms=i64),
+    Opcode.ADDX: st.builds(vectors.addx, data, add_ms=i64, expiry_ms=i64),
     Opcode.REMOVE_TENTATIVE: st.just(codec.remove_tentative()),
     Opcode.SAVE_XID: st.builds(codec.save_xid, i32),
     Opcode.UNREMOVE: st.builds(codec.unremove, i32),
     Opcode.CONFIRM_REMOVE: st.builds(codec.confirm_remove, i32),
-    Opcode.ADD_XID: st.builds(codec.add_xid, i32, data, add_ms=i64, expiry_ms=i64),
-    Opcode.CONTINUE: st.builds(codec.proceed, xids, data, add_ms=moments, expiry_ms=i64),
+    Opcode.ADD_XID: st.builds(vectors.add_xid, i32, data, add_ms=i64, expiry_ms=i64),
+    Opcode.CONTINUE: st.builds(vectors.proceed, xids, data, add_ms=moments, expiry_ms=i64),
     Opcode.REMOVE_TENTATIVE_XID: st.builds(codec.remove_tentative, xids),
     # Without open items that follow it, it can stand anywhere.
-    Opcode.STATE_DUMP: st.builds(codec.state_dump, i32, st.just(0)),
+    Opcode.STATE_DUMP: st.builds(vectors.state_dump, i32, st.just(0)),
 }
 
 
@@ -121,8 +122,12 @@ def test_each_dialect_has_ops_of_its_own_and_refuses_those_of_the_other() -> Non
 
 
 TOO_LARGE = [
-    *(codec.save_xid(2**31), codec.unremove(-(2**31) - 1), codec.addx(b"", add_ms=2**63)),
-    *(codec.add(b"", expiry_ms=2**32 * 1000), codec.state_dump(1, -1), codec.state_dump(1, 2**31)),
+    *(codec.save_xid(2**31), codec.unremove(-(2**31) - 1), vectors.addx(b"", add_ms=2**63)),
+    *(
+        vectors.add(b"", expiry_ms=2**32 * 1000),
+        vectors.state_dump(1, -1),
+        vectors.state_dump(1, 2**31),
+    ),
 ]
 
 
@@ -135,14 +140,14 @@ def test_what_does_not_fit_is_refused(op: Op) -> None:
 @pytest.mark.req("KJ-03", "KJ-12")
 def test_the_add_of_starling_gets_the_time_of_reading() -> None:
     data = bytes.fromhex("0007000000") + (1_700_000_000).to_bytes(4, "little") + b"abc" + b"\x01"
-    added = codec.add(b"abc", expiry_ms=1_700_000_000_000, add_ms=1_600_000_000_123)
+    added = vectors.add(b"abc", expiry_ms=1_700_000_000_000, add_ms=1_600_000_000_123)
     expected = [(added, 0, 12), (codec.remove(), 12, 1)]
     assert decode(data, now_ms=1_600_000_000_123) == (expected, None)
 
 
 def test_what_expires_within_a_second_does_not_become_eternal() -> None:
-    written = codec.encode(codec.add(b"", expiry_ms=1), Dialect.DOC)
-    assert decode(written)[0][0][0] == codec.add(b"", expiry_ms=1000)
+    written = codec.encode(vectors.add(b"", expiry_ms=1), Dialect.DOC)
+    assert decode(written)[0][0][0] == vectors.add(b"", expiry_ms=1000)
 
 
 # -- the two meanings of 8 ------------------------------------------------------------------------
@@ -153,11 +158,11 @@ def test_what_expires_within_a_second_does_not_become_eternal() -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        *([codec.state_dump(1, count), named(5, b"")] for count in (1, 16, 19, 2**31 - 1)),
-        [codec.state_dump(1, 0), going_on(1, b"two"), codec.remove()],
-        [codec.state_dump(1, 15)],
+        *([vectors.state_dump(1, count), named(5, b"")] for count in (1, 16, 19, 2**31 - 1)),
+        [vectors.state_dump(1, 0), going_on(1, b"two"), codec.remove()],
+        [vectors.state_dump(1, 15)],
         # Its date begins as an ADD_XID does.
-        [codec.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7), codec.remove()],
+        [vectors.proceed(1, b"two", add_ms=(ADD_MS & ~0xFF) | 7), codec.remove()],
     ],
 )
 def test_an_8_is_told_by_what_follows_it(made: list[Op], step: int) -> None:
@@ -166,12 +171,12 @@ def test_an_8_is_told_by_what_follows_it(made: list[Op], step: int) -> None:
 
 
 def test_a_state_dump_at_the_end_may_as_well_be_a_torn_continue() -> None:
-    check_broken(encoded(codec.state_dump(1, 16)), 0, is_torn=True)
+    check_broken(encoded(vectors.state_dump(1, 16)), 0, is_torn=True)
 
 
 @pytest.mark.parametrize("add_ms", [codec.ADD_MS_MIN - 1, codec.ADD_MS_MAX, 0, -1, 2**62 + 1])
 def test_an_8_with_an_impossible_date_is_damage(add_ms: int) -> None:
-    check_broken(encoded(codec.remove(), codec.proceed(1, b"two", add_ms=add_ms)), 1)
+    check_broken(encoded(codec.remove(), vectors.proceed(1, b"two", add_ms=add_ms)), 1)
 
 
 # -- damage ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from fjord import limits
 from fjord.errors import (
+    CorruptionError,
     DirectoryError,
     DirectoryInUseError,
     FjordError,
@@ -17,7 +18,7 @@ from fjord.errors import (
 from fjord.kestrel import codec, collection, exporter
 from fjord.testing import SimCrash, SimDisk
 from fjord.values import Type
-from tests.unit.kestrel.directory import FOLDER, QUEUE, files, made_disk, on_disk, put
+from tests.unit.kestrel.directory import FOLDER, QUEUE, at_ms, files, made_disk, on_disk, put
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
 NEW = [b"%d" % number for number in range(20)]
@@ -40,7 +41,7 @@ def write(
     queue: str = QUEUE,
 ) -> int:
     made = chunks() if given is None else given
-    return exporter.write(disk, FOLDER, queue, made, appends=appends, now_ms=lambda: NOW_MS)
+    return exporter.write(disk, FOLDER, queue, made, at_ms(NOW_MS), appends=appends)
 
 
 def synced(disk: SimDisk, name: str, data: bytes) -> SimDisk:
@@ -104,7 +105,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_all_as_it_is() -> None:
     assert queue_files(disk) == []
     disk.capacity = None
     put(disk, QUEUE, encoded(item(b"1")) + b"\x63damaged")
-    with pytest.raises(FjordError, match="kestrel pack"):
+    with pytest.raises(CorruptionError, match="damaged at byte 22"):
         write(disk, appends=True)
     assert queue_files(disk) == [QUEUE]
 

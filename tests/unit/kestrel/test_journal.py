@@ -13,12 +13,21 @@ from fjord.kestrel.codec import Opcode
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.reader import CURRENT, Sum
 from fjord.testing import SimDisk
-from tests.unit.kestrel.directory import FOLDER, QUEUE, files, journal_of, made_disk, put, read
+from tests.unit.kestrel.directory import (
+    FOLDER,
+    QUEUE,
+    at_ms,
+    files,
+    journal_of,
+    made_disk,
+    put,
+    read,
+)
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
 
 def begun(disk: SimDisk, now_ms: int = 904) -> Journal:
-    journal = journal_of(disk, lambda: now_ms)
+    journal = journal_of(disk, at_ms(now_ms))
     data(journal)
     journal.begin()
     return journal
@@ -95,7 +104,7 @@ def test_damage_is_kept_in_a_file_of_its_own_and_told(disk: SimDisk) -> None:
     journal = journal_of(disk)
     assert data(journal) == [b"a", b"b"]
     (alert,) = journal.alerts
-    assert re.search(r"cars\.904 .* 8 bytes are kept in ~~corrupt/cars\.904~1", alert)
+    assert re.search(r"cars\.904 .* 8 bytes .* kept in ~~corrupt/cars\.904~1", alert)
     assert files(disk) == {
         "cars": encoded(item(b"b")),
         "cars.904": whole,

@@ -16,8 +16,9 @@ from fjord.disk import LocalDisk, LocalFile
 from fjord.errors import CorruptionError, DirectoryError
 from fjord.kestrel import codec, reader
 from fjord.kestrel.codec import Op
-from fjord.kestrel.reader import CURRENT, JournalFile, QueueSurvey, ReadOptions, Sum
+from fjord.kestrel.reader import CURRENT, Ending, JournalFile, QueueSurvey, ReadOptions, Sum
 from fjord.testing import SimDisk
+from tests.unit.kestrel import vectors
 from tests.unit.kestrel.directory import FOLDER, QUEUE, made_disk, meaning, put, replayed
 from tests.unit.kestrel.vectors import ADD_MS, encoded, item
 
@@ -64,7 +65,7 @@ def test_files_of_a_queue_are_one_journal(tmp_path: Path) -> None:
 
 def test_what_is_open_counts_over_files(tmp_path: Path) -> None:
     """An 8 is a CONTINUE, since its xid was opened in the file before."""
-    ambiguous = codec.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
+    ambiguous = vectors.proceed(1, b"", add_ms=(ADD_MS & ~0xFF) | 7)
     write(tmp_path, cars_1=encoded(item(b"1"), codec.remove_tentative(1)), cars=encoded(ambiguous))
     found = reader.survey(LocalDisk(), str(tmp_path), "cars")
     assert meaning(replayed(found)) == ([b""], {})
@@ -77,10 +78,8 @@ def test_the_last_file_may_end_within_an_op(tmp_path: Path) -> None:
     torn = encoded(item(b"torn"))
     for size in range(1, len(torn)):
         write(tmp_path, cars_1=WHOLE, cars=WHOLE + torn[:size])
-        last = cars(tmp_path)[1].files[-1]
-        assert (last.is_torn, last.is_damaged, last.skipped_bytes) == (True, False, size)
-        assert last.broken is not None
-        assert last.broken.offset == len(WHOLE)
+        last = cars(tmp_path)[1].files[-1].report()
+        assert (last.ending, last.offset, last.skipped_bytes) == (Ending.TORN, len(WHOLE), size)
         last.check()
 
 
@@ -90,27 +89,27 @@ def test_the_last_file_may_end_within_an_op(tmp_path: Path) -> None:
 def test_damage_is_told_and_later_files_are_read(tmp_path: Path, tail: bytes, reason: str) -> None:
     write(tmp_path, cars_1=WHOLE + tail, cars=encoded(item(b"2")))
     waiting, found = cars(tmp_path)
-    first, last = found.files
-    assert (first.is_torn, first.is_damaged, first.skipped_bytes) == (False, True, len(tail))
-    assert (waiting, last.broken) == ([b"2"], None)
+    first, last = (one.report() for one in found.files)
+    assert (first.ending, first.skipped_bytes) == (Ending.DAMAGED, len(tail))
+    assert (waiting, last.ending) == ([b"2"], Ending.WHOLE)
     with pytest.raises(
         CorruptionError, match=rf"cars\.1 is damaged at byte {len(WHOLE)}: {reason}"
     ):
         first.check()
     write(tmp_path, cars=WHOLE + b"\x63")
-    assert cars(tmp_path)[1].files[1].is_damaged  # which is no torn tail
+    assert cars(tmp_path)[1].files[1].report().is_damaged  # which is no torn tail
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 9, 100, 3 * limits.MIB])
 def test_zeros_at_the_end_of_the_last_file_are_a_torn_tail(tmp_path: Path, count: int) -> None:
     """A power cut leaves them; Kestrel takes them for an item of no size."""
     write(tmp_path, cars=WHOLE + bytes(count))
-    file = cars(tmp_path)[1].files[0]
-    assert (file.is_torn, file.skipped_bytes) == (True, count)
+    file = cars(tmp_path)[1].files[0].report()
+    assert (file.ending, file.skipped_bytes) == (Ending.TORN, count)
     write(tmp_path, cars=WHOLE + bytes(max(count, 5)) + b"\x01")
-    assert cars(tmp_path)[1].files[0].is_damaged
+    assert cars(tmp_path)[1].files[0].report().is_damaged
     write(tmp_path, cars_1=WHOLE + bytes(count), cars=b"")
-    assert cars(tmp_path)[1].files[0].is_damaged
+    assert cars(tmp_path)[1].files[0].report().is_damaged
 
 
 def test_a_size_that_is_wrong_is_no_torn_tail(tmp_path: Path) -> None:
@@ -118,11 +117,9 @@ def test_a_size_that_is_wrong_is_no_torn_tail(tmp_path: Path) -> None:
     data = bytearray(encoded(*[item(b"%d" % number) for number in range(50)]))
     data[22 + 2] = 0xFF  # of the size of the second item
     write(tmp_path, cars=bytes(data))
-    file = cars(tmp_path)[1].files[0]
-    assert file.is_damaged
-    assert file.broken is not None
-    assert file.broken.offset == 22
-    assert "yet an item stands at byte 44" in file.broken.reason
+    file = cars(tmp_path)[1].files[0].report()
+    assert (file.ending, file.offset) == (Ending.DAMAGED, 22)
+    assert "yet an item stands at byte 44" in file.reason
 
 
 # -- large files, and old ones --------------------------------------------------------------------
@@ -141,13 +138,13 @@ def test_an_op_that_cannot_be_whole_is_not_waited_for(tmp_path: Path) -> None:
     path.write_bytes(b"\x02" + (60 * limits.MIB).to_bytes(4, "little"))
     os.truncate(path, 20 * limits.MIB)
     found, file = read(path)
-    assert (found, file.is_torn) == ([], True)
+    assert (found, file.report().ending) == ([], Ending.TORN)
     assert file.read_bytes <= 2 * limits.MIB
 
 
 @pytest.mark.req("KJ-12")
 def test_a_file_of_starling_is_read(tmp_path: Path) -> None:
-    write(tmp_path, cars=encoded(codec.add(b"1"), codec.add(b"2"), codec.remove()))
+    write(tmp_path, cars=encoded(vectors.add(b"1"), vectors.add(b"2"), codec.remove()))
     assert cars(tmp_path)[0] == [b"2"]
     found, _ = read(tmp_path / "cars", now_ms=77)
     assert [one.item.add_ms for one in found if one.item] == [77, 77]
@@ -259,7 +256,7 @@ def test_files_are_compared_with_their_sums(tmp_path: Path) -> None:
     told = ["its first 22 bytes are not those that were written", "it had 23 bytes and has 22"]
     assert changed(tmp_path) == [*told, None]
     with pytest.raises(CorruptionError, match="not those that were written"):
-        cars(tmp_path)[1].files[0].check()
+        cars(tmp_path)[1].files[0].report().check()
 
 
 def test_sums_that_are_put_while_files_are_looked_up_are_those_that_count(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from fjord.kestrel import codec
 from fjord.kestrel import items as checkpoints
 from fjord.kestrel.codec import XID_MAX, XID_MIN, Dialect, Item, Op, Opcode
 from fjord.kestrel.items import Entry
+from tests.unit.kestrel import vectors
 from tests.unit.kestrel.directory import meaning
 from tests.unit.kestrel.vectors import ADD_MS, Replayed, added, going_on, item, named
 
@@ -38,7 +39,7 @@ EXPECTED = {7: b"x", 5: b"y", 10: b"a"}
     ("made", "waiting", "open_items"),
     [
         ([], "", {}),
-        ([A, B, codec.add(b"o")], "abo", {}),
+        ([A, B, vectors.add(b"o")], "abo", {}),
         ([A, B, REMOVE], "b", {}),
         ([A, B, C, RESERVE, RESERVE], "c", {1: b"a", 2: b"b"}),
         ([codec.save_xid(7), A, RESERVE], "", {8: b"a"}),
@@ -61,13 +62,13 @@ EXPECTED = {7: b"x", 5: b"y", 10: b"a"}
         ),
         ([A, B, named(7, b"x"), RESERVE, codec.save_xid(9)], "ab", {7: b"x"}),
         # A state dump opens what follows it, and tells again what is open.
-        ([A, codec.state_dump(9, 2), *OPEN, B, RESERVE], "b", EXPECTED),
-        ([A, codec.state_dump(9, 2), OPEN[0], OPEN[2], B, RESERVE], "b", EXPECTED),
-        ([A, reserve(1), codec.state_dump(1, 1), named(1, b"a"), RESERVE, C], "c", {1: b"a"}),
-        ([A, reserve(1), codec.state_dump(1, 1), named(1, b"a"), C], "c", {1: b"a"}),
-        ([codec.state_dump(1, 5), named(7, b"x"), A, named(8, b"y")], "ay", {7: b"x"}),
+        ([A, vectors.state_dump(9, 2), *OPEN, B, RESERVE], "b", EXPECTED),
+        ([A, vectors.state_dump(9, 2), OPEN[0], OPEN[2], B, RESERVE], "b", EXPECTED),
+        ([A, reserve(1), vectors.state_dump(1, 1), named(1, b"a"), RESERVE, C], "c", {1: b"a"}),
+        ([A, reserve(1), vectors.state_dump(1, 1), named(1, b"a"), C], "c", {1: b"a"}),
+        ([vectors.state_dump(1, 5), named(7, b"x"), A, named(8, b"y")], "ay", {7: b"x"}),
         (
-            [A, codec.state_dump(1, 5), named(7, b"x"), RESERVE, RESERVE, named(8, b"y")],
+            [A, vectors.state_dump(1, 5), named(7, b"x"), RESERVE, RESERVE, named(8, b"y")],
             "y",
             {7: b"x", 2: b"a"},
         ),
@@ -120,9 +121,9 @@ data = st.binary(max_size=3)
 any_op = st.one_of(
     st.sampled_from([REMOVE, RESERVE]),
     *(st.builds(make, xids) for make in (reserve, codec.save_xid, unremove, confirm)),
-    *(st.builds(make, data) for make in (item, codec.add)),
+    *(st.builds(make, data) for make in (item, vectors.add)),
     *(st.builds(make, xids, data) for make in (named, going_on)),
-    st.builds(codec.state_dump, xids, st.integers(0, 3)),
+    st.builds(vectors.state_dump, xids, st.integers(0, 3)),
 )
 any_ops = st.lists(any_op, max_size=40)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fjord.errors import DurabilityError
-from fjord.kestrel.server import Awake, ConnectionMemory, ServerOptions
+from fjord.kestrel.server import ConnectionMemory, Server, ServerOptions
 from fjord.testing import SimClock, SimCrash
 from tests.unit.kestrel import transcripts
 from tests.unit.kestrel.serving_world import (
@@ -491,16 +491,16 @@ class CountingClock(SimClock):
 
 @pytest.mark.parametrize(("awake_us", "replies", "looks"), [(100, 1, 11), (100, 3, 33), (0, 3, 0)])
 def test_a_loop_stays_awake_after_a_reply(awake_us: int, replies: int, looks: int) -> None:
-    clock = CountingClock()
-
-    async def reply() -> None:
-        awake = Awake(clock, awake_us)
+    async def reply(world: World) -> None:
+        clock = CountingClock()
+        server = Server(world.backend, clock, ServerOptions(awake_us=awake_us))
+        clock.asked = 0
         for _ in range(replies):
-            awake.replied()
+            server.replied()
             before = -1
             while before != clock.asked:
                 before = clock.asked
                 await asyncio.sleep(0)
+        assert clock.asked == looks
 
-    asyncio.run(reply())
-    assert clock.asked == looks
+    run(reply)

@@ -5,28 +5,50 @@ from __future__ import annotations
 from collections import deque
 
 from fjord.kestrel import codec
-from fjord.kestrel.codec import Broken, Decoder, Dialect, Item, Op, Placed
+from fjord.kestrel.codec import Broken, Decoder, Dialect, Item, Op, Opcode, Placed
 from fjord.kestrel.items import Items
 
 ADD_MS = 1_000_000_000_000
 
 
+def add(data: bytes, *, expiry_ms: int = 0, add_ms: int = 0) -> Op:
+    """Returns what Starling wrote; a file has its expiry in seconds and has not its add time."""
+    return Op(Opcode.ADD, item=Item(data, add_ms, expiry_ms))
+
+
+def addx(data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
+    return Op(Opcode.ADDX, item=Item(data, add_ms, expiry_ms))
+
+
+def add_xid(xid: int, data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
+    return Op(Opcode.ADD_XID, xid, Item(data, add_ms, expiry_ms, xid))
+
+
+def proceed(xid: int, data: bytes, *, add_ms: int, expiry_ms: int = 0) -> Op:
+    """Returns a CONTINUE, which is a word of Python."""
+    return Op(Opcode.CONTINUE, xid, Item(data, add_ms, expiry_ms))
+
+
+def state_dump(xid: int, open_count: int) -> Op:
+    return Op(Opcode.STATE_DUMP, xid, open_count=open_count)
+
+
 def item(data: bytes, *, expiry_ms: int = 0) -> Op:
-    return codec.addx(data, add_ms=ADD_MS, expiry_ms=expiry_ms)
+    return addx(data, add_ms=ADD_MS, expiry_ms=expiry_ms)
 
 
 def named(xid: int, data: bytes) -> Op:
-    return codec.add_xid(xid, data, add_ms=ADD_MS)
+    return add_xid(xid, data, add_ms=ADD_MS)
 
 
 def going_on(xid: int, data: bytes) -> Op:
-    return codec.proceed(xid, data, add_ms=ADD_MS)
+    return proceed(xid, data, add_ms=ADD_MS)
 
 
 KITTY = "021b0000000010a5d4e8000000000000000000000068656c6c6f206b69747479"
 # name: op, dialect that writes it, bytes, and what must follow for it to be what it is.
 VECTORS: dict[str, tuple[Op, Dialect, str]] = {
-    "ADD": (codec.add(b"x"), Dialect.DOC, "00050000000000000078"),
+    "ADD": (add(b"x"), Dialect.DOC, "00050000000000000078"),
     "ADDX": (item(b"hello kitty"), Dialect.V24, KITTY),
     "REMOVE": (codec.remove(), Dialect.V24, "01"),
     "REMOVE_TENTATIVE": (codec.remove_tentative(), Dialect.DOC, "03"),
@@ -44,7 +66,7 @@ VECTORS: dict[str, tuple[Op, Dialect, str]] = {
         Dialect.V24,
         "0801000000130000000010a5d4e8000000000000000000000074776f",
     ),
-    "STATE_DUMP": (codec.state_dump(7, 1), Dialect.DOC, "080700000001000000"),
+    "STATE_DUMP": (state_dump(7, 1), Dialect.DOC, "080700000001000000"),
 }
 
 

@@ -466,4 +466,4 @@ def dead_letters(
     job.show(report)
 
 
-app.command()(kestrel_import.kestrel_import)
+verb(app)(kestrel_import.kestrel_import)

@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 from fjord import disk as disks
 from fjord.errors import FjordError
 from fjord.kestrel import reader
-from fjord.kestrel.reader import QueueSurvey
 from fjord.spark.options import check_schema, known_options, word_option
 
 if TYPE_CHECKING:
@@ -52,9 +51,12 @@ class KestrelReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         from fjord.spark.kestrel.tasks import QueuePartition  # noqa: PLC0415 - pyarrow
 
+        options = self._options
+        surveys = reader.surveys(disks.LocalDisk(), options.directory, options.queue)
+        # A directory that is named like a queue has no files.
+        found = sorted((one for one in surveys if one.files), key=lambda one: -one.size)
         return [
-            QueuePartition(options=self._options, queue=one.queue, columns=self._columns)
-            for one in surveys(self._options.directory, self._options.queue)
+            QueuePartition(options=options, queue=one.queue, columns=self._columns) for one in found
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,17 +65,6 @@ class KestrelReader(DataSourceReader):
         if isinstance(partition, tasks.QueuePartition):
             return tasks.read(partition)
         return iter(())  # that of an empty plan, which Spark makes itself
-
-
-def surveys(directory: str, queue: str = "") -> list[QueueSurvey]:
-    """Returns the files of all queues, or of one; the largest first.
-
-    Raises:
-        FjordError: if there is no such directory or queue.
-    """
-    found = reader.surveys(disks.LocalDisk(), directory, queue)
-    # A directory that is named like a queue has no files.
-    return sorted((one for one in found if one.files), key=lambda one: -one.size)
 
 
 def wanted_columns(wanted: StructType, mode: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +19,9 @@ from fjord import disk as disks
 from fjord import limits
 from fjord.errors import DirectoryError
 from fjord.kestrel import reader
-from fjord.kestrel.codec import Item, Opcode
+from fjord.kestrel.codec import Item, Opcode, Placed
 from fjord.kestrel.inspect import Contents
-from fjord.kestrel.reader import JournalFile, QueueSurvey
+from fjord.kestrel.reader import QueueSurvey
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _read_state(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.R
     with contextlib.closing(Contents(survey)) as found:
         if options.fails_on_damage:
             found.check()
-        for piece in pieces(found.items(), rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
+        for piece in pieces(found.items(), lambda item: item.size):
             yield of_items(partition.queue, first, piece, partition.columns)
             first += len(piece)
 
@@ -73,24 +73,14 @@ def _read_ops(partition: QueuePartition, survey: QueueSurvey) -> Iterator[pa.Rec
     options, queue = partition.options, partition.queue
     if options.fails_on_damage:
         for lost in survey.missing:
-            lost.check()
+            lost.report().check()
     first = 0
     for file in survey.files:
-        found = _rows(file, has_data="data" in partition.columns)
-        for piece in pieces(found, rows_max=BATCH_ROWS, bytes_max=BATCH_BYTES):
+        for piece in pieces(file.ops(), lambda placed: placed[2]):
             yield of_ops(queue, file.name, first, piece, partition.columns)
             first += len(piece)
         if options.fails_on_damage:
-            file.check()
-
-
-def _rows(file: JournalFile, *, has_data: bool) -> Iterator[OpRow]:
-    for (opcode, xid, item, _), offset, size in file.ops():
-        if item is None:
-            yield OpRow(offset, size, opcode, xid)
-        else:
-            data = bytes(item.data) if has_data else None
-            yield OpRow(offset, size, opcode, xid, item.add_ms, item.expiry_ms, data)
+            file.report().check()
 
 
 # -- items and ops of a queue as rows of Arrow: a column at a time, with no object for a row ------
@@ -124,30 +114,17 @@ _HAS_XID: Final = frozenset(Opcode) - {
 }
 
 
-class OpRow(NamedTuple):
-    """An op, as far as a row has it."""
-
-    offset: int  # in its file
-    size: int  # of the whole op
-    opcode: Opcode
-    xid: int
-    add_ms: int = 0  # 0 = it does not say
-    expiry_ms: int = 0  # 0 = never
-    data: bytes | None = None  # None: it has none, or nobody wants it
+T = TypeVar("T")
 
 
-T = TypeVar("T", Item, OpRow)
-
-
-def pieces(found: Iterable[T], *, rows_max: int, bytes_max: int) -> Iterator[list[T]]:
-    """Yields the same in lists that have at most so many rows, and bytes of data, but for one."""
+def pieces(found: Iterable[T], bytes_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yields the same in lists that are batches."""
     piece: list[T] = []
     size = 0
     for one in found:
         piece.append(one)
-        if one.data is not None:
-            size += len(one.data)
-        if len(piece) >= rows_max or size >= bytes_max:
+        size += bytes_of(one)
+        if len(piece) >= BATCH_ROWS or size >= BATCH_BYTES:
             yield piece
             piece, size = [], 0
     if piece:
@@ -179,7 +156,7 @@ def of_items(
 
 
 def of_ops(
-    queue: str, file: str, first: int, ops: Sequence[OpRow], columns: Sequence[str]
+    queue: str, file: str, first: int, placed: Sequence[Placed], columns: Sequence[str]
 ) -> pa.RecordBatch:
     """Returns ops of one file as rows.
 
@@ -187,25 +164,25 @@ def of_ops(
         queue: the queue.
         file: the name of the file.
         first: the number of the first op.
-        ops: the ops.
+        placed: the ops.
         columns: the names of the columns that are wanted.
     """
-    count = len(ops)
-    offsets, sizes, opcodes, xids, added, expires, data = zip(*ops, strict=True)
+    count = len(placed)
+    ops, offsets, sizes = zip(*placed, strict=True)
+    none = Item(b"")
     makers: dict[str, Callable[[], pa.Array]] = {
         "queue": lambda: pa.repeat(queue, count),
         "file": lambda: pa.repeat(file, count),
         "position": lambda: pa.array(range(first, first + count), pa.int64()),
         "offset": lambda: pa.array(offsets, pa.int64()),
-        "op": lambda: pa.array([_NAMES[opcode] for opcode in opcodes], pa.string()),
+        "op": lambda: pa.array([_NAMES[op.opcode] for op in ops], pa.string()),
         "xid": lambda: pa.array(
-            [xid if op in _HAS_XID else None for op, xid in zip(opcodes, xids, strict=True)],
-            pa.int32(),
+            [op.xid if op.opcode in _HAS_XID else None for op in ops], pa.int32()
         ),
-        "added": lambda: moments(added),
-        "expires": lambda: moments(expires),
+        "added": lambda: moments([(op.item or none).add_ms for op in ops]),
+        "expires": lambda: moments([(op.item or none).expiry_ms for op in ops]),
         "size": lambda: pa.array(sizes, pa.int64()),
-        "data": lambda: pa.array(data, pa.binary()),
+        "data": lambda: pa.array([op.item and bytes(op.item.data) for op in ops], pa.binary()),
     }
     return _batch("ops", columns, makers)
 

@@ -18,13 +18,10 @@ from typing import Final, NotRequired, TypedDict, Unpack
 from pyspark.accumulators import Accumulator
 from pyspark.sql import SparkSession
 
-from fjord.errors import FjordError
 from fjord.kestrel.importer import Importer, ImportOptions, ImportOutcome, ImportPlan
-from fjord.kinds import Kind
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
-KINDS: Final = (Kind.JOBS, Kind.STREAM)
 # Between two looks at how far the tasks are.
 _LOOK_SECONDS: Final = 0.5
 
@@ -63,18 +60,14 @@ def kestrel_import(
         FjordError: if something is wrong; nothing is written then, unless Spark or the daemon
             fails meanwhile. What is written by then is passed over the next time.
     """
-    kind = options.pop("kind", Kind.JOBS)
-    if kind not in KINDS:
-        raise FjordError(f"items become {' or '.join(KINDS)}, not {kind!r}")
-    wanted = ImportOptions(
-        directory=os.path.abspath(directory),
-        url=server,
-        kind=Kind[kind.upper()],
-        passes_unchanged=True,
-        **options,  # type: ignore[misc, arg-type] # `kind` is not in it
-    )
+    return imported(spark, ImportOptions(directory=directory, url=server, **options), progress)
+
+
+def imported(spark: SparkSession, wanted: ImportOptions, progress: Progress) -> Report:
+    """Does what `kestrel_import` does."""
+    wanted = replace(wanted, directory=os.path.abspath(wanted.directory))
     with report.explained():
-        plans = Importer(wanted, progress).plans()
+        plans = Importer(wanted, progress, passes_unchanged=True).plans()
         found = [plan.outcome for plan in plans]
         if not wanted.dry_run:
             left = [one for one in plans if one.writer and not one.outcome.is_done]
@@ -89,7 +82,7 @@ def _send(
 ) -> list[ImportOutcome]:
     if not plans:
         return []
-    total = sum(plan.outcome.items - plan.outcome.before for plan in plans)
+    total = sum(plan.outcome.items - plan.outcome.imported_before for plan in plans)
     progress("writing items", 0, total)
     done = spark.sparkContext.accumulator(0)
     tasks = spark.sparkContext.parallelize(plans, len(plans))
@@ -106,12 +99,13 @@ def _send(
 def _send_one(wanted: ImportOptions, done: Accumulator[int], plan: ImportPlan) -> ImportOutcome:
     """Imports one queue, of which some may be there since it was planned."""
     queue, table = plan.outcome.queue, plan.outcome.table
-    importer = Importer(replace(wanted, queues=(queue,), tables=(f"{queue}={table}",)))
+    alone = replace(wanted, queues=(queue,), tables=(f"{queue}={table}",))
+    importer = Importer(alone, passes_unchanged=True)
     (fresh,) = importer.plans()
     if fresh.crc != plan.crc:
         raise importer.changed(queue)
     sent = importer.send(fresh)
-    done.add(plan.outcome.items - plan.outcome.before)
+    done.add(plan.outcome.items - plan.outcome.imported_before)
     return sent
 
 

@@ -9,6 +9,7 @@ from pyspark.sql import types
 from fjord.kestrel import codec
 from fjord.kestrel.codec import Dialect, Op
 from fjord.spark.kestrel.source import COLUMNS
+from tests.unit.kestrel import vectors
 
 ADD_MS = 1_700_000_000_000
 
@@ -23,7 +24,7 @@ _TYPES = {kind().simpleString(): kind() for kind in _KINDS}
 
 
 def item(data: bytes, *, add_ms: int = ADD_MS, expiry_ms: int = 0) -> Op:
-    return codec.addx(data, add_ms=add_ms, expiry_ms=expiry_ms)
+    return vectors.addx(data, add_ms=add_ms, expiry_ms=expiry_ms)
 
 
 def written(*made: Op) -> bytes:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fjord.kestrel import codec
-from fjord.kestrel.codec import Item, Opcode
+from fjord.kestrel.codec import Item, Op, Opcode
 from fjord.spark.kestrel import tasks
 from fjord.spark.kestrel.source import COLUMNS, KestrelOptions
-from fjord.spark.kestrel.tasks import OpRow, QueuePartition
+from fjord.spark.kestrel.tasks import QueuePartition
+from tests.unit.kestrel import vectors
 from tests.unit.spark.kestrel import journals
 from tests.unit.spark.kestrel.journals import item, put
 
@@ -42,7 +43,7 @@ def data(directory: Path, **given: Any) -> list[bytes]:
 def test_open_items_are_at_the_head_with_their_xids(tmp_path: Path) -> None:
     opens = [codec.remove_tentative(xid) for xid in (9, 3, 5)]
     put(tmp_path, "cars", *(item(b"%d" % number) for number in range(4)), *opens, codec.unremove(5))
-    put(tmp_path, "cars.5", codec.add(b"x", expiry_ms=5000), codec.remove_tentative(1))
+    put(tmp_path, "cars.5", vectors.add(b"x", expiry_ms=5000), codec.remove_tentative(1))
     found = [(row["position"], row["xid"], row["data"]) for row in read(tmp_path)]
     assert found == [(0, 1, b"x"), (1, 3, b"1"), (2, 9, b"0"), (3, None, b"2"), (4, None, b"3")]
     for mode in COLUMNS:  # what Starling wrote has no date
@@ -80,7 +81,7 @@ def test_items_are_rows_with_the_wanted_columns() -> None:
 
 
 def test_ops_have_an_xid_if_their_opcode_has_one() -> None:
-    made = [OpRow(at, 1, opcode, 0, 0, 0, None) for at, opcode in enumerate(Opcode)]
+    made = [(Op(opcode), at, 1) for at, opcode in enumerate(Opcode)]
     found = tasks.of_ops("cars", "cars.904", 10, made, tuple(COLUMNS["ops"]))
     assert found.schema == tasks.SCHEMAS["ops"]
     listed = found.to_pylist()
@@ -94,9 +95,11 @@ def test_ops_have_an_xid_if_their_opcode_has_one() -> None:
 
 @given(st.lists(st.integers(0, 12)), st.integers(1, 5), st.integers(1, 20))
 def test_pieces_are_bounded_and_whole(sizes: list[int], rows_max: int, bytes_max: int) -> None:
-    items = [Item(bytes(size), number) for number, size in enumerate(sizes)]
-    found = list(tasks.pieces(items, rows_max=rows_max, bytes_max=bytes_max))
-    assert [item for piece in found for item in piece] == items
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks, "BATCH_ROWS", rows_max)
+        patch.setattr(tasks, "BATCH_BYTES", bytes_max)
+        found = list(tasks.pieces(sizes, lambda size: size))
+    assert [size for piece in found for size in piece] == sizes
     for piece in found:
         assert 1 <= len(piece) <= rows_max
-        assert sum(len(item.data) for item in piece[:-1]) < bytes_max
+        assert sum(piece[:-1]) < bytes_max
