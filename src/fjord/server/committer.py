@@ -23,19 +23,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from fjord import limits, wire
+from fjord import commands, limits, wire
 from fjord.clock import Clock
-from fjord.commands import (
-    Changed,
-    Command,
-    Fail,
-    Refusal,
-    Reply,
-    Scan,
-    Scanned,
-    ScannedArrow,
-    Span,
-)
+from fjord.commands import Changed, Command, Refusal, Reply, Scan, Scanned, ScannedArrow, Span
 from fjord.engine import Engine
 from fjord.engine.cold import LazyCold
 from fjord.engine.news import NO_NEWS
@@ -249,7 +239,7 @@ class Committer:
 
     # -- groups -----------------------------------------------------------------------------------
 
-    def _give_back(self, fail: Fail) -> None:
+    def _give_back(self, fail: commands.Fail) -> None:
         """Gives back jobs that were taken for a worker that is gone."""
 
         def run() -> None:
