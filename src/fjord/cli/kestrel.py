@@ -20,7 +20,7 @@ from fjord.client.address import parse_url
 from fjord.clock import SystemClock
 from fjord.disk import LocalDisk
 from fjord.errors import DirectoryError, UsageError
-from fjord.kestrel import collection, inspect, journal, names, reader
+from fjord.kestrel import collection, inspect, journal, reader
 from fjord.kestrel.codec import Dialect, Op, Opcode, Placed
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.exporter import ExportOptions, export
@@ -227,8 +227,6 @@ def _foreign(directory: str) -> Iterator[str]:
     disk = LocalDisk()
     for name in reader.foreign(disk, directory):
         yield f"{name} is no file of a queue"
-    for name in names.left_sums(disk.names(directory)):
-        yield f"{name} tells of a queue that has no file: it was deleted, or its file is lost"
     kept = os.path.join(directory, journal.DIRECTORY)
     for name in disk.names(kept) if disk.exists(kept) else ():
         yield f"{journal.DIRECTORY}/{name} keeps what could not be read of a queue"

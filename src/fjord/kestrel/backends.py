@@ -135,8 +135,10 @@ class DirectoryBackend(_Listening):
 
     def traces(self, queue: str) -> bool:
         """Says whether requests for a queue are logged."""
+        if not self._has_traces:
+            return False
         targets = self._config.aliases.get(queue, (queue,))
-        return self._has_traces and any(self._config.of(one).enable_trace for one in targets)
+        return any(self._config.of(one).enable_trace for one in targets)
 
     def _configure(self) -> None:
         self._has_traces = any(self._config.given("enable_trace"))

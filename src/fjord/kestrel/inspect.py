@@ -42,7 +42,7 @@ class Contents:
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         on_bytes: Callable[[int], None] = lambda size: None,
-        passes_unreadable: bool = False,
+        counts_only: bool = False,
     ) -> None:
         """Reads all files; `reports` say what is damaged in them.
 
@@ -51,7 +51,7 @@ class Contents:
             options: how to read them.
             memory_bytes_max: how much is in memory, besides one more item and what is open.
             on_bytes: called with the number of bytes that were read, again and again.
-            passes_unreadable: lists files that cannot be read instead of raising.
+            counts_only: items have no data; files that cannot be read are listed.
 
         Raises:
             DirectoryError: if a file cannot be read, or was renamed or removed meanwhile.
@@ -62,6 +62,7 @@ class Contents:
         self.size = found.size  # of the files
         self.items_left, files = replayed(found, options, memory_bytes_max)
         items = self.items_left
+        items.keeps_data = not counts_only
         for file, segment in files:
             try:
                 # Items that did not fit into memory are read again.
@@ -69,7 +70,7 @@ class Contents:
                     for batch in file.batches(options, on_bytes):
                         items.apply_batch(batch, segment)
             except UnreadableError as error:
-                if not passes_unreadable:
+                if not counts_only:
                     raise
                 self.unreadable.append(error)
                 on_bytes(file.size - file.read_bytes)
@@ -185,7 +186,7 @@ def verify(
         progress(done, total)
 
     for one in listed:
-        contents = Contents(one, options, on_bytes=advance, passes_unreadable=True)
+        contents = Contents(one, options, on_bytes=advance, counts_only=True)
         with contextlib.closing(contents) as found:
             items = found.items_left
             yield QueueReport(

@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from fjord.errors import FjordError
 from fjord.kestrel import codec
@@ -55,7 +55,7 @@ _RESERVE_NEXT_NUMBER: Final = _RESERVE_NEXT.number  # compared faster than the m
 # Ops that give xids by rules which a pack in the middle of a journal does not keep.
 _UNNAMED: Final = frozenset({Opcode.REMOVE_TENTATIVE, Opcode.ADD_XID, Opcode.STATE_DUMP})
 
-Raw = bytes  # of an ADDX
+Raw = bytes | int  # an ADDX, or how many bytes it has
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +113,7 @@ class Items:
         self.checkpoints = Checkpoints()
         self.has_names = False  # some that wait may have brought an xid
         self.era = 0  # of the file that is being written
+        self.keeps_data = True  # False: items are only counted, and their data may be zeros
         self._files = files
         self._now_ms = now_ms
         self._behind: Behind | None = None
@@ -176,7 +177,7 @@ class Items:
             self._check_read()
             return None
         head = self._memory[0]
-        if isinstance(head, bytes):
+        if not isinstance(head, Entry):
             head = self._memory[0] = self._unpacked(head)
         return head
 
@@ -295,18 +296,21 @@ class Items:
         Frequent ops are done here, with items as they stand in the journal; the others by the
         methods that live work uses.
         """
-        data, memory, opened = batch.data, self._memory, self._open
+        data = batch.data
+        memory: deque[Any] = self._memory
+        opened: Any = self._open
         append, popleft, unpack_xid = memory.append, memory.popleft, codec.unpack_xid
         more_bytes = more_open_bytes = 0
-        head_bytes = codec.ADDX_BYTES
+        head_bytes, keeps_data = codec.ADDX_BYTES, self.keeps_data
+        raw: Any = bytes if keeps_data else int
         for start, end in pairwise(batch.borders):
             number = data[start]
             if number == _ADDX:
-                append(data[start:end])
+                append(data[start:end] if keeps_data else end - start)
                 more_bytes += end - start - head_bytes
             elif number == _REMOVE:
-                if end - start == 1 and memory and isinstance(head := memory[0], bytes):
-                    more_bytes -= len(head) - head_bytes
+                if end - start == 1 and memory and (head := memory[0]).__class__ is raw:
+                    more_bytes -= (len(head) if keeps_data else head) - head_bytes
                     popleft()
                 else:
                     for _ in range(start, end):
@@ -315,18 +319,18 @@ class Items:
                 self.apply(_UNNAMED_RESERVE, segment, batch.base + start)
             else:
                 (xid,) = unpack_xid(data, start)
-                if number == _CONFIRM and isinstance(before := opened.get(xid), bytes):
-                    more_open_bytes -= len(before) - head_bytes
+                if number == _CONFIRM and (before := opened.get(xid)).__class__ is raw:
+                    more_open_bytes -= (len(before) if keeps_data else before) - head_bytes
                     del opened[xid]
                 elif (
                     number == _RESERVE
                     and xid not in opened
                     and xid
                     and memory
-                    and isinstance(head := memory[0], bytes)
+                    and (head := memory[0]).__class__ is raw
                 ):
                     opened[xid] = popleft()
-                    size = len(head) - head_bytes
+                    size = (len(head) if keeps_data else head) - head_bytes
                     more_bytes -= size
                     more_open_bytes += size
                     self.last_xid = xid
@@ -402,6 +406,8 @@ class Items:
     def _unpacked(self, one: Entry | Raw) -> Entry:
         if isinstance(one, bytes):
             return Entry(*codec.split_addx(one), 0, self._raw_era)
+        if isinstance(one, int):
+            return Entry(bytes(one - codec.ADDX_BYTES), 0, 0, 0, self._raw_era)
         return one
 
     def _keep(self, item: Item) -> Entry:

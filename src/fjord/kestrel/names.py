@@ -134,16 +134,6 @@ def queues_of(names: Iterable[str]) -> list[str]:
     return sorted({one.queue for one in parsed if one and one.role in _OF_A_JOURNAL})
 
 
-def left_sums(names: Iterable[str]) -> list[str]:
-    """Returns sums of queues that have no file."""
-    listed = list(names)
-    queues = set(queues_of(listed))
-    parsed = (parse(name) for name in listed)
-    return sorted(
-        one.name for one in parsed if one and one.role is Role.SUMS and one.queue not in queues
-    )
-
-
 def files_of(queue: str, names: Iterable[str]) -> QueueFiles:
     """Sorts the files of one queue among the names in a directory.
 

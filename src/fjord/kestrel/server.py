@@ -405,12 +405,13 @@ class Connection(asyncio.Protocol):
             self._server.fail(error)
 
     async def _serve(self) -> None:
+        shares_commits = self._server.backend.shares_commits
         while not self._is_ending:
             self._news.clear()
             request = self._ahead or self._reader.next_request()
             if request is not None:
                 self._ahead, self._is_busy = None, True
-                if request.verb is Verb.PUT and self._server.backend.shares_commits:
+                if shares_commits and request.verb is Verb.PUT:
                     await self._put(request)
                 else:
                     await self.send(request, await self._reply(request))

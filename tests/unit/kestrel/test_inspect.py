@@ -146,3 +146,12 @@ def test_contents_are_what_the_whole_replay_has(made: list[Op], cuts: list[int],
     expected += [(item.data, 0) for item in state.queue]
     assert [(item.data, item.xid) for item in found.items()] == expected
     assert (found.count, found.items_left.missed) == (len(expected), state.missed)
+    counted = Contents(reader.survey(disk, FOLDER, QUEUE), memory_bytes_max=most, counts_only=True)
+    assert (counted.count, counted.bytes, counted.items_left.missed) == (
+        *(len(expected), state.queue_bytes + state.open_bytes),
+        state.missed,
+    )
+    assert (counted.open_count, counted.items_left.open_bytes) == (
+        len(state.open),
+        state.open_bytes,
+    )

@@ -81,7 +81,6 @@ def test_files_count_by_number_and_pack(listed: str, live: str, dead: str, tempo
 def test_queues_are_found_by_their_files() -> None:
     listed = ["b.7", "a", "a.5", "c.5.pack", "d~~1", ".x", "e.txt", "a+child", "f~~sums"]
     assert names.queues_of(listed) == ["a", "a+child", "b", "c"]
-    assert names.left_sums([*listed, "a~~sums", "c~~sums"]) == ["f~~sums"]
 
 
 def test_a_fanout_queue_knows_whose_items_it_gets() -> None:
