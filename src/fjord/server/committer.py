@@ -63,11 +63,14 @@ class Pending(NamedTuple):
     key: Origin | WaitingRequest  # whose queue it stands in; a request that waited has its own
 
 
+Finish = Callable[[], None]
+
+
 class Call(NamedTuple):
     """A call on the engine by the daemon itself."""
 
     run: Callable[[], None]
-    finish: Callable[[], None]
+    finish: Finish
 
 
 class _Backlog:
@@ -137,7 +140,7 @@ class Committer:
             self._turn = (loop.call_soon, *self._turn)
         self._backlog = _Backlog()
         self._calls: deque[Call] = deque()  # of the daemon itself, one after each group
-        self._finishes: list[Callable[[], None]] = []  # of calls that are not durable yet
+        self._given_back: list[commands.Fail] = []  # jobs of workers that are gone
         self._held: list[Pending] = []  # of peers that do not take their replies
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
@@ -179,7 +182,7 @@ class Committer:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
-    def call(self, run: Callable[[], None], finish: Callable[[], None]) -> None:
+    def call(self, run: Callable[[], None], finish: Finish) -> None:
         """Runs a call of the daemon itself after a group; `finish`, once what it wrote is durable.
 
         A call that raises stops the daemon.
@@ -240,23 +243,30 @@ class Committer:
     # -- groups -----------------------------------------------------------------------------------
 
     def _give_back(self, fail: commands.Fail) -> None:
-        """Gives back jobs that were taken for a worker that is gone."""
+        """Gives back jobs that were taken for a worker that is gone, with those of others."""
+        self._given_back.append(fail)
+        if len(self._given_back) == 1:
+            self.call(self._run_given_back, lambda: None)
 
-        def run() -> None:
-            reply = self._engine.run([fail])[0]
+    def _run_given_back(self) -> None:
+        fails, self._given_back = self._given_back, []
+        for reply in self._engine.run(fails):
             if type(reply) is Refusal:
                 logs.note(logging.WARNING, "jobs could not be given back", code=reply.code)
 
-        self.call(run, lambda: None)
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._backlog.queues or self._calls)
 
     def _schedule(self) -> None:
-        waits = self._backlog.queues or self._calls
-        if waits and not self._scheduled and not self._syncing:
+        if self._has_work and not self._scheduled and not self._syncing:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
     def _run_group(self) -> None:
         self._scheduled = False
+        if self._syncing:
+            return  # it is scheduled again once that is done
         group = self._backlog.take(self._set_aside)
         if not group and not self._calls:
             self._sync_step()  # of a step of upkeep that left it to this group
@@ -265,14 +275,15 @@ class Committer:
         self._begun_us = self._clock.monotonic_us()
         try:
             replies = self._run_commands(group) if group else []
+            finish = None
             if self._calls:
                 call = self._calls.popleft()
                 call.run()
-                self._finishes.append(call.finish)
+                finish = call.finish
                 self._note_news()
             if self._is_disk_full:
                 self._watch_disk()
-            self._finish_group(group, replies)
+            self._finish_group(group, replies, finish)
             if self._has_written or self._engine.space.is_full:
                 self._note_writes()
         except Exception as error:  # noqa: BLE001 - whatever it is, nothing is acknowledged
@@ -322,15 +333,17 @@ class Committer:
         else:
             self.waits.forget(wait)
 
-    def _finish_group(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+    def _finish_group(
+        self, group: Sequence[Pending], replies: Sequence[Reply], finish: Finish | None
+    ) -> None:
         unsynced_bytes = self._engine.unsynced_bytes
         if not unsynced_bytes:
-            self._deliver(group, replies)
+            self._deliver(group, replies, finish)
         elif len(group) <= 1 and unsynced_bytes <= limits.INLINE_SYNC_BYTES_MAX:
             self._sync()
-            self._deliver(group, replies)
+            self._deliver(group, replies, finish)
         else:
-            self._sync_on_thread(group, replies)
+            self._sync_on_thread(group, replies, finish)
 
     def _sync(self) -> None:
         """Runs here or on the worker's thread, never on both at the same time."""
@@ -341,23 +354,30 @@ class Committer:
         if took_us > limits.SLOW_SYNC_US:
             logs.note(logging.WARNING, "a sync was slow", took_ms=took_us // 1000)
 
-    def _sync_on_thread(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+    def _sync_on_thread(
+        self,
+        group: Sequence[Pending] = (),
+        replies: Sequence[Reply] = (),
+        finish: Finish | None = None,
+    ) -> None:
         """Syncs on the worker's thread; the replies are delivered after it."""
 
-        def finish(error: Exception | None) -> None:
+        def deliver(error: Exception | None) -> None:
             self._syncing = False
             try:
                 if error is not None:
                     raise error
-                self._deliver(group, replies)
+                self._deliver(group, replies, finish)
             except Exception as failure:  # noqa: BLE001 - as in `_run_group`
                 self._on_failure(failure)
 
         self._syncing = True
         call = self._loop.call_soon_threadsafe
-        self._syncer.put(self._sync, lambda result, error: call(finish, error))
+        self._syncer.put(self._sync, lambda result, error: call(deliver, error))
 
-    def _deliver(self, group: Sequence[Pending], replies: Sequence[Reply]) -> None:
+    def _deliver(
+        self, group: Sequence[Pending], replies: Sequence[Reply], finish: Finish | None
+    ) -> None:
         for (origin, _, request, _, _, wait, _), reply in zip(group, replies, strict=True):
             if wait is None:
                 origin.answer(request, reply)
@@ -365,8 +385,8 @@ class Committer:
                 self.waits.settle(wait, reply)
         for pending in group:
             pending.origin.flush()
-        while self._finishes:
-            self._finishes.pop(0)()
+        if finish is not None:
+            finish()
         if self._told or self._wakeups:
             self._tell()
         if not self.waits.by_origin:
@@ -450,7 +470,7 @@ class Committer:
 
     def _tell_soon(self, changes: Sequence[Changed]) -> None:
         self._told += self.listeners.match(changes)
-        if not self._syncing and not self._backlog.queues:  # else it is told with the next group
+        if not self._syncing and not self._has_work:  # else it is told with the next group
             self._sync_step()
 
     def _tell(self) -> None:
@@ -474,12 +494,12 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - as for a group
             self._on_failure(error)
             return
-        if not self._backlog.queues:  # else the next group's sync is the step's sync too
+        if not self._has_work:  # else the next group's sync is the step's sync too
             self._sync_step()
 
     def _sync_step(self) -> None:
         if self._engine.unsynced_bytes:
-            self._sync_on_thread((), ())
+            self._sync_on_thread()
         elif self._told or self._wakeups:
             self._tell()
 
@@ -492,8 +512,8 @@ class Committer:
     def _note_idle(self) -> None:
         if self._drained is None or self._drained.done():
             return
-        under_way = self._syncing or self._scheduled or self._backlog.queues or self._held
-        if not under_way and not self._calls and all(pool.is_idle for pool in self._pools):
+        under_way = self._syncing or self._scheduled or self._has_work or self._held
+        if not under_way and all(pool.is_idle for pool in self._pools):
             self._drained.set_result(None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,33 @@ def test_what_comes_during_a_sync_is_the_next_group(world: World) -> None:
         world.committer.submit(client, None, set_one(number))
     settle(world, 50, client)
     assert world.syncs == 2
+
+
+def test_a_call_of_the_daemon_ends_once_what_it_wrote_is_durable(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of upkeep is due in the same turn; its sync must not stand for that of the call."""
+    committer, engine, big = world.committer, world.engine, b"x" * limits.INLINE_SYNC_BYTES_MAX
+    ended: list[bool] = []
+    ran: list[Reply] = []
+    threads: list[str] = []
+    sync = engine.sync
+
+    def noted() -> int:
+        threads.append(threading.current_thread().name)
+        return sync()
+
+    monkeypatch.setattr(engine, "sync", noted)
+    monkeypatch.setattr(committer._upkeep, "step", lambda: engine.run([set_one(7)]))
+    wrote = set_command({b"big": big}, timestamp_us=NOW_US)
+    committer.call(
+        lambda: ran.extend(engine.run([wrote])),
+        lambda: ended.append(engine.durable_seq == engine.applied_seq),
+    )
+    committer._tend()  # the timer of upkeep rings before the group runs
+    world.loop.until(lambda: bool(ended))
+    assert ended == [True]
+    assert threads == ["fjord-sync"]  # one sync, on the thread for it: never two at a time
 
 
 def test_reads_of_what_is_durable_need_no_sync(world: World) -> None:
