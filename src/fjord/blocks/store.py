@@ -8,7 +8,7 @@
 Readers of Parquet ignore names that begin with an underscore, so a folder is a table for them.
 `files` writes a file whole or not at all.
 
-File names come from `history.block_name` only, and are files.checked all the same.
+File names come from `history.block_name` only, and are checked all the same.
 """
 
 from __future__ import annotations

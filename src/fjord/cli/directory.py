@@ -86,7 +86,7 @@ def _whole(target: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise DirectoryError(
-            f"{target} could not be written: {error}; remove what is there, and try again"
+            f"{target} could not be written: {error}; remove a partial copy before you try again"
         ) from error
 
 

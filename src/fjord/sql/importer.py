@@ -42,7 +42,7 @@ class Importer:
         self._on_found = on_found
         self._on_progress = on_progress
         self.writer: BulkWriter[Job] = BulkWriter(
-            lambda rows: jobs.push_raw(**shape.columns(rows)), on_bad, rows_max=BATCH_ROWS
+            lambda rows: jobs._push_columns(**shape.columns(rows)), on_bad, rows_max=BATCH_ROWS
         )
         self.table = ""  # in SQL, once it is found
         self.others: list[str] = []  # tables of a dump that have the columns, too

@@ -142,7 +142,7 @@ class Rules:
 
 
 def columns(jobs: Sequence[Job]) -> dict[str, Any]:
-    """Returns jobs as `Jobs.push_raw` takes them."""
+    """Returns jobs as a push takes them."""
     keys, domains, priorities, process_at_us, inserted_us, types, data = zip(*jobs, strict=True)
     return {
         "keys": Strings.of(keys),

@@ -207,8 +207,8 @@ PUSHING: Final = [
         [TOKEN],
     ),
     Sample(
-        "push_raw",
-        lambda t: t.push_raw(**columns_of(b"k")),
+        "_push_columns",
+        lambda t: t._push_columns(**columns_of(b"k")),
         [push_of(b"k")],
         [TOKEN],
     ),

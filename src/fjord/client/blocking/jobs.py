@@ -138,7 +138,7 @@ class Jobs:
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
         self._write(lambda: self._calls.push_many(listed, **columns))
 
-    def push_raw(self, **columns: Any) -> None:
+    def _push_columns(self, **columns: Any) -> None:
         """Adds jobs, all or none, as the columns of `commands.Push`; for imports."""
         self._declared.run(self._calls.push_raw(columns))
 

@@ -137,7 +137,7 @@ class AsyncJobs:
         listed = jobs if jobs is None or isinstance(jobs, Sequence | Mapping) else list(jobs)
         await self._write(lambda: self._calls.push_many(listed, **columns))
 
-    async def push_raw(self, **columns: Any) -> None:
+    async def _push_columns(self, **columns: Any) -> None:
         """Adds jobs, all or none, as the columns of `commands.Push`; for imports."""
         await self._declared.run(self._calls.push_raw(columns))
 
