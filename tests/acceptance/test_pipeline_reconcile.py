@@ -202,7 +202,7 @@ def test_metadata_that_says_something_else_is_named(
     assert not report.ok
     lines = {(line["side"], line["rows"]) for line in report.rows}
     assert lines == {("server", 100), ("metadata", 99), ("metadata", 0), ("cold", 100)}
-    assert ("cold", "its metadata is not there", 100) in told(report)
+    assert ("cold", "its metadata is missing", 100) in told(report)
 
 
 def test_what_cannot_be_meant_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def compact(  # noqa: PLR0913 - options of a user
     """
     if target_bytes < 1 or min_blocks < 2:
         raise FjordError(
-            "compact takes a target of at least 1 byte, and 2 blocks or more at a time"
+            "compact needs a target of at least 1 byte, and at least 2 blocks at a time"
         )
     planned = partial(plan, target_bytes=target_bytes, min_blocks=min_blocks)
     with _opened(location, read_only=dry_run) as db:
@@ -149,8 +149,8 @@ class _Run:
             progress("rewriting blocks", len(made), len(groups))
         if self._problems:
             raise FjordError(
-                f"{len(made)} of {len(groups)} groups of blocks were put together, all others are "
-                f"as they were: {self._problems[0]}"
+                f"{len(made)} of {len(groups)} groups of blocks were merged, all others are "
+                f"unchanged: {self._problems[0]}"
             )
         return made
 
@@ -195,7 +195,7 @@ class _Run:
             writer.publish(self._store, new, self._clock.wall_us())
         except FileExistsError:
             raise FjordError(
-                f"{self._store.path(new.name)} is there already, and stays; run this again"
+                f"{self._store.path(new.name)} already exists, and stays; run this again"
             ) from None
         except FileNotFoundError:
             raise FjordError(

@@ -92,7 +92,7 @@ def _kind(location: Location, table: str) -> str:
         return "not known, no daemon answers"
     if found == Kind.JOBS:
         raise FjordError(
-            f"{table} is a table of jobs, which have no current values; name a stream or a "
+            f"{table} is a jobs table, and jobs have no current values; name a stream or a "
             "key/value table, or report on jobs with `fjord pipeline lifecycle`"
         )
     return found

@@ -59,7 +59,7 @@ _OF_JOBS: Final = sorted(OPS - {*_GIVING, *_TAKING})
 
 
 _NO_VALUES: Final = (
-    "{} is a jobs table, and jobs come and go: they have no current value. docs/spark.md shows how "
+    "{} is a jobs table, and jobs have no current value. docs/spark.md shows how "
     "to find what waits, is taken and is dead"
 )
 
@@ -142,7 +142,9 @@ def read(spark: SparkSession, target: str, *, at: datetime | None = None) -> Dat
     place = target_at(target)
     found = _pointed(place)
     if found is None:
-        raise FjordError(f"there are no values in {target} yet; `fjord pipeline latest` makes them")
+        raise FjordError(
+            f"there are no values in {target} yet; `fjord pipeline latest` creates them"
+        )
     return _rows(spark, place, found).where(_unexpired(at or report.now()))
 
 
@@ -254,7 +256,7 @@ def check_stock(source: str, state: TableState) -> None:
     if missing or unknown:
         what = f"the column {', '.join(missing)}" if missing else f"rows of {', '.join(unknown)}"
         raise FjordError(
-            f"{source} has not {what}, so nobody can tell there which value a key has: read the "
+            f"{source} lacks {what}, so the value of a key cannot be determined from it: read the "
             "table itself, or ingest all of it into another folder"
         )
 
@@ -267,7 +269,7 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
     if after and not state.start <= after + 1 <= state.end + 1:
         raise FjordError(
             f"{source} has the seqs from {state.start} to {state.end}, and the values go up to "
-            f"{after}: it is another history. Use rebuild to begin anew"
+            f"{after}: it is another history. Use rebuild to start over"
         )
     check_stock(source, state)
     rows = warehouse.read(spark, source, after=after).where(F.col("seq") <= state.end)
@@ -290,7 +292,7 @@ def _from_history(
         lost = extent.lost(after)
         if lost and extent.nature.kind != Kind.KV:
             raise FjordError(
-                f"what {table} had from seq {lost[0]} to {lost[1]} is gone, and the values in the "
+                f"the rows of {table} from seq {lost[0]} to {lost[1]} are gone, and the values in the "
                 "target are older. Use rebuild to begin anew with what is there"
             )
         if lost:  # the journal of a key/value table has every value that there is
@@ -302,7 +304,7 @@ def _from_history(
                 raise
             raise FjordError(
                 f"the values in the target go up to seq {after} of another history than that of "
-                f"{location}: {error.text}. Use rebuild to begin anew"
+                f"{location}: {error.text}. Use rebuild to start over"
             ) from error
     # From exactly there on: if the journal is packed before it is read, that fails.
     start = max(after + 1, FIRST_ROW)
@@ -353,7 +355,7 @@ def _point(place: Target, found: Snapshot, *, instead_of: Snapshot | None = None
         raise FjordError(
             f"{place.location} has the values up to seq {now.end}, and this run has read up to "
             f"{found.end} only: another run was faster, and its values stay. Run one at a time, "
-            "or use rebuild to begin anew"
+            "or use rebuild to start over"
         )
     data = json.dumps({"version": VERSION, **asdict(found)}, indent=1)
     place.replace(POINTER, data.encode() + b"\n")

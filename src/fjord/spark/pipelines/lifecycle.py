@@ -106,19 +106,19 @@ def jobs_tables(location: Location, names: Sequence[str]) -> list[str]:
     for name in names:
         if kinds.get(name) != Kind.JOBS:
             what = f"a table of kind {kinds[name]}" if name in kinds else "no table"
-            raise FjordError(f"{name} is {what} in {location}; name tables of jobs")
+            raise FjordError(f"{name} is {what} in {location}; name jobs tables")
     found = list(dict.fromkeys(names)) or [one for one, kind in kinds.items() if kind == Kind.JOBS]
     if not found:
-        raise FjordError(f"there is no table of jobs in {location}, so nothing to report on")
+        raise FjordError(f"there is no jobs table in {location}, so there is nothing to report on")
     return found
 
 
 def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
     if target is not None and "://" in target:
-        raise UsageError(f"{target} is no folder on this machine, which the page needs")
+        raise UsageError(f"{target} is not a folder on this machine, which the page needs")
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
-        raise UsageError(f"a limit is given for {others}, which this report is not about")
+        raise UsageError(f"a limit is given for {others}, which this report does not include")
 
 
 # -- figures --------------------------------------------------------------------------------------

@@ -294,11 +294,11 @@ _NAME_CHARACTERS: Final = 100
 _MEASURES: Final = ("wait", "run", "total")
 _PERCENTILES: Final = ("p50", "p90", "p99", "p999", "max")
 _HEADS: Final = {"expired_unread": "unread", "timed_out": "timed out", "merged": "pushes saved"}
-_LATE: Final = "late: the lease was over and it was taken again"
+_LATE: Final = "late: the lease expired and the job was taken again"
 _KINDS: Final = {"wait": "waited", "total": "took in all", "waiting": "still waits"}
 _SPREAD: Final = {
     "pale": "waits (bars)",
-    "blue": "share that waited at most so long",
+    "blue": "share that waited at most this long",
     "amber": "ran",
     "green": "took in all",
 }

@@ -279,12 +279,12 @@ def _file_problem(line: Row, missing: Iterable[str]) -> str:
 
 def _row_problem(line: Row, found: Row | None) -> str:
     side = "left" if line["side"] == "history" else "right"
-    words = [f"{line['duplicates']} rows are there again"] if line["duplicates"] else []
+    words = [f"{line['duplicates']} rows are duplicates"] if line["duplicates"] else []
     if found is not None and found[f"{side}_missing"]:
         count, first = found[f"{side}_missing"], found[f"{side}_missing_from"]
         words.append(f"{count} rows are missing, the first is seq {first}")
     if found is not None and found["changed"] and side == "right":
-        words.append(f"{found['changed']} rows are not the same")
+        words.append(f"{found['changed']} rows differ")
     return "; ".join(words)
 
 

@@ -101,11 +101,11 @@ def read_list(spark: SparkSession, path: str) -> DataFrame:
         row = F.regexp_extract("value", r"^--row=([0-9]{1,18})$", 1)
         found = spark.read.text(path).select(F.nullif(row, F.lit("")).alias("row"))
         if not found.where("row IS NULL").isEmpty():
-            raise FjordError(f"{path} is no list of jobs: a line of it is not as --row=123")
+            raise FjordError(f"{path} is not a list of jobs: a line of it is not like --row=123")
     else:
         found = spark.read.parquet(path)
     if "row" not in found.columns:
-        raise FjordError(f"{path} is no list of jobs: it has no column row")
+        raise FjordError(f"{path} is not a list of jobs: it has no column row")
     return found.select(F.col("row").cast("bigint"))
 
 
@@ -325,7 +325,9 @@ def plan_of(location: Location, table: str, target: str, options: ReplayOptions)
     server = options.get("to", "") or location.server
     is_dry = options.get("dry_run", False)
     if not server and not is_dry:
-        raise UsageError("rows are written through a daemon: say with to which one has the target")
+        raise UsageError(
+            "rows are written through a daemon: name the daemon that has the target with to"
+        )
     prefix, redrive = options.get("key_prefix", b""), options.get("redrive", "")
     # A list says which row of a job is the last one that describes it.
     ops = options.get("ops") or ((*OPS, *MOVES) if redrive else OPS)
@@ -456,8 +458,8 @@ def check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> 
     ]
     if differing:
         raise FjordError(
-            f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
-            "on with it, or give another id"
+            f"replay {replay_id} was begun with {'; '.join(differing)}. Give the same options to "
+            "continue it, or give another id"
         )
 
 

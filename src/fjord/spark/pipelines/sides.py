@@ -81,7 +81,9 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
         raise FjordError(f"the range ends at seq {end}, before it begins at {start}")
     wanted = [one for one in found if one.last >= start and one.first < stop]
     if wanted and not (blocks or wanted[0].location):
-        raise FjordError("this node does not say where its blocks are; say it with blocks")
+        raise FjordError(
+            "this node does not report where its blocks are; give the location with blocks"
+        )
     return Scope(
         location=location,
         table=table,
@@ -135,8 +137,8 @@ def described(scope: Scope) -> tuple[dict[str, Metadata], dict[str, str]]:
     if scope.is_kept and scope.start < first.first and previous:
         problems.setdefault(
             first.name,
-            f"the block before it, {previous}, is not there, and the table has no retention; if "
-            f"it had one when that went, give the start {first.first}",
+            f"the block before it, {previous}, is missing, and the table has no retention; if "
+            f"it had one when that block was removed, give the start {first.first}",
         )
     return metadata, problems
 
@@ -145,7 +147,7 @@ def _described(catalog: Catalog, block: BlockInfo) -> tuple[Metadata | None, str
     try:
         found = catalog.read(block.name)
     except FileNotFoundError:
-        return None, "its metadata is not there"
+        return None, "its metadata is missing"
     except CorruptionError as error:
         return None, f"its metadata is damaged: {error.reason}"
     if (found.bytes, found.crc32c) != (block.bytes, block.crc):
@@ -209,7 +211,7 @@ def _damage(catalog: Catalog, name: str) -> str:
     try:
         catalog.verify(name)
     except FileNotFoundError:
-        return "its metadata is not there"
+        return "its metadata is missing"
     except CorruptionError as error:
         return error.reason
     return ""
@@ -244,8 +246,8 @@ def stock(target: str, table: str) -> Stock:
     columns = state.columns.split(",") if state.columns else tuple(schema.COLUMNS)
     if missing := [name for name in COLUMNS if name not in columns]:
         raise FjordError(
-            f"{target} has not the column {', '.join(missing)}, so its rows cannot be compared; "
-            f"ingest {', '.join(COLUMNS)} at least, into another folder"
+            f"{target} lacks the column {', '.join(missing)}, so its rows cannot be compared; "
+            f"ingest at least {', '.join(COLUMNS)} into another folder"
         )
     paths = [one.path for one in found.files()]
     folders = {path.rpartition("/")[0] for path in paths}

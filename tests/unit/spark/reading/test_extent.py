@@ -141,7 +141,7 @@ def test_loss_is_said_with_the_missing_range(
     forgetful: Extent, commits: list[int], caplog: Any
 ) -> None:
     start = forgetful.blocks[0].first - 1
-    missing = f"what events had from seq {commits[3] + 1} to {start} is gone and was not read"
+    missing = f"the rows of events from seq {commits[3] + 1} to {start} are gone and were not read"
     with pytest.raises(FjordError, match=f"{missing}.*failOnDataLoss"):
         forgetful.advance(commits[3])
     forgetful._options = SourceOptions(

@@ -191,7 +191,7 @@ def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
             db.stream("events").append_many([b"y"] * 10)
             db.seal("events")
         first = db.blocks("events")[0].first
-    gone = f"what events had from seq 1 to {first - 1} is gone and was not read"
+    gone = f"the rows of events from seq 1 to {first - 1} are gone and were not read"
     with pytest.raises(FjordError, match=gone):
         stream(readers, tmp_path).partitions(start, end)
     with pytest.raises(FjordError, match=gone):

@@ -146,7 +146,7 @@ def test_what_has_left_the_journal_is_read_from_blocks(
 def test_what_is_gone_is_said(place: Location, packed: int, caplog: Any) -> None:
     lossy = parts.wanted(location=place, has_history=False, fails_on_loss=False)
     strict = parts.wanted(location=place, has_history=False)
-    missing = f"what events had from seq 5 to {packed - 1} is gone and was not read"
+    missing = f"the rows of events from seq 5 to {packed - 1} are gone and were not read"
     with pytest.raises(FjordError, match=f"{missing}.*failOnDataLoss"):
         list(tasks.read_tail(tail(strict, 5, 10**6)))
     found = seqs(tasks.read_tail(tail(lossy, 5, 10**6)))
