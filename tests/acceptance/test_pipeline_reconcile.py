@@ -137,9 +137,9 @@ def test_what_is_wrong_with_a_warehouse_is_named(
     assert report.figures["lag_rows"] == 0
     assert told(report) == {
         ("warehouse", f"100 rows are missing, the first is seq {expected.seqs[0]}", 0),
-        ("warehouse", "100 rows are there again", 200),
+        ("warehouse", "100 rows are duplicates", 200),
         ("warehouse", f"1 rows are missing, the first is seq {expected.seqs[222]}", 99),
-        ("warehouse", "2 rows are not the same", 100),
+        ("warehouse", "2 rows differ", 100),
         ("warehouse", "the file is not there", 0),
     }
     # What lies outside of the range is not looked at.

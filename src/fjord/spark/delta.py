@@ -124,7 +124,7 @@ class DeltaWarehouse:
                 continue  # somebody was faster: look at what is there now
             return True
         raise FjordError(
-            f"{self.target.location} has too many concurrent writers; only one query should write to it"
+            f"{self.target.location} has too many concurrent writers; only one query should write"
         )
 
     def _table(self) -> DeltaTable | None:

@@ -158,9 +158,7 @@ def _check_declared(target: Target, schema: StructType) -> None:
     if found is not None:
         raise FjordError(f"{found}. This table has the columns {_listed(target.schema)}")
     if target.needs_key and not target.schema.key and "key" not in schema.fieldNames():
-        raise FjordError(
-            "the column key is missing, and no declared column is the key of this table"
-        )
+        raise FjordError("the column key is missing: no declared column is the key of this table")
 
 
 def _listed(schema: Schema) -> str:

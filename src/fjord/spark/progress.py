@@ -78,7 +78,7 @@ def decode(given: Mapping[str, Any] | str) -> Offset:
         except (ValueError, RecursionError) as error:
             raise _wrong(given, f"it is not JSON ({error})") from error
     if not isinstance(found, Mapping):
-        raise _wrong(given, "it is no object")
+        raise _wrong(given, "it is not an object")
     if found.get("v") != VERSION:
         text = f"its version is {found.get('v')!r}, and this version of Fjord knows {VERSION}"
         raise _wrong(given, text)
@@ -112,8 +112,8 @@ def _publication(given: object, found: object) -> Publication:
 
 def _wrong(given: object, reason: str) -> FjordError:
     return FjordError(
-        f"{str(given)[:200]} is not an offset of the source fjord: {reason}. A checkpoint belongs to "
-        "one query and one source; give each query its own checkpoint"
+        f"{str(given)[:200]} is not an offset of the source fjord: {reason}. A checkpoint belongs "
+        "to one query and one source; give each query its own checkpoint"
     )
 
 

@@ -269,8 +269,8 @@ class FjordStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if error.code not in (Code.FORKED, Code.BAD_RANGE):
             raise error
         text = (
-            f"what this query has read of {self._options.table} up to seq {place.seq} is no longer the "
-            f"history of {self._options.location}: {error.text}"
+            f"what this query has read of {self._options.table} up to seq {place.seq} is no longer "
+            f"the history of {self._options.location}: {error.text}"
         )
         if self._options.fails_on_loss:
             raise FjordError(

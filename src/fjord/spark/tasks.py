@@ -161,7 +161,7 @@ def _instead(
         raise error  # the node knows it, only this machine does not see it
     if share != whole(share.block):
         raise FjordError(
-            f"the block {share.block.name} was replaced while it was being read; run the query again"
+            f"the block {share.block.name} was replaced while it was read; run the query again"
         ) from error
     end_seq = min(end_seq, share.block.last + 1)
     for block in _covering(blocks, wanted, start_seq, end_seq):

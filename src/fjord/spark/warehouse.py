@@ -212,7 +212,7 @@ class ParquetWarehouse:
             self._write_checkpoint(further)
             return True
         raise FjordError(
-            f"{self.target.location} has too many concurrent writers; only one query should write to it"
+            f"{self.target.location} has too many concurrent writers; only one query should write"
         )
 
     def _check_counted(self, commit: Commit, batch: QueryBatch) -> None:

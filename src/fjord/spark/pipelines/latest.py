@@ -292,8 +292,8 @@ def _from_history(
         lost = extent.lost(after)
         if lost and extent.nature.kind != Kind.KV:
             raise FjordError(
-                f"the rows of {table} from seq {lost[0]} to {lost[1]} are gone, and the values in the "
-                "target are older. Use rebuild to begin anew with what is there"
+                f"the rows of {table} from seq {lost[0]} to {lost[1]} are gone, and the values in "
+                "the target are older. Use rebuild to start over with the remaining rows"
             )
         if lost:  # the journal of a key/value table has every value that there is
             after, epoch, is_whole = extent.earliest(), "", True

@@ -195,5 +195,5 @@ def test_damage_is_found(block: BlockInfo) -> None:
 def test_a_block_that_is_not_seen_here_is_named(place: Location, tmp_path: Path) -> None:
     wanted = parts.wanted(location=place, blocks=str(tmp_path))
     (first, *_) = blocks_of(place)
-    with pytest.raises(FjordError, match=f"does not see the block {tmp_path}.*option blocks"):
+    with pytest.raises(FjordError, match=f"cannot find the block {tmp_path}.*option blocks"):
         list(tasks.read_cold(cold(wanted, [Share(first, 0, first.rows)])))

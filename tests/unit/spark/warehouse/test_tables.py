@@ -205,7 +205,7 @@ def test_old_commits_go_and_a_writer_that_slept_meanwhile_is_refused(
         f"{10:020}.json",
     ]
     assert ParquetWarehouse(target).state() == whole
-    with pytest.raises(FjordError, match="has gone on to commit 10 while this writer was at 2"):
+    with pytest.raises(FjordError, match="has advanced to commit 10 while this writer was at 2"):
         sleeper.add(batch(0, "zombie", start=11), [])
     assert ParquetWarehouse(target).state() == whole
 

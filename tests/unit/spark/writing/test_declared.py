@@ -173,7 +173,7 @@ def test_rows_of_history_are_written_as_they_are() -> None:
 
     assert plan.encode(batch(6))["value"].to_pylist() == rows
     for other in (1, None):
-        with pytest.raises(FjordError, match="takes rows of them only, whose type is 6"):
+        with pytest.raises(FjordError, match="takes only rows of them, whose type is 6"):
             plan.encode(batch(other))
 
 

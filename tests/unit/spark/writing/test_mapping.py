@@ -259,8 +259,8 @@ def test_a_delay_is_seconds(type_: str, given: object, found_us: int) -> None:
 @pytest.mark.parametrize(
     ("column", "type_", "given", "told"),
     [
-        ("priority", "int", 256, "priority has numbers from 0 to 255"),
-        ("priority", "smallint", -1, "priority has numbers from 0 to 255"),
+        ("priority", "int", 256, "priority must have numbers from 0 to 255"),
+        ("priority", "smallint", -1, "priority must have numbers from 0 to 255"),
         ("delay", "int", -1, "delay has a negative number"),
         ("delay", "double", float("nan"), "delay has seconds"),
         ("delay", "double", float("inf"), "delay has seconds"),

@@ -179,7 +179,7 @@ def test_what_is_there_already_is_said(
     assert caplog.messages == []
     writer_of(txnId="me", txnVersion="6").commit([staged(3, 4), staged(5, partition=1)])
     stream_writer_of(txnId="me").commit([staged(6, query="q")], batchId=7)
-    told = "batch {} of me is in the table events already, which has its batches up to 7: "
+    told = "batch {} of me is already in the table events, which has its batches up to 7: "
     assert caplog.messages == [
         told.format(6) + "3 rows were not written again",
         told.format(7) + "1 rows were not written again",
