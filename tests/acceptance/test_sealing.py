@@ -206,7 +206,7 @@ def test_a_damaged_block_is_refused_by_its_name_and_the_rest_goes_on(
     assert numbers_of(behind.read(1000)) == list(range(2000, 3000))
     events.append(b"3000 ")
     assert first.rows == 1000
-    assert "what was asked for is damaged" in daemon.log()
+    assert "the requested data is damaged" in daemon.log()
 
 
 def test_without_the_libraries_a_daemon_works_and_seals_nothing(tmp_path: Path) -> None:

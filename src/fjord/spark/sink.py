@@ -89,8 +89,8 @@ def stream_writer(
     """
     if overwrite:
         raise FjordError(
-            "rows can only be appended to a table, and the output mode complete rewrites everything "
-            "with each batch: use outputMode('append') or outputMode('update')"
+            "rows can only be appended to a table, and the output mode complete rewrites "
+            "everything with each batch: use outputMode('append') or outputMode('update')"
         )
     wanted = parse_sink(options, is_stream=True)
     return FjordStreamWriter(wanted, _columns(wanted, schema))

@@ -120,7 +120,7 @@ def test_what_follows_the_rows_is_passed_over() -> None:
     text += LISTED + b" SELECT 1;\n" + LISTED + b" VALUES " + ROW + b";"
     assert read(text) == [
         Found(1, CELLS),
-        Bad(2, "an INSERT without VALUES is not understood"),
+        Bad(2, "an INSERT without VALUES is not supported"),
         Found(3, CELLS),
     ]
 
