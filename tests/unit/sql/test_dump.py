@@ -111,7 +111,7 @@ def test_what_is_no_row_ends_its_statement_only() -> None:
     text = LISTED + b" VALUES (1,2;\n" + LISTED + b" VALUES x;\n" + LISTED + b" VALUES" + ROW + b";"
     first, second, third = read(text)
     assert first == Bad(1, "it has no end; the rest of its statement is left out")
-    assert second == Bad(2, "this is no row; the rest of its statement is left out")
+    assert second == Bad(2, "this is not a row; the rest of its statement is skipped")
     assert third == Found(3, CELLS)
 
 

@@ -110,7 +110,7 @@ def test_a_table_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -
     ("columns", "ops", "problem"),
     [
         ("seq,key,value", "", "lacks the column ts, op, expires_at, type, so the value"),
-        ("", "APPEND,SET", "has not rows of MOVE, DELETE, PURGE, EXPIRE"),
+        ("", "APPEND,SET", "lacks rows of MOVE, DELETE, PURGE, EXPIRE"),
     ],
 )
 def test_current_values_need_all_that_gives_and_takes_them(

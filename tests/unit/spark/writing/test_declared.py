@@ -120,7 +120,7 @@ def test_declared_columns_are_planned(text: str) -> None:
         ("uri string, depth decimal(10,2)", "may be tinyint, smallint, int, bigint, decimal"),
         ("uri string, depth double", "depth is a double"),
         ("uri string, seen timestamp_ntz", "seen is a timestamp_ntz, and may be timestamp"),
-        ("uri string, uri string", "uri is there 2 times"),
+        ("uri string, uri string", "uri occurs 2 times"),
         ("uri string, size int", "there is no column 'size': this table takes the columns uri, de"),
         ("uri string, key string", "there is no column 'key'"),
         ("uri string, priority string", "priority is a string, and may be tinyint"),
