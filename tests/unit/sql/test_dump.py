@@ -110,7 +110,7 @@ def test_what_is_no_plain_value_is_odd_and_the_rest_is_read(value: bytes) -> Non
 def test_what_is_no_row_ends_its_statement_only() -> None:
     text = LISTED + b" VALUES (1,2;\n" + LISTED + b" VALUES x;\n" + LISTED + b" VALUES" + ROW + b";"
     first, second, third = read(text)
-    assert first == Bad(1, "it has no end; the rest of its statement is left out")
+    assert first == Bad(1, "it has no end; the rest of its statement is skipped")
     assert second == Bad(2, "this is not a row; the rest of its statement is skipped")
     assert third == Found(3, CELLS)
 
