@@ -217,5 +217,7 @@ def test_without_the_libraries_a_daemon_works_and_seals_nothing(tmp_path: Path) 
             with pytest.raises(fjord.RefusedError, match="has no cold blocks"):
                 db.seal()
             assert read_all(events, "reader") == list(range(100))
-        (line,) = [line for line in daemon.log().splitlines() if "cold blocks are not available" in line]
+        (line,) = [
+            line for line in daemon.log().splitlines() if "cold blocks are not available" in line
+        ]
         assert "pyarrow" in line

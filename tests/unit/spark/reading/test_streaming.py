@@ -163,7 +163,9 @@ def test_offsets_of_another_history_are_refused(
     ((_, end),) = batches(found)
     seq = progress.decode(end).seq
     other = progress.encode(Offset(seq=seq - 20, epoch="f" * 32))
-    with pytest.raises(FjordError, match=r"up to seq .* is no longer the history of .*new checkpoint"):
+    with pytest.raises(
+        FjordError, match=r"up to seq .* is no longer the history of .*new checkpoint"
+    ):
         found.latestOffset(other, ALL)
     beyond = progress.encode(Offset(seq=10**9))
     with pytest.raises(FjordError, match="up to seq 1000000000 is no longer the history of"):

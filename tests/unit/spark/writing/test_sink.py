@@ -112,7 +112,9 @@ def test_spark_finds_the_parameters_that_it_names() -> None:
 
 
 def test_a_table_that_is_not_there_needs_a_kind(database: FakeDatabase) -> None:
-    with pytest.raises(FjordError, match=r"no table 'new' in fjord.*create one with the option kind: stream"):
+    with pytest.raises(
+        FjordError, match=r"no table 'new' in fjord.*create one with the option kind: stream"
+    ):
         writer_of(table="new")
     assert writer_of(table="new", kind="jobs").write(iter([])).stages == ()
     assert (database.staged, database.commits) == ([], [])
