@@ -74,7 +74,7 @@ class Declaration:
     indexes: tuple[Index, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""  # for readers of the file; not stored
-    # Where the table stands, and where each of its settings does.
+    # The place of the table, and of each of its settings.
     place: Location = field(default=Location("declaration"), compare=False)
     setting_places: Mapping[str, Location] = field(default_factory=dict, compare=False)
 

@@ -157,9 +157,7 @@ _TOO_LARGE: Final = Refusal(
     code=Code.TOO_LARGE,
     text=f"answers from a snapshot have at most {limits.ANSWER_BYTES_MAX} bytes; ask for less",
 )
-_NO_COLD: Final = Refusal(
-    code=Code.FAILED, text="the data is in a cold block, and blocks cannot be read here"
-)
+_NO_COLD: Final = Refusal(code=Code.FAILED, text="this is in a cold block, and none can be read")
 
 
 class LazyCold:

@@ -460,9 +460,7 @@ class Committer:
 
     def _tell_soon(self, changes: Sequence[Changed]) -> None:
         self._told += self.listeners.match(changes)
-        if (
-            not self._syncing and not self._backlog.queues
-        ):  # else it is reported with the next group
+        if not self._syncing and not self._backlog.queues:  # else reported with the next group
             self._sync_step()
 
     def _tell(self) -> None:

@@ -166,9 +166,7 @@ class Sealer:
             logs.note(logging.ERROR, "sealing failed", error=error)
 
 
-_STOPPED: Final = Refusal(
-    code=Code.BUSY, text="the server is stopping; the rest is sealed after the next start"
-)
+_STOPPED: Final = Refusal(code=Code.BUSY, text="the server stops; the next start seals the rest")
 _FAILED: Final = Refusal(code=Code.FAILED, text="sealing failed; the log says why")
 
 

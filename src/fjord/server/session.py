@@ -564,9 +564,7 @@ _OTHER_REVISION: Final = Refusal(
     text=f"this daemon speaks revision {commands.REVISION} of the protocol; "
     "use a client of its version",
 )
-_NO_SEALER: Final = Refusal(
-    code=Code.FAILED, text="this server has no cold blocks; its log says why"
-)
+_NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server cannot seal; its log says why")
 _TOO_MANY_KEYS: Final = Refusal(
     code=Code.QUOTA, text=f"a connection listens to at most {limits.LISTENED_KEYS_MAX} keys"
 )

@@ -207,9 +207,7 @@ class _Mark:
         stream = self._database.stream(wanted.table)
         epochs = {one.name: one.epoch for one in stream.subscribers()}
         if epochs.get(wanted.name) != wanted.epoch:
-            text = (
-                "another client has moved or deleted it, perhaps a query with the same subscriber"
-            )
+            text = "another client has moved or deleted it, perhaps another query"
             raise StaleError(fjord.errors.Code.STALE_EPOCH, text)
         return stream.subscriber(wanted.name)
 

@@ -70,9 +70,7 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
         FjordError: if the options, the table or the columns are invalid.
     """
     if overwrite:
-        raise FjordError(
-            "rows can only be appended to a table: omit mode('overwrite'), or drop the table first"
-        )
+        raise FjordError("rows can only be appended: omit mode('overwrite'), or drop the table")
     wanted = parse_sink(options, is_stream=False)
     # Created here, once for all tasks, and different for each write.
     name = wanted.txn_id or f"{commands.WRITER_ONCE}{uuid.uuid4()}"

@@ -321,7 +321,7 @@ _TABLES_MAX: Final = 1000
 _SET_BYTES_MAX: Final = 4096
 
 _EARLY: Final = {b"LOW_PRIORITY", b"DELAYED", b"HIGH_PRIORITY", b"IGNORE", b"INTO"}
-# Behind the rows: what is to be done where one is there already.
+# After the rows: what to do if one already exists.
 _LATE: Final = {b"ON", b"AS", b"RETURNING"}
 _NO_COLUMN: Final = {
     *(b"PRIMARY", b"UNIQUE", b"KEY", b"INDEX", b"FULLTEXT", b"SPATIAL", b"CONSTRAINT"),

@@ -318,12 +318,10 @@ def _xid(key: bytes) -> int | Refusal:
 
 _NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is invalid; clear bit 3")
 _STALE: Final = Refusal(
-    code=Code.STALE_XID,
-    text="the lease has expired, or the job is done; another worker may have it",
+    code=Code.STALE_XID, text="the lease is over, or the job is done; another worker may have it"
 )
 _OVER: Final = Refusal(
-    code=Code.BAD_TIMEOUT,
-    text="the timeout, at which the lease ends, must be later than the timestamp",
+    code=Code.BAD_TIMEOUT, text="the timeout, at which the lease ends, is not after the timestamp"
 )
 _NO_XID: Final = Refusal(
     code=Code.BAD_VALUE, text="name a job by what NEXT returned: an xid of 8 bytes, and its key"

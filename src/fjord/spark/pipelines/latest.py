@@ -142,9 +142,7 @@ def read(spark: SparkSession, target: str, *, at: datetime | None = None) -> Dat
     place = target_at(target)
     found = _pointed(place)
     if found is None:
-        raise FjordError(
-            f"there are no values in {target} yet; `fjord pipeline latest` creates them"
-        )
+        raise FjordError(f"there are no values in {target} yet; `fjord pipeline latest` makes them")
     return _rows(spark, place, found).where(_unexpired(at or report.now()))
 
 

@@ -325,9 +325,7 @@ def plan_of(location: Location, table: str, target: str, options: ReplayOptions)
     server = options.get("to", "") or location.server
     is_dry = options.get("dry_run", False)
     if not server and not is_dry:
-        raise UsageError(
-            "rows are written through a daemon: name the daemon that has the target with to"
-        )
+        raise UsageError("rows are written through a daemon: give its address with `to`")
     prefix, redrive = options.get("key_prefix", b""), options.get("redrive", "")
     # A list says which row of a job is the last one that describes it.
     ops = options.get("ops") or ((*OPS, *MOVES) if redrive else OPS)

@@ -81,9 +81,7 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
         raise FjordError(f"the range ends at seq {end}, before it begins at {start}")
     wanted = [one for one in found if one.last >= start and one.first < stop]
     if wanted and not (blocks or wanted[0].location):
-        raise FjordError(
-            "this node does not report where its blocks are; give the location with blocks"
-        )
+        raise FjordError("this node does not report where its blocks are; give blocks")
     return Scope(
         location=location,
         table=table,

@@ -50,14 +50,10 @@ CHANGES: Final = (
     StateChange(_W, None, _REMOVE, How.DONE, "taken and done at once", ("FJ-28",)),
     StateChange(_W, None, _REMOVE, How.EXPIRE, "expired", ("SJ-06", "SJ-25")),
     StateChange(_W, None, _REMOVE, How.CANCEL, "cancelled by key"),
-    StateChange(
-        _W, None, _REMOVE, How.SUPERSEDED, "replaced by a newer job that was given back", ("FJ-32",)
-    ),
+    StateChange(_W, None, _REMOVE, How.SUPERSEDED, "a newer job of its key came back", ("FJ-32",)),
     StateChange(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
     StateChange(_D, _W, _WAIT, How.REVIVE, "revived, as if it had never failed", ("SJ-15",)),
-    StateChange(
-        _D, None, _REMOVE, How.SUPERSEDED, "revived, but its key is already waiting", ("SJ-16",)
-    ),
+    StateChange(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key is waiting", ("SJ-16",)),
     StateChange(_D, None, _REMOVE, How.EXPIRE, "revived, but it has expired", ("SJ-06",)),
     StateChange(_D, None, _REMOVE, How.DISCARD, "discarded"),
     StateChange(_W, None, _REMOVE, How.PURGE, "its table was dropped"),
