@@ -99,7 +99,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.is_open = False  # from when there is a connection until it is closed
         self.is_stalled = False  # the peer does not take its replies, or is gone
-        self.is_ending = False  # it sends no more, or is not heard any more
+        self.is_ending = False  # it has ended its side, or is ignored
         self._reading = True
         self._is_resting = False  # others have their turn
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
@@ -266,7 +266,7 @@ class Session(asyncio.Protocol):
                     self._rest()
         if self._output:
             self._send()
-        if pending:  # not known any more, or never was
+        if pending:  # no longer known, or never was
             pending = decoder.pending_bytes
         if pending or self._begun_us is not None:
             self._watch_deadline()

@@ -440,7 +440,7 @@ def _txn_version(given: Mapping[str, str], *, is_stream: bool) -> int | None:
         if given.get("txnid") and not is_stream:
             raise FjordError(
                 "give the option txnVersion, too: the number of this write, larger than those "
-                "before it. A write of a txnId whose number was there already is left out"
+                "before it. A number that its txnId has already written is skipped"
             )
         return None
     if is_stream:
