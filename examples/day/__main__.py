@@ -3,12 +3,12 @@
     make run
     make run KEEP=1          # leaves everything in build/day, to look at
 
-A daemon serves a new directory with the settings that it has by itself.  A website writes what
-happens to a spool, and waits for nobody: edits of pages become jobs, everything else goes to a
-stream; `fjord forward` sends it.  Workers do the jobs; some fail, and one dies.  The daemon itself
-is killed with SIGKILL in the middle of the day, and so is the forwarder.  What is old goes to cold
-blocks, and in the evening Spark copies the day to a warehouse, makes the table of the newest of
-each page, a report on the jobs, and compares all copies with each other.
+A daemon with default settings serves a new directory.  A website writes everything that happens to
+a spool, without waiting: edits of pages become jobs, everything else goes to a stream; `fjord
+forward` sends them.  Workers do the jobs; some fail, and one dies.  In the middle of the day the
+daemon is killed with SIGKILL, and so is the forwarder.  Old history goes to cold blocks, and in the
+evening Spark copies the day to a warehouse, makes a table of the newest event of each page and a
+report on the jobs, and compares all copies.
 
 A day takes about ten seconds: an hour is 0.4 s, and dates in the tables are those of the clock.
 """
@@ -34,7 +34,7 @@ from examples.day.website import Fed
 
 HOUR_SECONDS: Final = 0.4
 WORKERS: Final = 3
-# Long beside the time that the daemon is away: only who died may lose what it has in its hands.
+# Much longer than the daemon is away: only a dead worker may lose its jobs.
 LEASE_SECONDS: Final = 5
 WORKER_DIES_AT, DAEMON_DIES_AT, FORWARDER_DIES_AT, SEALED_AT = 9, 13, 16, 19
 # How long the last jobs may take; their leases and delays are a few seconds.
@@ -46,7 +46,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.day")
-    parser.add_argument("--keep", metavar="DIR", help="write everything there, and leave it")
+    parser.add_argument("--keep", metavar="DIR", help="write everything there, and keep it")
     keep = parser.parse_args().keep
     directory = Path(keep or tempfile.mkdtemp(prefix="fjord-day-")).absolute()
     if keep and directory.exists() and any(directory.iterdir()):
@@ -57,13 +57,13 @@ def main() -> None:
     finally:
         if not keep:
             shutil.rmtree(directory)
-    console.print(f"\nIt is all in {directory}." if keep else "\nIt is all cleaned up again.")
+    console.print(f"\nThe result is in {directory}." if keep else "\nAll files are removed again.")
 
 
 def tell_story(directory: Path, *, is_kept: bool) -> None:
     begun = time.perf_counter()
     with Daemon(directory / "data", directory / "daemon.log") as daemon:
-        left = "" if is_kept else ", which is removed at the end (make run KEEP=1 leaves one)"
+        left = "" if is_kept else ", which is removed at the end (make run KEEP=1 keeps it)"
         tell(f"A daemon at {daemon.url} serves {directory / 'data'}{left}.")
         with (
             fjord.connect(daemon.url) as db,
@@ -73,11 +73,11 @@ def tell_story(directory: Path, *, is_kept: bool) -> None:
             fed = live(db, spool, daemon, forwarder)
             check(db, fed)
         evening.tell(daemon.url, directory, fed, console, is_kept=is_kept)
-    tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s for all of it.")
+    tell(f"[green]Everything agrees.[/green] {time.perf_counter() - begun:.0f} s in total.")
 
 
 def live(db: fjord.Database, spool: fjord.Spool, daemon: Daemon, forwarder: Forwarder) -> Fed:
-    """Lets the day happen; returns what was written to the spool."""
+    """Runs the day; returns what was written to the spool."""
     pages = db.create_jobs("pages", lease=LEASE_SECONDS, timeouts_max=2)
     day, fed = website.Day(), Fed()
     tell(
@@ -99,14 +99,14 @@ def live(db: fjord.Database, spool: fjord.Spool, daemon: Daemon, forwarder: Forw
 def happening(
     db: fjord.Database, hour: int, daemon: Daemon, forwarder: Forwarder, workers: Workers, fed: Fed
 ) -> Iterator[None]:
-    """Lets happen what an hour has besides its edits and events, and tells of it."""
+    """Runs the incident of an hour, if any, beside its edits and events."""
     if hour == WORKER_DIES_AT:
         workers.send_one_that_dies()
         yield
         fed.dropped = workers.dropped()
         tell(
-            f"  {hour:02}:00  SIGKILL for a worker with {len(fed.dropped)} jobs in its hands: "
-            f"in {LEASE_SECONDS} s others have them."
+            f"  {hour:02}:00  SIGKILL for a worker with {len(fed.dropped)} jobs: "
+            f"others take them after {LEASE_SECONDS} s."
         )
     elif hour == DAEMON_DIES_AT:
         aside = Aside(daemon)
@@ -116,13 +116,13 @@ def happening(
             fed.away_seconds = aside.join()
         tell(
             f"  {hour:02}:00  SIGKILL for the daemon: away for {fed.away_seconds:.1f} s; "
-            "the website wrote on, forwarder and workers waited."
+            "the website kept writing, forwarder and workers waited."
         )
     else:
         yield
         if hour == FORWARDER_DIES_AT:
             forwarder.kill()
-            tell(f"  {hour:02}:00  SIGKILL for the forwarder: the next one goes on where it was.")
+            tell(f"  {hour:02}:00  SIGKILL for the forwarder: the next one continues.")
         elif hour == SEALED_AT:
             seal(db, hour)
 
@@ -131,13 +131,13 @@ def seal(db: fjord.Database, hour: int) -> None:
     db.seal()
     events, jobs = (len(db.blocks(table)) for table in ("events", "pages"))
     tell(
-        f"  {hour:02}:00  What was old goes to cold blocks, Parquet files: "
+        f"  {hour:02}:00  Old history goes to cold blocks, Parquet files: "
         f"{events} of events, {jobs} of jobs."
     )
 
 
 def feed(spool: fjord.Spool, day: website.Day, hour: int, fed: Fed) -> None:
-    """Writes what happens in an hour; each call returns at once, whoever is away."""
+    """Writes the edits and events of an hour; calls return at once, even without a daemon."""
     pages, edited, stream = spool.jobs("pages"), spool.stream("edits"), spool.stream("events")
     for edits in day.edits(hour):
         pages.push_many(
@@ -149,14 +149,14 @@ def feed(spool: fjord.Spool, day: website.Day, hour: int, fed: Fed) -> None:
         stream.append_many(events.values, keys=events.keys)
         fed.events += len(events.keys)
         fed.keys.update(events.keys)
-    # What one process writes arrives in its order: where this is, all before it is too.
+    # Writes of one process arrive in order: once this one has arrived, so have all earlier ones.
     spool.kv("counters").set("edits", fed.edits)
 
 
 def wait_for_rest(
     db: fjord.Database, pages: fjord.Jobs, forwarder: Forwarder, workers: Workers, fed: Fed
 ) -> None:
-    """Waits until all has arrived, and no job is left but the dead ones."""
+    """Waits until everything has arrived, and only dead jobs are left."""
     until = time.perf_counter() + REST_SECONDS
     while (
         db.kv("counters").get("edits") != fed.edits or (left := pages.count()).waiting or left.taken
@@ -164,12 +164,12 @@ def wait_for_rest(
         forwarder.check()
         workers.check()
         if time.perf_counter() > until:
-            sys.exit(f"not all has arrived, or jobs are left over: {pages.count()}")
+            sys.exit(f"not everything has arrived, or jobs are left over: {pages.count()}")
         time.sleep(0.05)
 
 
 def check(db: fjord.Database, fed: Fed) -> None:
-    """Compares what the daemon has with what was written; says so, or ends."""
+    """Compares the daemon's data with what was written; exits if they differ."""
     dead = list(db.jobs("pages").dead())
     fed.dead = len(dead)
     arrived = versions(db)
@@ -183,7 +183,7 @@ def check(db: fjord.Database, fed: Fed) -> None:
 
 
 def versions(db: fjord.Database) -> list[str]:
-    """Returns what the daemon has of all edits, in order."""
+    """Returns the daemon's list of all edits, in order."""
     found: list[str] = []
     for batch in db.stream("edits").reader().batches(READ_COUNT):
         found += map(str, batch.values)

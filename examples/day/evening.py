@@ -3,7 +3,7 @@
     daemon  ->  ingest      ->  warehouse/events, warehouse/pages    each row of history, once
             ->  latest      ->  warehouse/latest                     the newest event of each page
             ->  lifecycle   ->  report/ and report/report.html       how long jobs waited and ran
-            ->  reconcile   ->  server, cold blocks and warehouse agree, or the story ends badly
+            ->  reconcile   ->  server, cold blocks and warehouse agree, or the run fails
 
 Each of them is also a verb: `fjord pipeline ingest events warehouse/events --to fjord://...`.
 """
@@ -33,13 +33,13 @@ from fjord.spark.pipelines.report import Report
 
 
 class Evening:
-    """Runs the jobs one after the other, and tells of each."""
+    """Runs the pipelines one after another, and prints their results."""
 
     def __init__(
         self, spark: SparkSession, url: str, directory: Path, console: Console, *, is_kept: bool
     ) -> None:
         self._spark = spark
-        self._is_kept = is_kept  # otherwise a path is of no use to who reads it
+        self._is_kept = is_kept  # otherwise printing a path is useless
         self._location = Location(server=url)
         self._warehouse = directory / "warehouse"
         self._reports = directory / "report"
@@ -78,7 +78,7 @@ class Evening:
         """Returns the rows of jobs that no worker ended in time, from the warehouse.
 
         Those that timed out; and of `rows` also those that were dropped instead of handed out
-        again, since the page was edited meanwhile and waits anew.
+        again, since the page was edited meanwhile and has a new job.
         """
         history = warehouse.read(self._spark, self._target("pages"))
         is_ended = F.expr("op = 'TIMEOUT'") | (
@@ -119,13 +119,13 @@ def tell(url: str, directory: Path, fed: Fed, console: Console, *, is_kept: bool
     for text, found, known in figures(fed, ended, copied, newest, reported):
         console.print(f"  {text}: {found:,} and {known:,}")
         if found != known:
-            sys.exit("these two must be the same")
+            sys.exit("these two must be equal")
 
 
 def figures(
     fed: Fed, ended: set[int], copied: Report, newest: Report, reported: Report
 ) -> Iterator[tuple[str, int, int]]:
-    """Yields what must be the same: what it is, as Spark found it, and as it is known."""
+    """Yields figures that must agree: their name, Spark's result, and the expected value."""
     jobs, done, dead, dropped = (
         int(str(reported.figures[name])) for name in ("jobs", "done", "dead", "dropped")
     )
@@ -135,7 +135,7 @@ def figures(
         fed.events,
     )
     yield "keys in `latest`, and pages with events", int(str(newest.figures["keys"])), len(fed.keys)
-    # Others may be among them: what a daemon has handed out when it is killed reaches nobody.
+    # There may be others: jobs that a daemon was handing out when it was killed reach no worker.
     yield (
         "jobs of the worker that died, and those that came back",
         len(fed.dropped),
@@ -151,7 +151,7 @@ def figures(
 
 @contextlib.contextmanager
 def session(log: Path) -> Iterator[SparkSession]:
-    """Runs Spark; what a JVM says on standard error goes to a file, shown if something fails."""
+    """Runs Spark; the JVM's standard error goes to a file, shown if something fails."""
     sys.stderr.flush()
     before = os.dup(2)
     with log.open("w+b") as file:

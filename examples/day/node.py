@@ -13,17 +13,17 @@ from typing import Final, Self
 
 FJORD: Final = [sys.executable, "-c", "from fjord.cli import main; main()"]
 WORKER: Final = [sys.executable, "-m", "examples.day.worker"]
-# A machine with more to do than it can is slow, not broken.
+# An overloaded machine is slow, not broken.
 END_SECONDS: Final = 60
 
 
 class Daemon:
-    """`fjord serve` on a directory, with the settings that it has by itself."""
+    """`fjord serve` on a directory, with default settings."""
 
     def __init__(self, directory: Path, log: Path) -> None:
         self._directory = directory
         self._log = log
-        self.url = "fjord://127.0.0.1:0"  # any port; from then on the same one
+        self.url = "fjord://127.0.0.1:0"  # any port, and the same one after a restart
 
     def __enter__(self) -> Self:
         self.start()
@@ -47,7 +47,7 @@ class Daemon:
                 text=True,
             )
         assert self._process.stdout is not None
-        # One that says nothing is killed, which ends the line that is waited for.
+        # A daemon that prints nothing is killed, which ends the wait for a line.
         timer = threading.Timer(END_SECONDS, self._process.kill)
         timer.start()
         words = self._process.stdout.readline().split()
@@ -96,7 +96,7 @@ class Forwarder:
         self._start()
 
     def check(self) -> None:
-        """Ends the story if it ended."""
+        """Exits if the forwarder has ended."""
         if self._process.poll() is not None:
             self._fail()
 
@@ -110,7 +110,7 @@ class Forwarder:
 
 
 class Workers:
-    """Processes that work the jobs."""
+    """Processes that do the jobs."""
 
     def __init__(self, url: str, count: int) -> None:
         self._url = url
@@ -137,12 +137,12 @@ class Workers:
         )
 
     def dropped(self) -> set[int]:
-        """Returns the rows of the jobs that the one that died had in its hands."""
+        """Returns the rows of the jobs that the dead worker had taken."""
         said, _ = self._dying.communicate(timeout=END_SECONDS)
         return {int(row) for row in said.split()}
 
     def check(self) -> None:
-        """Ends the story if a worker ended."""
+        """Exits if a worker has ended."""
         for process in self._processes:
             if process.poll() is not None:
                 sys.exit(f"a worker ended with {process.returncode}")
@@ -152,14 +152,14 @@ class Workers:
 
 
 class Aside:
-    """The daemon is killed and started again while the story goes on."""
+    """Kills the daemon and restarts it while the day continues."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._killed = self._pool.submit(daemon.kill)
 
     def join(self) -> float:
-        """Waits for it; returns how long the daemon was away, or ends as the start ended."""
+        """Waits for the restart; returns how long the daemon was away."""
         # The end of the one that was killed, and the start of the next.
         seconds = self._killed.result(2 * END_SECONDS)
         self._pool.shutdown()

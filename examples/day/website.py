@@ -1,8 +1,8 @@
-"""A day of a website, made up: who edits which page when, and what else happens.
+"""A simulated day of a website: edits of pages, and other events.
 
 Everything follows from one seed, so every run has the same day.  A few pages are edited all the
-time and most are hardly ever (Zipf's law), there is more to do in the evening than at night, some
-edits are urgent and some may wait, and some pages are broken for good.
+time and most hardly ever (Zipf's law), the evening is busier than the night, some edits are urgent
+and some can wait, and some pages are broken for good.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EDITS: Final = 20_000
 EVENTS: Final = 200_000
 PAGES: Final = 2_000
 SITES: Final = 25
-# What edits come in: a small push each, as from a web server.
+# Edits come in small pushes, as from a web server.
 EDITS_PER_PUSH: Final = 20
 EVENTS_PER_APPEND: Final = 1_000
-# One page in so many cannot be fetched, however often one tries.
+# One page of this many can never be fetched.
 BROKEN_EVERY: Final = 97
 
 # How much happens in each hour, relative to the others.
@@ -153,6 +153,6 @@ def is_broken(address: str) -> bool:
 
 
 def _share(total: int, hour: int) -> int:
-    """Returns how much of the whole day falls into an hour; all hours together are all of it."""
+    """Returns the share of an hour; the shares of all hours add up to the total."""
     done, now = sum(_CURVE[:hour]), sum(_CURVE[: hour + 1])
     return total * now // sum(_CURVE) - total * done // sum(_CURVE)

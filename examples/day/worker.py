@@ -2,9 +2,9 @@
 
     python -m examples.day.worker fjord://127.0.0.1:17994 SEED [dies]
 
-Nothing is fetched.  Some pages fail for good, and some fail now and then, as pages do.  A worker
-that dies does so with SIGKILL, with its first jobs in its hands: they are handed out again when
-its lease is over.
+Nothing is really fetched.  Some pages always fail, and some fail now and then.  A worker that dies
+kills itself with SIGKILL after taking its first jobs: they are handed out again when their leases
+expire.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(url: str, seed: int) -> None:
 
 
 def work(pages: fjord.Jobs, chance: random.Random) -> None:
-    """Takes a few jobs, and says what became of them."""
+    """Takes a few jobs, and reports the results."""
     taken = pages.next(count=BATCH, wait=0.5)
     if not taken:
         return
@@ -62,7 +62,7 @@ def outcome_of(job: fjord.Job, chance: random.Random) -> str:
 
 
 def die(url: str) -> None:
-    """Takes jobs until its hands are full, says which rows they are, and dies."""
+    """Takes a batch of jobs, prints their rows, and dies."""
     taken: list[fjord.Job] = []
     until = time.perf_counter() + FULL_SECONDS
     with fjord.connect(url) as db:

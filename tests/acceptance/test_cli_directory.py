@@ -120,10 +120,16 @@ def test_a_copy_that_cannot_be_made_is_told_in_a_sentence(data: Path, tmp_path: 
     nowhere = tmp_path / "file" / "new"
     told = f"fjord: {nowhere} could not be written: [Errno 20] Not a directory: '{nowhere}'; "
     result = run("backup", nowhere, "--data", data)
-    assert (result.exit_code, result.stderr) == (2, f"{told}remove a partial copy before you try again\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{told}remove a partial copy before you try again\n",
+    )
     assert run("backup", tmp_path / "backup", "--data", data).exit_code == 0
     result = run("restore", tmp_path / "backup", "--data", nowhere)
-    assert (result.exit_code, result.stderr) == (2, f"{told}remove a partial copy before you try again\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"{told}remove a partial copy before you try again\n",
+    )
 
 
 def test_a_damaged_journal_ends_with_what_to_do(data: Path) -> None:

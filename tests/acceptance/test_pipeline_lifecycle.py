@@ -90,7 +90,7 @@ def test_what_a_directory_has_is_reported(spark: SparkSession, tmp_path: Path) -
         lifecycle(spark, location, ["settings"])
     with pytest.raises(FjordError, match="tabel is no table in"):
         lifecycle(spark, location, ["tabel"])
-    with pytest.raises(FjordError, match="no folder on this machine"):
+    with pytest.raises(FjordError, match="not a folder on this machine"):
         lifecycle(spark, location, target="s3://bucket/report")
 
 

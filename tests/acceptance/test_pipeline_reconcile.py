@@ -137,9 +137,9 @@ def test_what_is_wrong_with_a_warehouse_is_named(
     assert report.figures["lag_rows"] == 0
     assert told(report) == {
         ("warehouse", f"100 rows are missing, the first is seq {expected.seqs[0]}", 0),
-        ("warehouse", "100 rows are there again", 200),
+        ("warehouse", "100 rows are duplicates", 200),
         ("warehouse", f"1 rows are missing, the first is seq {expected.seqs[222]}", 99),
-        ("warehouse", "2 rows are not the same", 100),
+        ("warehouse", "2 rows differ", 100),
         ("warehouse", "the file is not there", 0),
     }
     # What lies outside of the range is not looked at.
@@ -202,7 +202,7 @@ def test_metadata_that_says_something_else_is_named(
     assert not report.ok
     lines = {(line["side"], line["rows"]) for line in report.rows}
     assert lines == {("server", 100), ("metadata", 99), ("metadata", 0), ("cold", 100)}
-    assert ("cold", "its metadata is not there", 100) in told(report)
+    assert ("cold", "its metadata is missing", 100) in told(report)
 
 
 def test_what_cannot_be_meant_is_refused(spark: SparkSession, tmp_path: Path) -> None:

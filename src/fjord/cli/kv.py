@@ -18,7 +18,7 @@ from fjord.text import key_text, value_text
 app = noun("kv", "Reads, writes and watches key/value tables.")
 
 Table = Annotated[str, option("The table.")]
-Ttl = Annotated[float | None, option("Seconds until it expires, counted anew from each touch.")]
+Ttl = Annotated[float | None, option("Seconds until it expires; each touch starts them again.")]
 ExpiresAt = Annotated[
     str, option("When it expires: a date within 30 days, such as 2026-01-31T12:00:00Z.")
 ]

@@ -123,7 +123,7 @@ def read(
     follow: Follow = False,
     ack_: Annotated[bool, option("Move the mark of the subscriber.", "--ack/--no-ack")] = True,
 ) -> None:
-    """Prints messages in order, up to the present end of the stream, or as they arrive.
+    """Prints messages in order, up to the current end of the stream, or as they arrive.
 
     With --subscriber they are acknowledged when they are printed. Exit code 1 if somebody moves
     the subscriber meanwhile, or if there is no such table.

@@ -69,7 +69,7 @@ class AsyncDatabase:
 
         The given settings are declared before the first push or take.  If the table exists, they
         must match its own; settings that are not given are not compared.  If they differ, the
-        first push or take raises an ExistsError that says how.
+        first push or take raises an ExistsError with the differences.
 
         Args:
             table: its name.
@@ -110,7 +110,7 @@ class AsyncDatabase:
 
         The given settings are declared before the first append or read.  If the stream exists,
         they must match its own; settings that are not given are not compared.  If they differ,
-        the first append or read raises an ExistsError that says how.
+        the first append or read raises an ExistsError with the differences.
 
         Args:
             table: its name.
@@ -155,7 +155,7 @@ class AsyncDatabase:
 
         Raises:
             DeclarationError: if a declaration is wrong; the text lists every problem and place.
-            ExistsError: if an existing table differs; the text says how.
+            ExistsError: if an existing table differs; the text has the differences.
         """
         steps = declared_tables.steps(tables, change=change, dry_run=dry_run)
         return await self._follow(steps)

@@ -147,7 +147,7 @@ class Span(Command):
 class ReplaceBlocks(Command):
     """Replaces neighbouring blocks with one.
 
-    The file of the new one is there already.  Refused with BAD_RANGE if the old ones are not all
+    The file of the new one already exists.  Refused with BAD_RANGE if the old ones are not all
     there, in order and without a gap, or if the new one does not cover just what they did.  The
     files of the old ones go later.  Blocks that are replaced already stay so.
     """

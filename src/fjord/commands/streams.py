@@ -54,7 +54,7 @@ class Position(Reply):
     """A subscriber's position."""
 
     seq: int = field(U64)  # everything up to here is processed
-    epoch: int = field(U64)  # grows with each seek; one that is made again has another
+    epoch: int = field(U64)  # grows with each seek; differs if the subscriber is created again
     asleep: bool = field(BOOL)
     created: bool = field(BOOL)  # it was made just now
 
@@ -77,7 +77,7 @@ class Opened(Reply):
 
     snapshot: int = field(U64)  # its seq
     wall_us: int = field(TIME, shown="moment")
-    until_us: int = field(TIME)  # wall time when it is closed by itself, if the clock is not set
+    until_us: int = field(TIME)  # wall time when it expires, if the clock is not set
 
 
 # -- messages -------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Declarations of tables, and their checks.
 
-Whoever reads a file makes a `Draft` of each table, with the place of everything in it.  `checked`
-turns drafts into declarations, and notes all that is wrong on the way, not only the first.  What
-settings may be is known to the client, which looks at them before anything is sent.
+A reader of a file makes a `Draft` of each table, with the place of everything in it.  `checked`
+turns drafts into declarations, and collects all errors, not only the first.  The client checks
+settings before anything is sent, since it knows their ranges.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Declaration:
     indexes: tuple[Index, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""  # for readers of the file; not stored
-    # Where the table stands, and where each of its settings does.
+    # The place of the table, and of each of its settings.
     place: Location = field(default=Location("declaration"), compare=False)
     setting_places: Mapping[str, Location] = field(default_factory=dict, compare=False)
 

@@ -3,13 +3,13 @@
     row = schema u16, nulls, the columns that have a size, ends u32 each, bytes
     nulls = a bit for each column, the first one is the lowest of the first byte; 1: no value
 
-Integers are little-endian.  Columns with a size stand in their order, zero where there is no value.
-The others, strings and binary, are one behind the other in `bytes`; `ends` says where each of them
-ends.  Nothing tells types or names: the schema that the number means does.
+Integers are little-endian.  Columns of a fixed size come in their order, zero where there is no
+value.  The others, strings and binary, are concatenated in `bytes`; `ends` has the end of each.
+Types and names are not stored in a row, but in the schema with that number.
 
-Little Python runs for each row and column: columns are converted by C loops, `struct` packs a row
-at once, and the loop that makes dicts is written for its schema, see `_decoder`.  `Heads`
-takes whole columns out of rows, and `Layout.problem` says whether bytes are rows.
+Little Python runs per row and column: columns are converted by C loops, `struct` packs a row at
+once, and the loop that makes dicts is generated for its schema, see `_decoder`.  `Heads` takes
+whole columns out of rows, and `Layout.problem` checks whether bytes are rows.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Encoded = tuple[list[bytes], list[bytes]]  # rows and their keys; no keys if non
 #     row = head, bytes
 #     head = schema u16, nulls, the columns that have a size, ends u32 each
 #
-# The heads of all rows of a schema have one size.  Put one behind the other, a column is every n-th
-# byte of them, a few times: slices with a step take it out, and no Python runs for a row.
+# The heads of all rows of a schema have the same size.  In concatenated heads, a byte of a column
+# is every n-th byte: slices with a step extract the column, and no Python runs per row.
 
 
 NUMBER: Final = struct.Struct("<H")
 _END_BYTES: Final = 4
 _ASCII: Final = bytes(range(128))
-# Bytes of shorter rows are counted, since that is faster than to cut the rows.
+# For shorter rows bytes are counted, since that is faster than cutting the rows.
 _SHORT_BYTES: Final = 256
-# So many rows are faster looked at one by one.
+# Up to this many rows are faster to check one by one.
 _FEW: Final = 8
 # Sums of two numbers below these bounds, and of the size of a head, fit into a lane.
 _LANE: Final = b"\1\0\0\0"
@@ -78,7 +78,7 @@ class Layout:
         self.ends_place = struct.calcsize(fixed)
         self.head = struct.Struct(fixed + "I" * len(self.loose))
         self.ends = struct.Struct(f"<{self.ends_place}x{'I' * len(self.loose)}")
-        self.size = self.head.size  # what every row has at least, whatever is in it
+        self.size = self.head.size  # the minimum size of a row
         self._bounded = [at for at in self.fixed if self.kinds[at].bounds is not None]
         self._texts = [at for at in self.loose if columns[at].type == "string"]
         self._required = sum(1 << at for at, one in enumerate(columns) if one.required)
@@ -89,9 +89,9 @@ class Layout:
 
     # -- checks of rows, which a server runs before it stores them ---------------------------------
     #
-    # Many rows are looked at all together, see `_are_sound`: a few operations on large integers, in
-    # which each row has a lane of 32 bits, say that all of them are fine.  Only if that fails, or
-    # there are few, they are looked at one by one, and the first thing that is wrong is reported.
+    # Many rows are checked together, see `_are_sound`: a few operations on large integers, in which
+    # each row has a lane of 32 bits, show that all are valid.  Only if that fails, or if there are
+    # few, they are checked one by one, and the first problem is reported.
 
     def problem(self, column: Strings) -> str | None:
         """Returns why these are not rows of this schema, or None."""
@@ -107,7 +107,7 @@ class Layout:
     # -- all together -----------------------------------------------------------------------------
 
     def _are_sound(self, heads: Heads) -> bool:
-        """Says whether everything except texts is surely valid."""
+        """Returns whether everything except texts is certainly valid."""
         return (
             heads.are_whole
             and len(heads.data) < _DATA_BYTES_MAX
@@ -118,11 +118,11 @@ class Layout:
         )
 
     def _ends_fit(self, heads: Heads) -> bool:
-        """Says whether columns end in order, and the last one at the end of its row.
+        """Returns whether columns end in order, and the last one at the end of its row.
 
-        No carry goes from lane to lane.  Ends have no highest bit, so one that is subtracted from
-        the next one with its highest bit set leaves that bit if, and only if, it is not larger.
-        And where a row begins is below 2**30, its last end below 2**31, so their sum fits.
+        No carry goes from lane to lane.  The highest bit of an end is clear.  If it is set in the
+        next end, and the end is subtracted, the bit stays if, and only if, the end is not larger.
+        Rows begin below 2**30, and their last end is below 2**31, so the sum fits.
         """
         ones = int.from_bytes(_LANE * heads.count, "little")
         high = ones << _HIGH_BIT
@@ -165,7 +165,7 @@ class Layout:
         if nulls >> len(self.kinds):
             return "a row has more columns than the table"
         if nulls & self._required:
-            return "a row lacks what is required"
+            return "a row lacks a required value"
         return None
 
     def _time_problem(self, rows: Sequence[bytes]) -> str | None:
@@ -188,7 +188,7 @@ class Layout:
         for row in rows:
             ends = (0, *self.ends.unpack_from(row))
             if self.size + ends[-1] != len(row):
-                return "a row has another length than it says"
+                return "the length of a row does not match its columns"
             if any(end > following for end, following in pairwise(ends)):
                 return "a column of a row ends before it begins"
         return None
@@ -200,7 +200,7 @@ class Layout:
         if not self._texts:
             return None
         heads = Heads(self, column) if heads is None else heads
-        # Where all is ASCII, it does not matter where one text ends and the next begins.
+        # If everything is ASCII, the borders between texts do not matter.
         if heads.are_followed_by_ascii():
             return None
         for at in self._texts:
@@ -210,7 +210,7 @@ class Layout:
 
 
 def _is_text(parts: Sequence[bytes]) -> bool:
-    """Says whether each of these is UTF-8; a character cannot go on behind the zero."""
+    """Returns whether each of these is UTF-8; a zero byte cannot be inside a character."""
     try:
         b"\0".join(parts).decode()
     except UnicodeDecodeError:
@@ -221,8 +221,8 @@ def _is_text(parts: Sequence[bytes]) -> bool:
 class Heads:
     """The heads of many rows.
 
-    Where a row is too short, its head reaches into the next one: `Layout.problem` finds that out.
-    Whoever reads rows that were checked need not look again.
+    If a row is too short, its head reaches into the next one: `Layout.problem` detects that.
+    Rows that were checked before need no second check.
     """
 
     def __init__(self, layout: Layout, column: Strings) -> None:
@@ -246,7 +246,7 @@ class Heads:
 
     @property
     def are_of_schema(self) -> bool:
-        """Says whether all rows have the number of the schema."""
+        """Returns whether all rows have the number of the schema."""
         number, size = self.layout.prefix[: NUMBER.size], self.layout.size
         return all(self.heads[at::size].count(byte) == self.count for at, byte in enumerate(number))
 
@@ -289,7 +289,7 @@ class Heads:
         return memoryview(self.end_bytes(place)).cast("I").tolist()
 
     def _gathered(self, place: int, width: int) -> bytearray:
-        """Returns `width` bytes of each head, those of one row behind those of the one before."""
+        """Returns `width` bytes of each head, concatenated row by row."""
         found, size = bytearray(width * self.count), self.layout.size
         for at in range(width):
             found[at::width] = self.heads[place + at :: size]
@@ -300,7 +300,7 @@ class Heads:
         if self.data.isascii():
             return True
         if len(self.data) <= _SHORT_BYTES * self.count:
-            # As many other bytes are in all as in the heads alone.
+            # All non-ASCII bytes are in the heads.
             others = self.data.translate(None, _ASCII)
             return len(others) == len(self.heads.translate(None, _ASCII))
         size, data = self.layout.size, self.data
@@ -366,8 +366,8 @@ class Rows(Layout):
     def _encode_one(self, given: Sequence[Any]) -> Encoded:
         """Encodes the values of a single row.
 
-        Types that were fine once are not checked again; whatever is odd is left to `_encode`,
-        which knows what to say.
+        Types that were valid once are not checked again; anything unusual is left to `_encode`,
+        which reports errors.
         """
         types = tuple(map(type, given))
         if types not in self._combinations:
@@ -469,7 +469,7 @@ class Rows(Layout):
     def decode(self, rows: Sequence[bytes]) -> list[dict[str, Any]]:
         """Returns the rows as dicts of all columns.
 
-        Rows were checked when they were written, so most is not looked at again.
+        Rows were checked when they were written, so most checks are not repeated.
 
         Raises:
             RemoteProtocolError: if they are no rows of this schema.
@@ -581,8 +581,8 @@ def _types(values: Sequence[Any]) -> set[type]:
 def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Returns rows as columns, with None for missing values.
 
-    Rows that are dicts, have as many columns as the first one and all of its columns have no
-    others: then nobody has to look at all the names.
+    If all dicts have as many keys as the first one, and all of its keys, they have no others: then
+    the names need not be checked.
     """
     if rows and _types(rows) == {dict}:
         names = rows[0].keys()

@@ -89,8 +89,8 @@ def of(columns: tuple[tuple[str, str, bool], ...], key: tuple[str, ...], number:
 def first_number(table_id: int) -> int:
     """Returns the number of the first schema of a table.
 
-    A table that was dropped and made anew has another id, and so its rows have another number:
-    who still knows the old columns finds out, instead of reading, or writing, one for another.
+    A table that was dropped and created again has another id, and so its rows have another number:
+    a client with the old columns notices, instead of confusing one column with another.
     """
     return FIRST + table_id * _STRIDE % _NUMBERS
 
@@ -169,7 +169,7 @@ def _key(given: object, columns: Sequence[Column]) -> tuple[str, ...]:
 #     string, binary                   str, bytes
 #     time_seconds, time_milliseconds, time_microseconds    datetime with a time zone
 #
-# A column is converted as a whole.  What `struct` checks by itself (the range of a number) is not
+# A column is converted as a whole.  What `struct` checks itself (the range of a number) is not
 # checked here again; types are, since `struct` would take True for 1.
 
 
@@ -194,13 +194,13 @@ class ColumnType(NamedTuple):
     """One type of columns."""
 
     name: str
-    code: str  # of `struct`; empty: it has any length, and stands behind the numbers
+    code: str  # of `struct`; empty: it has any length, and follows the numbers
     python: frozenset[type]  # of its values
     what: str  # its values, in words
     store: Callable[[Sequence[Any]], Stored]  # what is packed for values
     load: Callable[[Stored], Sequence[Any]]  # the values of what was packed
-    zero: Any = 0  # a value that stands where there is none
-    bounds: tuple[int, int] | None = None  # of what is stored, where less is meant than fits
+    zero: Any = 0  # stored where there is no value
+    bounds: tuple[int, int] | None = None  # of stored values, if narrower than the stored type
 
     @property
     def is_fixed(self) -> bool:
@@ -208,18 +208,18 @@ class ColumnType(NamedTuple):
 
     @property
     def converts(self) -> bool:
-        """Says whether the packed value differs from the Python value."""
+        """Returns whether the packed value differs from the Python value."""
         return self.load is not _as_it_is
 
     def takes(self, python: type) -> bool:
-        """Says whether a Python type, or its base, is accepted."""
+        """Returns whether a Python type, or its base, is accepted."""
         if python is bool:
             return bool in self.python
         return issubclass(python, tuple(self.python))
 
     @property
     def can_be_key(self) -> bool:
-        """Says whether equal values have one text only."""
+        """Returns whether equal values have one text only."""
         return not self.name.startswith("float")
 
 

@@ -235,7 +235,7 @@ def _parse(data: bytes, reader: _Reader) -> None:
     parser.setContentHandler(reader)
     reader.setDocumentLocator(parser)
     try:
-        parser.feed(data)  # all of it: what is fed in pieces may be looked at again and again
+        parser.feed(data)  # all of it: data fed in pieces may be parsed repeatedly
         parser.close()
     except _StopError:
         pass  # why is among the problems

@@ -4,12 +4,12 @@
           ^                |
           |             InBlock: ask the cold reader, which may take a while
           |                |
-          +--- run again --+--- a page of messages, or what is wrong --------> reply
+          +--- run again --+--- a page of messages, or an error --------------> reply
 
-The engine touches no block.  A READ that comes to one is answered from it.  A SUBSCRIBE or SEEK to
-a moment inside one is run again with the seq that the moment stands for, and a LAG is run again
-from the end of the block, and what the block counts is added.  These are the steps, for the server
-and for Embedded, which know when and where to make them.
+The engine touches no block.  A READ that reaches one is answered from it.  A SUBSCRIBE or SEEK to
+a moment inside one is run again with the seq of that moment.  A LAG is run again from the end of
+the block, and the block's count is added.  This module has the steps; the server and Embedded run
+them.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from fjord.streams import Start
 
 
 class ColdReader(Protocol):
-    """Whoever reads blocks; its calls may take long, and any thread may make them."""
+    """A reader of blocks; its calls may take long, and any thread may make them."""
 
     def read(self, where: commands.InBlock, command: Read) -> commands.Messages:
         """Returns messages of a block."""
 
     def locate(self, where: commands.InBlock, wall_us: int) -> int:
-        """Returns the seq before the first message of a block from a moment on."""
+        """Returns the seq before the first message of a block at or after a moment."""
 
     def count_after(self, where: commands.InBlock, after: int) -> int:
-        """Returns how many messages of a block are behind a seq."""
+        """Returns how many messages of a block follow a seq."""
 
     def rest(self, table: str, subscriber: str) -> None:
-        """Keeps nothing in memory any more for a subscriber."""
+        """Releases the memory of a subscriber."""
 
     def forget(self, table: str) -> None:
-        """Keeps nothing in memory any more of a table."""
+        """Releases the memory of a table."""
 
     def stats(self) -> dict[str, int]: ...
 
     def close(self) -> None:
-        """Waits for what is being read ahead, and keeps nothing."""
+        """Waits for reads ahead, and releases all memory."""
 
 
 looks = registers("look")
@@ -56,7 +56,7 @@ leaves = registers("leave")
 
 
 def leaving(command: Command) -> list[Command]:
-    """Returns those of a command, or of a batch, after which less of blocks is needed."""
+    """Returns those of a command, or of a batch, that release parts of blocks."""
     if type(command) is commands.Numbered:
         command = command.command
     found = command.commands if type(command) is commands.Batch else (command,)
@@ -64,19 +64,19 @@ def leaving(command: Command) -> list[Command]:
 
 
 class Errand:
-    """A command on its way: run `command`, `take` the reply, `look` if that is none yet."""
+    """A command in progress: run `command`, `take` the reply, `look` if that is no answer yet."""
 
     __slots__ = ("_found", "_messages", "_missed", "_seqs", "command")
 
     def __init__(self, command: Command) -> None:
-        self.command: Any = command  # what is to be run next
+        self.command: Any = command  # the command to run next
         self._found: commands.InBlock | commands.Replies | None = None
-        self._messages = 0  # of a LAG: counted in blocks by now
+        self._messages = 0  # of a LAG: counted in blocks so far
         self._seqs = 0
-        self._missed = ""  # a block that was not there
+        self._missed = ""  # a block that was missing
 
     def take(self, reply: Reply) -> Reply | None:
-        """Returns what to answer; None if it takes a look into a block."""
+        """Returns the answer; None if a block must be read."""
         if isinstance(reply, commands.InBlock) or (
             isinstance(reply, commands.Replies) and commands.InBlock in map(type, reply.replies)
         ):
@@ -91,7 +91,7 @@ class Errand:
         return reply
 
     def look(self, cold: LazyCold | None) -> Reply | None:
-        """Asks the cold reader; returns what to answer, None if `command` is to be run again."""
+        """Asks the cold reader; returns the answer, None if `command` must be run again."""
         found = self._found
         assert found is not None
         if cold is None:
@@ -114,7 +114,7 @@ class Errand:
         messages = cold.read(where, command)
         if messages.rows or messages.after <= command.after or command.until == messages.after:
             return messages
-        # Nothing was given yet, so the rest may be of a later snapshot.
+        # Nothing was returned yet, so the rest may be of a later snapshot.
         self.command = dataclasses.replace(command, after=messages.after)
         return None
 
@@ -131,7 +131,7 @@ class Errand:
 
     @looks(commands.AsOf)
     def _fill(self, found: commands.Replies, cold: ColdReader) -> Reply:
-        """Answers those reads of a snapshot that came to blocks, as far as they are one answer."""
+        """Answers the reads of a snapshot that reached blocks, as far as one answer has room."""
         replies = list(found.replies)
         answer_bytes = sum(data_bytes(one) for one in replies if type(one) is not commands.InBlock)
         for number, (command, reply) in enumerate(zip(self.command.commands, replies, strict=True)):
@@ -143,28 +143,28 @@ class Errand:
         return commands.Replies(replies=replies)
 
     def _miss(self, error: FileNotFoundError) -> Refusal | None:
-        """A block may have gone by retention; then the engine does not name it again."""
+        """Retention may have removed a block; then the engine does not name it again."""
         found = self._found
         name = found.name if isinstance(found, commands.InBlock) else ""
         if name and name != self._missed:
             self._missed = name
             return None
-        text = f"cold block {name or error} is not where it should be; see fjord blocks verify"
+        text = f"cold block {name or error} is missing; see fjord blocks verify"
         return Refusal(code=Code.FAILED, text=text)
 
 
 _TOO_LARGE: Final = Refusal(
     code=Code.TOO_LARGE,
-    text=f"answers out of a snapshot have at most {limits.ANSWER_BYTES_MAX} bytes; ask for less",
+    text=f"answers from a snapshot have at most {limits.ANSWER_BYTES_MAX} bytes; ask for less",
 )
 _NO_COLD: Final = Refusal(code=Code.FAILED, text="this is in a cold block, and none can be read")
 
 
 class LazyCold:
-    """A cold reader that is made when a block is first read: it needs large libraries.
+    """A cold reader that is created when a block is first read: it needs large libraries.
 
-    It also hears what others answer, so that a subscriber that has left the blocks, and reads what
-    is in the journal, costs no memory, nor one that is somewhere else, asleep or gone.
+    It also sees other answers, so that a subscriber costs no memory once it has left the blocks and
+    reads from the journal, or has moved elsewhere, is asleep or gone.
     """
 
     def __init__(self, make: Callable[[], ColdReader]) -> None:
@@ -188,7 +188,7 @@ class LazyCold:
             self.reader.close()
 
     def note(self, command: Command, reply: Reply) -> None:
-        """Takes note of a reply that did not come out of a block."""
+        """Notes a reply that did not come from a block."""
         if self.reader is None:
             return
         if isinstance(command, Read):
@@ -214,7 +214,7 @@ class LazyCold:
             self.rest(command.table, command.name)
 
     def made(self) -> ColdReader:
-        """Returns the reader, which is made by the first call."""
+        """Returns the reader, which the first call creates."""
         with self._making:
             if self.reader is None:
                 try:

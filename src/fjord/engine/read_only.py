@@ -1,7 +1,7 @@
 """Reading a data directory beside its writer, or without one; it never disturbs the writer.
 
 A reader sees what the index has committed, and answers only what is durable: it waits for the
-writer's published durable seq, or syncs by itself if there is no writer.  If the directory has no
+writer's published durable seq, or syncs itself if there is no writer.  If the directory has no
 trusted index (a copy, another boot after a crash) the journal is replayed into memory.
 """
 

@@ -4,14 +4,14 @@
     plan what retention removes -> sync -> remove the files -> tell the engine
 
 `Sealing` belongs to the engine and plans: which part of the journal goes to blocks, and which
-blocks may go.  A table is due when it has as many new rows as a block holds, when the oldest of
-them has waited long enough, or when some full segments wait for it; where space is short, one
-segment is enough.  Nothing that is not durable goes to blocks, and a segment stays until blocks
-hold all of its history.
+blocks are removed.  A table is due when it has as many new rows as a block holds, when the oldest
+of them has waited long enough, or when some full segments wait for it; if space is short, one
+segment is enough.  Only durable rows go to blocks, and a segment stays until blocks have all of its
+history.
 
-`Rounds` makes the rounds, on a thread of its own, while the engine goes on.  Every step can be the
-last: a range that was fixed is planned again as it was, and files that were to be removed are named
-again.  The server and an embedded database differ only in how a call gets its turn on the engine.
+`Rounds` runs the rounds, on its own thread, while the engine continues.  A round can be interrupted
+at any step: a fixed range is planned again unchanged, and files to be removed are named again.  The
+server and an embedded database differ only in how a call gets its turn on the engine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# After a failure the next round begins so much later, then twice as much each time.
+# The delay after a failed round, doubled after each further failure.
 _REST_US_FIRST: Final = 1_000_000
 _REST_US_MAX: Final = 300 * 1_000_000
 
@@ -49,7 +49,7 @@ Turn = Callable[[Callable[[], None]], None]
 
 
 def in_turn(turn: Turn, call: Callable[[], T]) -> T:
-    """Returns what a call on the engine returns, once everything is durable that it has seen."""
+    """Returns the result of a call on the engine, once everything that it has seen is durable."""
     found: list[T] = []
     turn(lambda: found.append(call()))
     return found[0]
@@ -59,17 +59,17 @@ class Shelf(Protocol):
     """Where blocks are kept; its calls may take long."""
 
     def write(self, journal: str, plan: SealPlan) -> list[Block]:
-        """Writes blocks, durably; the same ones again if they are there."""
+        """Writes blocks durably; existing ones stay the same."""
 
     def remove(self, blocks: Sequence[Block], *, wipes: bool = False) -> None:
-        """Removes the files of blocks, as far as they are there; `wipes`: overwritten before."""
+        """Removes the existing files of blocks; `wipes`: overwritten first."""
 
     def stop(self) -> None:
-        """Ends a write that is under way, with an error, and every later one."""
+        """Ends the current write, and every later one, with an error."""
 
 
 class Sealing:
-    """Knows how far each table is in blocks, and how much of it is new."""
+    """Tracks how much of each table is in blocks, and how much is new."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -100,7 +100,7 @@ class Sealing:
         self.shared_seq = 0  # blocks up to here may be those of another directory, too
 
     def look(self) -> None:
-        """Reads how far each table is, and finds out when the next round is due."""
+        """Reads how far each table is in blocks, and plans the next round."""
         items = self._engine.scan_index(Tree.HISTORY, b"", None, limits.TABLES_MAX)
         self._histories = {
             int.from_bytes(key, "big"): layout.decode_history(data) for key, data in items
@@ -117,12 +117,12 @@ class Sealing:
             self._bring_forward(date_us)
 
     def look_at_stages(self) -> None:
-        """Reads which rows are staged: the segments with them have to stay."""
+        """Reads which rows are staged: their segments have to stay."""
         self._first_stage = min(staging.first_seqs(self._engine.scan_index), default=None)
         self._held = (0, False)
 
     def note(self, group: Group, *, looks: bool) -> None:
-        """Takes note of what a frame has written, by table, and has said of blocks and stages."""
+        """Notes the rows of a frame, by table, and its ops on blocks and stages."""
         notes = group.notes
         self._held = (0, False)
         self._last_seqs.update(notes.last_seqs)
@@ -156,14 +156,14 @@ class Sealing:
         return self._due_us
 
     def is_held(self, segment: int) -> bool:
-        """Says that a closed segment has to stay, since not all of it is in blocks."""
+        """Notes that a closed segment has to stay, since not all of it is in blocks."""
         if self._held[0] != segment:
             firsts = {one.segment: one.first_seq for one in self._journal.segments}
             self._held = (segment, self._holds(firsts[segment], firsts[segment + 1]))
         return self._held[1]
 
     def _holds(self, first: int, end: int) -> bool:
-        """Says whether the index may still point to rows of these seqs, or they are in no block."""
+        """Returns whether the index may still point to rows of these seqs, or no block has them."""
         if self._first_stage is not None and self._first_stage < end:
             return True
         return any(
@@ -175,11 +175,11 @@ class Sealing:
     # -- rounds -----------------------------------------------------------------------------------
 
     def plan_seal(self, table: str = "", *, now: bool = False) -> SealPlan | None:
-        """Fixes what goes to blocks next; the caller syncs before it writes them.
+        """Fixes the next ranges for blocks; the caller syncs before it writes them.
 
         Args:
             table: only this one; empty = all.
-            now: everything that is durable, not only what is due.
+            now: everything durable, not only what is due.
         """
         found = [one for one in self._tables().values() if not table or one.name == table]
         wanted = [one for one in found if self._is_wanted(one, now=now)]
@@ -201,19 +201,19 @@ class Sealing:
         return SealPlan(self._engine.writer.header.shard, ranges)
 
     def finish_seal(self, plan: SealPlan, blocks: Sequence[Block]) -> None:
-        """Takes note of the blocks of a plan; the caller syncs."""
+        """Records the blocks of a plan; the caller syncs."""
         self._run(history.EndSeal(plan=plan, blocks=blocks))
         self._lasts.update({block.table: block for block in blocks})
         self.cold_lasts.update({block.table: block.last for block in blocks})
         for where in plan.ranges:
-            # What came while the blocks were written still counts.
+            # Rows that arrived while the blocks were written still count.
             planned = self._planned.pop(where.table, 0)
             self._rows[where.table] = self._rows.get(where.table, 0) - planned
             self._since_us.pop(where.table, None)
         self.look()
 
     def plan_retirement(self) -> list[Block]:
-        """Takes blocks out of use that are too old; returns all whose files are to go."""
+        """Takes blocks out of use that are too old; returns all whose files are to be removed."""
         now_us = self._clock.wall_us()
         for table in self._engine.tables.values():
             gone = self._outdated(table, now_us)
@@ -243,7 +243,7 @@ class Sealing:
         return generations.history_begins(table, listed) if listed else 0
 
     def finish_retirement(self, blocks: Sequence[Block]) -> None:
-        """Takes note that the files of blocks are gone."""
+        """Records that the files of blocks are gone."""
         if blocks:
             self._run(history.Gone(blocks=blocks))
         self.look()
@@ -277,7 +277,7 @@ class Sealing:
         return self._histories.get(table.id) or _NO_HISTORY
 
     def _last_seq(self, table: Table) -> int:
-        """Returns a seq behind which the table has nothing."""
+        """Returns a seq after which the table has nothing."""
         return self._last_seqs.get(table.id, self._began_seq)
 
     def _is_new(self, table: Table) -> bool:
@@ -297,10 +297,10 @@ class Sealing:
         return max(first, self._first_seqs.get(table.id, 0))
 
     def _reach(self, begin: int) -> int:
-        """Returns up to where one child process writes blocks that begins at a seq."""
+        """Returns the end of the range for one child process, beginning at a seq."""
         segments = self._journal.segments
         at = bisect.bisect_right(segments, begin, key=lambda header: header.first_seq) - 1
-        # Where space is short it goes for the blocks of one segment, so that this one can go.
+        # If space is short, one segment is sealed first, so that it can be removed.
         bytes_max = 0 if self._engine.space.is_short else limits.SEAL_BYTES_MAX
         first = max(at, 0)
         size = self._journal.segment_bytes(segments[first].segment)
@@ -321,12 +321,12 @@ class Sealing:
         if self._rows.get(table.id, 0) >= settings.block_rows:
             return 0
         now_us = self._clock.wall_us()
-        # A clock that was set back does not make anything younger than it is.
+        # A clock that was set back must not make anything younger.
         since_us = self._since_us[table.id] = min(self._since_us.get(table.id, now_us), now_us)
         return since_us + settings.block_age_us
 
     def _retirement_us(self, firsts: Sequence[tuple[Block, bool]]) -> int | None:
-        """Returns when the first block is too old, 0 = the files of one are to go."""
+        """Returns when the first block is too old, 0 = files are to be removed now."""
         dates: list[int] = []
         for block, is_retired in firsts:
             table = self._by_id.get(block.table)
@@ -350,7 +350,7 @@ class Sealing:
             table=table.id,
             name=table.name,
             kind=table.kind.number,
-            # What was sealed behind the last block had no rows, so the blocks adjoin.
+            # Ranges sealed after the last block had no rows, so the blocks adjoin.
             first=(last.last if last else found.sealed) + 1,
             last=found.sealing,
             tag=found.tag,
@@ -374,7 +374,7 @@ class Sealing:
 
 
 def _removal_us(replaced: Block) -> int:
-    """Returns when the files of a block go that was replaced, which its latest time says."""
+    """Returns when the files of a replaced block are removed, according to its latest time."""
     return replaced.max_us + limits.REPLACED_KEPT_US
 
 
@@ -383,7 +383,7 @@ _USUAL: Final = streams.Settings()
 
 
 def _settings(table: Table) -> streams.Settings:
-    """Returns how blocks of a table are made; those of jobs as usual."""
+    """Returns the settings for a table's blocks; jobs tables have the defaults."""
     return streams.decode_settings(table.settings) if table.kind is kinds.Kind.STREAM else _USUAL
 
 
@@ -412,16 +412,16 @@ class Rounds:
         return max(due_us, self._clock.wall_us() + rest_us) if rest_us > 0 else due_us
 
     def round(self) -> None:
-        """Seals what is due, and lets go what need not be kept any more.
+        """Seals what is due, and removes blocks that need not be kept.
 
         Raises:
-            Exception: whatever went wrong; the next round is due after a rest.
+            Exception: any failure; the next round is due after a delay.
         """
         with self._one:
             self._note_failure(self._round)
 
     def seal(self, command: SealNow) -> Reply:
-        """Seals all that is durable now; the answer is for whoever asked."""
+        """Seals everything that is durable now; returns the answer to the request."""
         problem = self._problem(command.table) if command.table else None
         if problem is not None:
             return problem
@@ -435,12 +435,12 @@ class Rounds:
         return Done(master=self._engine.master, seq=self._engine.durable_seq)
 
     def stop(self) -> None:
-        """Ends the round that is under way; the next start seals the same range again."""
+        """Ends the current round; the next start seals the same range again."""
         self._is_stopped = True
         self._shelf.stop()
 
     def join(self) -> None:
-        """Returns when no round is under way."""
+        """Returns when no round is running."""
         with self._one:
             pass
 
@@ -450,7 +450,7 @@ class Rounds:
     # -- one round --------------------------------------------------------------------------------
 
     def _problem(self, name: str) -> Refusal | None:
-        """Says why there is nothing to seal of a table, ever."""
+        """Returns why a table can never be sealed."""
         table = self._engine.tables.get(name)
         if table is None:
             return Refusal(code=Code.NOT_FOUND, text=f"there is no table {name}")
@@ -476,11 +476,11 @@ class Rounds:
         plan = in_turn(self._turn, self._plans.plan_seal)
         if plan is not None:
             self._write(plan)
-        if not self._retire() and plan is None:  # it is not tried on and on
+        if not self._retire() and plan is None:  # it is not retried at once
             self._rests_until_us = self._clock.monotonic_us() + _REST_US_FIRST
 
     def _seal_all(self, table: str) -> None:
-        """Seals plan by plan, as far as there was something when it began."""
+        """Seals plan by plan everything that existed when it began."""
         self._turn(lambda: None)  # only what is durable is planned
         end_seq = self._engine.durable_seq
         plan_now = partial(self._plans.plan_seal, table, now=True)
@@ -498,7 +498,7 @@ class Rounds:
         self.blocks += len(blocks)
 
     def _retire(self) -> bool:
-        """Removes what need not be kept; says whether there was something."""
+        """Removes blocks that need not be kept; returns whether there were any."""
         blocks = in_turn(self._turn, self._plans.plan_retirement)
         if blocks:
             self._shelf.remove(blocks, wipes=self._engine.memory.is_secure)

@@ -9,13 +9,13 @@ from typing import Final
 from fjord import limits
 from fjord.clock import Clock
 
-# Looking at all sessions again is worth it only so often.
+# How often all sessions are examined again, at most.
 _RECOUNT_US: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What an operator may change; the defaults are those of `fjord.limits`."""
+    """Bounds that an operator may change; the defaults are those of `fjord.limits`."""
 
     idle_seconds: float = limits.IDLE_SECONDS_MAX
     message_seconds: float = limits.MESSAGE_SECONDS_MAX
@@ -24,7 +24,7 @@ class Bounds:
 
 
 class Memory:
-    """What requests under way, replies not taken and half messages hold, over all sessions.
+    """The memory of requests in flight, unread replies and partial messages of all sessions.
 
     Sessions add and take away their requests in `used_bytes` themselves, since that is done for
     every request.  What else they keep they say with `note`, and only when it is worth a word.
@@ -39,21 +39,21 @@ class Memory:
         self._counted_us = 0
 
     def note(self, kept_bytes: Callable[[], int], kept: int) -> None:
-        """Takes note of what a session keeps, and of whom to ask again."""
+        """Notes how much a session keeps, and whom to ask again."""
         before = self._kept.pop(kept_bytes, 0)
         if kept:
             self._kept[kept_bytes] = kept
         self.used_bytes += kept - before
 
     def is_exceeded(self) -> bool:
-        """Says whether the bound is reached; peers may have taken output without a word."""
+        """Returns whether the bound is reached; peers may have read output unnoticed."""
         if self.used_bytes <= self.bytes_max:
             return False
         self.recount()
         return self.used_bytes > self.bytes_max
 
     def recount(self) -> None:
-        """Looks at what sessions keep now, if the last look was not a moment ago."""
+        """Asks sessions how much they keep, unless that was done a moment ago."""
         now_us = self._clock.monotonic_us()
         if now_us - self._counted_us < _RECOUNT_US:
             return

@@ -1,16 +1,16 @@
 """Group commit: everything that arrived while the last fsync ran is the next group.
 
-    submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies leave
-                                                                    -> listeners are told
-                                                                    -> who waits is woken
+    submit -> waiting -> run (decide, apply, write, commit) -> sync -> replies are sent
+                                                                    -> listeners are notified
+                                                                    -> waiting requests are woken
                                                                     -> a step of upkeep, if due
 
 The engine runs on the loop's thread and never across an await.  Only fdatasync runs elsewhere,
-and not even that when the group is one small request: handing it over costs more than it gains.
-Nobody waits for a timer.  Scans and cold blocks are read beside the groups, on other threads.
+and not even that if the group is one small request, since switching threads would cost more than
+it saves.  No request waits for a timer.  Scans and cold blocks are read on other threads.
 
-A processor that sleeps takes a while to wake, as long as half an fsync where it is a virtual one.
-So the loop stays awake for a moment after each reply, in case the client has another request.
+A sleeping processor takes a while to wake, on a virtual machine as long as half an fsync.  So the
+loop stays awake for a moment after each reply, in case the client has another request.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from fjord.server.waits import WaitingRequest, WaitingRequests
 from fjord.server.wakeups import Wakeups
 from fjord.wire.wakeups import What
 
-# Blocks that are read at the same time; each may hold one answer.
+# Blocks that are read at the same time; each may keep one answer in memory.
 _COLD_THREADS: Final = 2
-# So long after a write it is looked at what all of them have come to: dead jobs, blocks to write.
+# How long after a write its effects are checked: dead jobs, blocks to write.
 _LOOK_SECONDS: Final = 1.0
 # Turns of the loop, while it stays awake, after which the clock is read.
 _AWAKE_TURNS: Final = 64
@@ -59,8 +59,8 @@ class Pending(NamedTuple):
     request: Any
     command: Command
     after: After | None
-    wait: WaitingRequest | None  # takes the reply in the place of the session
-    key: Origin | WaitingRequest  # whose queue it stands in; a request that waited has its own
+    wait: WaitingRequest | None  # takes the reply instead of the session
+    key: Origin | WaitingRequest  # the queue that it is in; a request that waited has its own
 
 
 Finish = Callable[[], None]
@@ -74,22 +74,22 @@ class Call(NamedTuple):
 
 
 class _Backlog:
-    """What waits for a group, by who asks for it: each has a share of every group.
+    """Commands waiting for a group, by their sender: each sender has a share of every group.
 
-    So whoever asks for little is in the next group, however much others have asked for.
+    So a sender of few commands is in the next group, however many others have sent.
     """
 
     def __init__(self) -> None:
         self.queues: OrderedDict[Origin | WaitingRequest, deque[Pending]] = OrderedDict()
 
     def put_back(self, taken: Sequence[Pending]) -> None:
-        """Lets what was taken be the next again, in the same order."""
+        """Puts back commands that were taken, in the same order."""
         for pending in reversed(taken):
             self.queues.setdefault(pending.key, deque()).appendleft(pending)
             self.queues.move_to_end(pending.key, last=False)
 
     def take(self, set_aside: Callable[[Pending], None]) -> list[Pending]:
-        """Takes commands up to the bound, or up to one after which something has to be done."""
+        """Takes commands up to the bound, or up to one that has a follow-up action."""
         queues = self.queues
         group: list[Pending] = []
         while queues:
@@ -145,10 +145,10 @@ class Committer:
         self._told: list[Told] = []  # changes to tell when they are durable
         self._scheduled = False
         self._syncing = False
-        self._has_written = False  # what others have to hear of
-        self._is_sooner = False  # upkeep may be due earlier than it said
+        self._has_written = False  # news for others
+        self._is_sooner = False  # upkeep may be due earlier than planned
         self._look_timer: asyncio.TimerHandle | None = None
-        self._begun_us = 0  # when the group began that is under way
+        self._begun_us = 0  # when the current group began
         self._is_disk_full = False
         self._drained: asyncio.Future[None] | None = None
         self._dates = Alarm(loop, clock, self._tell_dates)
@@ -170,7 +170,7 @@ class Committer:
         after: After | None = None,
         wait: WaitingRequest | None = None,
     ) -> None:
-        """Runs a command with the next group; none of the group comes behind one with `after`."""
+        """Runs a command with the next group; a command with `after` is the last of its group."""
         key = origin if wait is None or wait.nothing is None else wait
         pending = Pending(origin, origin.client, request, command, after, wait, key)
         queues = self._backlog.queues
@@ -191,7 +191,7 @@ class Committer:
         self._schedule()
 
     def scan(self, origin: Origin, request: Any, command: Scan | Span) -> None:
-        """Reads history beside the groups; the reply comes when it is there."""
+        """Reads history beside the groups, then replies."""
 
         def finish(result: object, error: Exception | None) -> None:
             if error is not None:
@@ -205,14 +205,14 @@ class Committer:
         )
 
     def note_refusal(self, code: Code) -> None:
-        """Counts a refusal, and says when a disk begins to be full."""
+        """Counts a refusal, and logs when a disk becomes full."""
         self._counters.refusals[code] += 1
         if code is Code.DISK_FULL and not self._is_disk_full:
             self._is_disk_full = True
             logs.note(logging.ERROR, "the disk is full: writes are refused")
 
     def release(self) -> None:
-        """Goes on with what was held, since a peer has taken its replies, or is gone."""
+        """Continues with held commands, since a peer has read its replies, or is gone."""
         self._backlog.put_back(self._held)
         self._held.clear()
         self.waits.release()
@@ -221,7 +221,7 @@ class Committer:
             pool.release()
 
     async def drain(self) -> None:
-        """Returns when everything that was submitted is answered; nobody waits any more then."""
+        """Returns when everything submitted is answered; from then on no request waits."""
         self._upkeep.stop()
         self.waits.stop()
         count_deaths(self._engine, self._counters)
@@ -305,11 +305,11 @@ class Committer:
         return replies
 
     def _note_writes(self) -> None:
-        """Lets upkeep know if it may be due earlier, and looks at the rest in a moment."""
+        """Tells upkeep if it may be due earlier, and plans a check of the other effects."""
         self._has_written = False
         if self._look_timer is None and self._drained is None:
             self._look_timer = self._loop.call_later(_LOOK_SECONDS, self._look)
-        # A refused write changes nothing, but upkeep has to make space for it.
+        # A refused write changes nothing, but upkeep has to free space for it.
         if self._is_sooner or self._engine.space.is_full:
             self._is_sooner = False
             self._upkeep.note_writes()
@@ -407,7 +407,7 @@ class Committer:
             self._loop.call_soon(*self._turn)
 
     def _stay_awake(self) -> None:
-        """Lets the loop look for requests once more instead of going to sleep."""
+        """Lets the loop check for requests once more instead of sleeping."""
         if self._clock.monotonic_us() < self._awake_until_us:
             self._loop.call_soon(*self._turn)
         else:
@@ -416,7 +416,7 @@ class Committer:
     # -- listeners and upkeep ----------------------------------------------------------------------
 
     def _note_news(self) -> None:
-        """Matches what changed with the listenings as they are now; it is told after the sync."""
+        """Matches changes with the current listeners; they are reported after the sync."""
         news = self._engine.take_news()
         if news is NO_NEWS:
             return
@@ -436,7 +436,7 @@ class Committer:
             self._plan_dates()
 
     def send_wakeups(self, wakeups: Wakeups) -> None:
-        """Sends wake-ups from now on, of all tables; the first are of jobs that wait already."""
+        """Sends wake-ups for all tables from now on; the first are for jobs already waiting."""
         self._wakeups = wakeups
         self._engine.watched.watch_tables()
         self.listeners.hears_all = True
@@ -447,7 +447,7 @@ class Committer:
         self._sync_step()
 
     def look_at_dates(self, table: str) -> None:
-        """Begins to tell of dates of a jobs table, since somebody listens to it."""
+        """Begins to report dates of a jobs table that has a listener."""
         self.listeners.look(table, self._clock.wall_us())
         self._plan_dates()
 
@@ -455,7 +455,7 @@ class Committer:
         self._dates.set_wall(self.listeners.look_us(self._clock.wall_us()))
 
     def _tell_dates(self) -> None:
-        """Tells of dates that have come, once everything is durable that they may come from."""
+        """Reports dates that were reached, once everything they depend on is durable."""
         try:
             changes = self.listeners.reach(self._clock.wall_us())
         except Exception as error:  # noqa: BLE001 - as for a group of commands
@@ -474,14 +474,14 @@ class Committer:
             self._sync_step()
 
     def _tell(self) -> None:
-        """Tells listeners of changes that are durable."""
+        """Notifies listeners of durable changes."""
         told, self._told = self._told, []
         self._counters.changes += tell(told)
         if self._wakeups:
             self._wakeups.tell()
 
     def _tend(self) -> None:
-        """Makes a step of upkeep, unless a sync is under way: then after it."""
+        """Runs a step of upkeep; after the sync, if one is running."""
         if self._syncing:
             return
         try:
@@ -504,7 +504,7 @@ class Committer:
             self._tell()
 
     def _watch_disk(self) -> None:
-        """Says when a disk that was full has room again."""
+        """Logs when a full disk has room again."""
         if self._is_disk_full and not self._engine.space.is_full:
             self._is_disk_full = False
             logs.note(logging.WARNING, "the disk has room again")
@@ -518,7 +518,7 @@ class Committer:
 
 
 def tell(told: Iterable[Told]) -> int:
-    """Tells of changes that are durable; returns of how many."""
+    """Reports durable changes; returns how many."""
     messages: dict[Origin, list[bytes]] = {}
     for listening, change in told:
         if not listening.is_over:
@@ -530,7 +530,7 @@ def tell(told: Iterable[Told]) -> int:
 
 
 def scan(engine: Engine, command: Scan | Span) -> Reply:
-    """Answers both; what is asked for as Arrow is turned into it here, not on the loop."""
+    """Answers both kinds; Arrow is made here, not on the loop."""
     reply = engine.scan(command)
     if isinstance(command, Span) or not command.arrow or not isinstance(reply, Scanned):
         return reply
@@ -554,15 +554,15 @@ def scan(engine: Engine, command: Scan | Span) -> Reply:
 # -- when the engine's upkeep gets its next step: expiry, packing, sweeping -----------------------
 #
 #     nothing due    a timer for the moment when something is; nothing polls
-#     due            a step between two groups; the engine itself asks for a rest after each, so
+#     due            a step between two groups; the engine itself asks for a pause after each, so
 #                    that requests have the loop most of the time
 #
-# The committer makes the steps, since they must not meet a group or a sync under way.
+# The committer runs the steps, since they must not overlap with a group or a sync.
 
 
-# Steps that find nothing to do, although they are due, are not tried on and on.
+# Steps that are due but find nothing to do are not retried at once.
 _RETRY_SECONDS: Final = 1.0
-# The timer is not set again for less.
+# The timer is not changed for smaller differences.
 _SLACK_US: Final = 1000
 
 
@@ -581,16 +581,16 @@ class Upkeep:
         self._loop = loop
         self._clock = clock
         self._histogram = histogram
-        self._wake = wake  # called when a step should be made
+        self._wake = wake  # called when a step should run
         self._timer: asyncio.Handle | None = None
         # Monotonic time that the timer is set for: it stays when the wall clock is set.
         self._timer_due_us = math.inf
         self._is_stopped = False
         self._was_vain = False  # the last step found nothing to do
-        self.is_due = False  # a step should be made as soon as it can
+        self.is_due = False  # a step should run as soon as possible
 
     def note_writes(self) -> None:
-        """Takes note that a group has written, after which something may be due earlier."""
+        """Notes that a group has written, so something may be due earlier."""
         due_us = self._engine.upkeep_due_us()
         if not self.is_due and self._monotonic_us(due_us) + _SLACK_US < self._timer_due_us:
             self._plan(due_us)
@@ -600,7 +600,7 @@ class Upkeep:
         self._plan(self._engine.upkeep_due_us())
 
     def step(self) -> None:
-        """Makes one step and plans the next."""
+        """Runs one step and plans the next."""
         self.is_due = False
         begun_us = self._clock.monotonic_us()
         has_more = self._engine.upkeep()
@@ -608,7 +608,7 @@ class Upkeep:
         due_us = 0 if has_more else self._engine.upkeep_due_us()
         is_due = due_us <= self._clock.wall_us()
         if is_due:
-            # No date is earlier than this one, so nothing shortens the rest.
+            # No date is earlier than this one, so nothing shortens the pause.
             self._set(_RETRY_SECONDS if self._was_vain and not has_more else 0.0, -math.inf)
         else:
             self._plan(due_us)

@@ -88,7 +88,7 @@ def _fit_files(bounds: Bounds) -> Bounds:
     room = max(1, service.take_files() - limits.FILES_RESERVED)
     if room >= bounds.connections:
         return bounds
-    logs.note(logging.WARNING, "few files may be open, so few connections", connections=room)
+    logs.note(logging.WARNING, "the limit of open files limits connections", connections=room)
     return replace(bounds, connections=room)
 
 
@@ -238,7 +238,7 @@ class _Daemon:
                     await self._sessions.wait_gone()
             except TimeoutError:
                 logs.note(
-                    logging.WARNING, "clients do not take replies", clients=len(self._sessions)
+                    logging.WARNING, "clients do not read replies", clients=len(self._sessions)
                 )
         committer.close()
         if self._wakeups is not None:

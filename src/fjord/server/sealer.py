@@ -1,19 +1,19 @@
-"""A daemon's cold blocks: who reads them, who writes them, and when.
+"""A daemon's cold blocks: reading them, and writing them when they are due.
 
-    nothing due    nothing is looked at until something is written; then once a second at most
-    due            a round on the thread for it, see `engine.sealing`; blocks are written by a
-                   child process, and the loop only plans and takes note
-    failed         logged and counted; the next round begins after a rest that grows
+    nothing due    nothing is checked until something is written; then once a second at most
+    due            a round on the sealer's thread, see `engine.sealing`; a child process writes
+                   the blocks, and the loop only plans and records them
+    failed         logged and counted; the next round begins after a growing delay
 
 At the stop the child is ended, and the next start seals the same range again.
 
-Positions of subscribers and what is known of blocks are in the index, so that requests are served
-at once after a start.  Then the sealer's thread looks for the metadata files of all blocks, and for
-subscribers that were active lately it loads the part of a block that they read next; a bounded
-number of them, the latest ones first.
+Positions of subscribers and the list of blocks are in the index, so requests are served at once
+after a start.  Then the sealer's thread checks the metadata files of all blocks, and for recently
+active subscribers it loads the part of a block that they read next; a bounded number of them, the
+latest first.
 
-Blocks need libraries that are large, or may not be there: without them a daemon works, but what is
-closed stays in the journal.
+Blocks need large, optional libraries: without them a daemon works, but closed history stays in the
+journal.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from fjord.server.alarm import Alarm
 from fjord.server.committer import Committer
 from fjord.server.origin import Origin
 
-# Looking whether something is due is worth it only so often.
+# How often to check whether something is due, at most.
 _LOOK_US: Final = 1_000_000
 _WALL_LOOK_US: Final = round(limits.WALL_LOOK_SECONDS_MAX * 1_000_000)
-# Subscribers that are looked at, and those of them that a part of a block is loaded for.
+# Subscribers that are examined, and those for which a part of a block is loaded.
 _LOOKED_AT_MAX: Final = 10_000
 _LOADED_MAX: Final = 32
-# Whoever has not moved for so long may not be there any more.
+# A subscriber that has not moved for this long may no longer exist.
 _RECENT_US: Final = 3600 * 1_000_000
 # Names that are logged.
 _NAMED_MAX: Final = 5
@@ -63,20 +63,20 @@ class ColdBlocks(NamedTuple):
 
 
 def attach(engine: Engine, location: str = "") -> ColdBlocks | None:
-    """Lets an engine have cold blocks; None where that is not possible, which is logged.
+    """Gives an engine cold blocks; None if that is not possible, which is logged.
 
     Without a location they are where they were before, or in the data directory.
     """
     missing = missing_libraries()
     if missing:
-        logs.note(logging.WARNING, "there are no cold blocks", missing=", ".join(missing))
+        logs.note(logging.WARNING, "cold blocks are not available", missing=", ".join(missing))
         return None
     shelf = NodeBlocks(engine.attach_blocks(location))
     return ColdBlocks(shelf, LazyCold(shelf.make_cold))
 
 
 class Sealer:
-    """Makes rounds of sealing beside the loop, one at a time."""
+    """Runs rounds of sealing beside the loop, one at a time."""
 
     def __init__(
         self,
@@ -97,17 +97,17 @@ class Sealer:
         self._told_blocks = 0  # how many the log knows of
 
     def start(self) -> None:
-        """Begins with what a start has to do beside serving."""
+        """Begins the checks of a start."""
 
         def finish(result: object, error: Exception | None) -> None:
             if error is not None and not self._is_stopped:
-                logs.note(logging.WARNING, "blocks could not be looked at", error=error)
+                logs.note(logging.WARNING, "blocks could not be checked", error=error)
             self.look()
 
         self._pool.put(None, self._warm_up.run, finish)
 
     def seal(self, origin: Origin, request: Any, command: commands.SealNow) -> None:
-        """Seals everything; answers when that is done."""
+        """Seals everything, then answers."""
 
         def finish(result: object, error: Exception | None) -> None:
             self._note_blocks()
@@ -128,14 +128,14 @@ class Sealer:
         )
 
     def stop(self) -> None:
-        """Ends the round that is under way; who waits for one is told so."""
+        """Ends the current round; requests that wait for one are refused."""
         self._is_stopped = True
         self._alarm.stop()
         self.rounds.stop()
         self._turns.stop()
 
     def look(self) -> None:
-        """Begins a round if one is due, else looks again when it will be."""
+        """Begins a round if one is due, else checks again when it will be."""
         due_us = None if self._is_under_way else self.rounds.due_us()
         if due_us is None:
             return
@@ -166,15 +166,15 @@ class Sealer:
             logs.note(logging.ERROR, "sealing failed", error=error)
 
 
-_STOPPED: Final = Refusal(code=Code.BUSY, text="the server stops; what is to be sealed stays")
+_STOPPED: Final = Refusal(code=Code.BUSY, text="the server stops; the next start seals the rest")
 _FAILED: Final = Refusal(code=Code.FAILED, text="sealing failed; the log says why")
 
 
 class Turns:
     """Lets other threads use the engine, which belongs to the loop's thread.
 
-    A call is handed over to the loop, runs after a group of commands, and returns once everything
-    that it has written is durable.
+    A call is passed to the loop, runs after a group of commands, and returns once everything that
+    it has written is durable.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, committer: Committer) -> None:
@@ -188,7 +188,7 @@ class Turns:
         """Makes a call; not on the loop's own thread.
 
         Raises:
-            ClosedError: if the daemon stops; perhaps the call was made all the same.
+            ClosedError: if the daemon stops; the call may have been made all the same.
         """
         future: Future[None] = Future()
 
@@ -209,7 +209,7 @@ class Turns:
         future.result()
 
     def stop(self) -> None:
-        """Lets nobody wait any more."""
+        """Ends all waiting calls."""
         with self._changing:
             self._is_stopped = True
             under_way = list(self._under_way)
@@ -229,7 +229,7 @@ class Turns:
 
 
 class WarmUp:
-    """What a start does beside serving: are the blocks there, and who will read from them?"""
+    """The checks of a start: whether the blocks exist, and who will read from them."""
 
     def __init__(self, engine: Engine, blocks: ColdBlocks, turn: Turn, clock: Clock) -> None:
         self._engine = engine
@@ -238,7 +238,7 @@ class WarmUp:
         self._clock = clock
 
     def run(self) -> None:
-        """Looks for all blocks, then loads ahead; on a thread of its own."""
+        """Checks all blocks, then loads ahead; on its own thread."""
         ends: dict[str, int] = {}  # where the blocks of a table end
         missing: list[str] = []
         for table in in_turn(self._turn, lambda: list(self._engine.tables)):
@@ -259,7 +259,7 @@ class WarmUp:
         )
 
     def _active(self, ends: Mapping[str, int]) -> Iterator[Active]:
-        """Yields subscribers that are awake, inside blocks, and were active lately."""
+        """Yields subscribers that are awake, inside blocks, and recently active."""
         since_us = self._clock.wall_us() - _RECENT_US
         looked_at = 0
         for table, end in ends.items():
@@ -284,11 +284,11 @@ class WarmUp:
                 return
 
     def _load(self, active: Active) -> None:
-        """Reads the next message of a subscriber, so that what comes after it is in memory."""
+        """Reads the next message of a subscriber, so that the following ones are in memory."""
         _, table, name, seq = active
         errand = Errand(Read(table=table, after=seq, count=1, subscriber=name))
         if errand.take(self._run(errand.command)) is None:
-            errand.look(self._blocks.cold)  # what is wrong with a block is told to who reads it
+            errand.look(self._blocks.cold)  # errors of a block are reported to its readers
 
     def _run(self, command: Command) -> Reply:
         return in_turn(self._turn, lambda: self._engine.run([command])[0])

@@ -97,7 +97,7 @@ def notify(state: str) -> None:
         try:
             peer.sendto(state.encode(), address)
         except OSError as error:
-            logs.note(logging.WARNING, "systemd could not be told", error=error)
+            logs.note(logging.WARNING, "systemd could not be notified", error=error)
 
 
 def keep_freed_buffers() -> bool:

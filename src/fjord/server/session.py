@@ -1,13 +1,12 @@
 """A session: one client's connection, from bytes to commands and from replies to bytes.
 
-A session never holds more than its bounds: with IN_FLIGHT_MAX requests under way, or with a peer
-that does not take its replies, it stops reading until that changes.  Nor does it hold up others: it
-takes requests for a moment, and goes on when all other sessions had their turn.
+A session never exceeds its bounds: with IN_FLIGHT_MAX requests in flight, or while the peer does
+not read its replies, it stops reading.  Nor does it delay others: it takes requests for a moment,
+and continues after all other sessions have had their turn.
 
-Most requests are run as they are.  HELLO, STATS, LISTEN and UNLISTEN take their turn among the
-commands like a NOP, so that they come after the writes before them; what they ask for is done right
-after it, before any other command.  What may wait, or take long, goes to `waits`, the scanner or
-the sealer.
+Most requests are run directly.  HELLO, STATS, LISTEN and UNLISTEN queue among the commands like a
+NOP, so that they come after earlier writes; their action follows at once, before any other command.
+Requests that may wait, or take long, go to `waits`, the scanner or the sealer.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ serves = registers("serve")
 
 
 class Sessions(set["Session"]):
-    """All sessions that are open."""
+    """All open sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +99,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.is_open = False  # from when there is a connection until it is closed
         self.is_stalled = False  # the peer does not take its replies, or is gone
-        self.is_ending = False  # it sends no more, or is not heard any more
+        self.is_ending = False  # it has ended its side, or is ignored
         self._reading = True
         self._is_resting = False  # others have their turn
         self._last_words: bytes | None = None  # sent when nothing is in flight, then closed
@@ -139,13 +138,13 @@ class Session(asyncio.Protocol):
         self._has_sent = True
         self._counters.received_bytes += len(data)
         self._decoder.feed(data)
-        # Whoever sends this much at once has more to send, and would be read from on and on.
+        # A peer that sends this much at once has more to send, and would be read without end.
         if self._pump() and len(data) >= limits.PUMP_BYTES_MAX and self._reading:
             self._rest()
             self._set_reading(wanted=False)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: answer what is under way, then close."""
+        """The peer has ended its side: answer requests in flight, then close."""
         self._finish(None)
         return True
 
@@ -175,7 +174,7 @@ class Session(asyncio.Protocol):
         )
 
     def flush(self) -> None:
-        """Sends what was answered, and goes on with what had to wait for it."""
+        """Sends replies, and continues with requests that had to wait for them."""
         if not self._output:
             return  # sent with an earlier reply of the same group
         self._send()
@@ -192,7 +191,7 @@ class Session(asyncio.Protocol):
         self._leave_when_answered()
 
     def push(self, messages: Sequence[bytes]) -> None:
-        """Sends changes, or keeps them while the peer does not take its output."""
+        """Sends changes, or keeps them while the peer does not read its output."""
         if self._transport is None or self._last_words is not None:
             return
         if not self.is_stalled:
@@ -202,14 +201,14 @@ class Session(asyncio.Protocol):
         self._pushes += messages
         self._pushes_bytes += sum(map(len, messages))
         if self._pushes_bytes > limits.OUTPUT_BYTES_MAX:
-            self._cut_off("changes are not taken as fast as they come")
+            self._cut_off("changes are not read as fast as they arrive")
         else:
             self._note_kept()
 
     # -- called by the daemon ---------------------------------------------------------------------
 
     def check_deadlines(self, now_us: int) -> None:
-        """Gives up on a peer that does not send, take or ask anything for too long."""
+        """Gives up on a peer that has been stalled or idle for too long."""
         bounds = self._shared.bounds
         message_us = bounds.message_seconds * 1_000_000
         if self._closed_us is not None:
@@ -220,31 +219,31 @@ class Session(asyncio.Protocol):
         elif self._begun_us is not None:
             if now_us - self._begun_us > message_us:
                 self._begun_us = None
-                text = f"a message must be whole within {bounds.message_seconds:g} s"
+                text = f"a message must be complete within {bounds.message_seconds:g} s"
                 self._finish(RemoteProtocolError(Code.READ_TIMEOUT, text))
         elif self._has_sent or self._in_flight or self in self._listeners:
             self._has_sent = False
             self._quiet_us = now_us
         elif now_us - self._quiet_us > bounds.idle_seconds * 1_000_000:
-            text = f"nothing was asked for {bounds.idle_seconds:g} s; connect again"
+            text = f"no request for {bounds.idle_seconds:g} s; connect again"
             self._finish(RemoteProtocolError(Code.IDLE_TIMEOUT, text))
 
     def kept_bytes(self) -> int:
-        """Returns what is kept beside requests under way, 0 if it is not worth a word."""
+        """Returns the bytes kept beside requests in flight, 0 if they are few."""
         kept = self._output_bytes() + self._decoder.pending_bytes + self._pushes_bytes
         self._is_noted = kept > limits.KEPT_NOTED_BYTES
         return kept if self._is_noted else 0
 
     def stop(self) -> None:
-        """Takes no more requests, and closes when those under way are answered."""
+        """Accepts no more requests, and closes when those in flight are answered."""
         self._finish(None)
 
     # -- requests ---------------------------------------------------------------------------------
 
     def _pump(self) -> bool:
-        """Takes requests from what was received, as far as the bounds allow; False: there is none.
+        """Takes received requests, as far as the bounds allow; False: there is none.
 
-        Not longer than a moment: whoever never stops sending must not keep others from their turn.
+        This takes only a moment: a peer that never stops sending must not block others.
         """
         decoder, is_any = self._decoder, False
         pending, rest_us = 1, 0
@@ -267,7 +266,7 @@ class Session(asyncio.Protocol):
                     self._rest()
         if self._output:
             self._send()
-        if pending:  # not known any more, or never was
+        if pending:  # no longer known, or never was
             pending = decoder.pending_bytes
         if pending or self._begun_us is not None:
             self._watch_deadline()
@@ -289,7 +288,7 @@ class Session(asyncio.Protocol):
     def _handle(self, request: Request) -> None:
         identifier = request.identifier
         if identifier in self._in_flight:
-            text = f"identifier {identifier} is that of a request still under way"
+            text = f"identifier {identifier} belongs to a request still in flight"
             refusal = Refusal(code=Code.DUPLICATE_ID, text=text)
             self._output += wire.encode_reply(request, refusal, now_us=self._clock.wall_us())
             return
@@ -367,7 +366,7 @@ class Session(asyncio.Protocol):
             self._committer.submit(self, request, found)
 
     def _read(self, request: Request, command: Command) -> None:
-        """Runs a command that blocks may say the rest of, or after which less of them is needed."""
+        """Runs a command that may lead into blocks, or that releases parts of them."""
         found = self._numbered(request, command)
         if found is not None:
             self._waits.begin(self, request, found)
@@ -396,7 +395,7 @@ class Session(asyncio.Protocol):
         self, request: Request, command: Command, table: str, keys: Strings, problem: Refusal | None
     ) -> None:
         """Runs a command; keys are listened to from then on, unless it is refused."""
-        # They count before it is run, so that requests under way count too.
+        # They are counted before it runs, so that requests in flight count too.
         if problem is None and self._listened_keys + len(keys) > limits.LISTENED_KEYS_MAX:
             problem = _TOO_MANY_KEYS
         if problem is not None:
@@ -434,7 +433,7 @@ class Session(asyncio.Protocol):
             return
         transport = self._transport
         size = sum(map(len, output))
-        # To put large pieces together takes longer than to send each of them.
+        # Joining large pieces takes longer than sending each of them.
         data = output[:] if size > limits.JOINED_BYTES_MAX else [b"".join(output)]
         output.clear()
         if transport is not None and self.is_open:
@@ -444,7 +443,7 @@ class Session(asyncio.Protocol):
                 self._note_kept()
 
     def _note_kept(self) -> None:
-        """Tells the memory; where it is full, half a message has to go."""
+        """Reports to the memory; if it is full, an unfinished message is given up."""
         self._memory.note(self.kept_bytes, self.kept_bytes())
         if self._decoder.pending_bytes > limits.KEPT_NOTED_BYTES and self._memory.is_exceeded():
             self._finish(RemoteProtocolError(_BUSY.code, _BUSY.text))
@@ -453,7 +452,7 @@ class Session(asyncio.Protocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def _drop_requests(self) -> None:
-        """Lets the committer forget what it has not run yet: nobody would take the answers."""
+        """Drops commands that have not run yet: nobody would read the answers."""
         self.is_stalled = True
         self._waits.drop(self)
         self._committer.release()
@@ -478,7 +477,7 @@ class Session(asyncio.Protocol):
             self._untaken_us = now_us
         self._untaken_bytes = untaken
         if now_us - self._untaken_us > message_us:
-            self._cut_off("replies are not taken")
+            self._cut_off("replies are not read")
 
     def _set_reading(self, *, wanted: bool) -> None:
         if self._transport is None or wanted == self._reading or self._transport.is_closing():
@@ -490,7 +489,7 @@ class Session(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _finish(self, error: RemoteProtocolError | None) -> None:
-        """Reads no more; says why, if there is a reason, after what is under way."""
+        """Reads no more; after the replies in flight it sends the reason, if there is one."""
         if self._last_words is not None:
             return
         self.is_ending, self._last_words = True, b""
@@ -508,7 +507,7 @@ class Session(asyncio.Protocol):
         self._close()
 
     def _cut_off(self, text: str) -> None:
-        """Closes without waiting for what is under way, which itself waits for the peer."""
+        """Closes without waiting for requests in flight, which themselves wait for the peer."""
         error = RemoteProtocolError(Code.SLOW_CONSUMER, text)
         self._note_closing(error)
         self.is_ending = True
@@ -528,7 +527,7 @@ class Session(asyncio.Protocol):
             self._transport.close()
 
     def _leave_when_answered(self) -> None:
-        """Gives the client's locks free: not earlier, since what is under way may take some."""
+        """Releases the client's locks: not earlier, since requests in flight may take some."""
         if self._transport is None and not self._in_flight:
             self._shared.engine.release(self.client)
 
@@ -544,7 +543,7 @@ for _row in commands.FUNCTIONS.values():
 
 
 def _listen_problem(command: commands.Listen) -> Refusal | None:
-    """Says what is wrong with a LISTEN, or None."""
+    """Returns why a LISTEN is invalid, or None."""
     sizes = [len(key) for key in command.keys.rows()]
     if not sizes:
         return Refusal(code=Code.BAD_BATCH, text="there is no key to listen to")
@@ -565,7 +564,7 @@ _OTHER_REVISION: Final = Refusal(
     text=f"this daemon speaks revision {commands.REVISION} of the protocol; "
     "use a client of its version",
 )
-_NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server does not seal; its log says why")
+_NO_SEALER: Final = Refusal(code=Code.FAILED, text="this server cannot seal; its log says why")
 _TOO_MANY_KEYS: Final = Refusal(
     code=Code.QUOTA, text=f"a connection listens to at most {limits.LISTENED_KEYS_MAX} keys"
 )

@@ -1,19 +1,19 @@
-"""Requests that may wait for jobs or messages, or that cold blocks say the rest of.
+"""Requests that may wait for jobs or messages, or that lead into cold blocks.
 
-Such a request is run like any other.  The committer hands its reply over once it is durable.  If
-that is nothing, and the request may wait, it is parked by the rules of `engine.waits`, and run
-again when something came.  If it leads into a block, that is read on another thread, and the loop
-goes on.
+Such a request is run like any other.  The committer passes its reply here once it is durable.  If
+the reply is empty, and the request may wait, it is parked by the rules of `engine.waits`, and run
+again when something arrives.  If it leads into a block, that is read on another thread, and the
+loop continues.
 
-    its time is over            a NEXT is run once more, and answered with whatever there is;
-                                a READ is answered with nothing, and where to read on
-    its connection is closed    forgotten; jobs that were taken for it already are given back
-    its peer sends no more      answered with nothing: a worker that died looks like that
-    its peer takes no replies   others have their turn; it is run again when the peer does
-    the daemon stops            answered with nothing
+    its wait ends               a NEXT is run once more, and answered with whatever there is;
+                                a READ gets an empty answer with its position
+    its connection is closed    forgotten; jobs already taken for it are given back
+    its peer ends its side      an empty answer: a worker that died looks like that
+    its peer reads no replies   others have their turn; it is run again when the peer does
+    the daemon stops            an empty answer
 
-A subscriber is a row of the index: only a request that waits costs something here.  Parts of blocks
-that are in memory for subscribers go when the connection is closed that read with them.
+A subscriber is a row of the index: only a waiting request costs anything here.  Parts of blocks
+that are kept in memory for subscribers are released when the connection that read them is closed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from fjord.server.counters import Counters
 from fjord.server.origin import After, Origin
 from fjord.server.threads import ThreadPool
 
-# Subscribers inside blocks that are known of one connection; those beyond go when they are idle.
+# Subscribers inside blocks that are tracked per connection; others are released when idle.
 _INSIDE_MAX: Final = 256
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class WaitingRequest(Wait):
-    """A request that may wait, or lead into blocks, and whose it is."""
+    """A request that may wait, or lead into blocks, and its owner."""
 
     origin: Origin
     request: Any
@@ -74,13 +74,13 @@ class WaitingRequests:
         self._readers = readers  # of blocks
         self._cold = cold
         self._waits: Waits[WaitingRequest] = Waits()
-        # All that are parked, woken or aside.
+        # All that are parked, woken or set aside.
         self.by_origin: dict[Origin, dict[WaitingRequest, None]] = {}
         # Tables and subscribers that were last read with inside blocks, the latest ones last.
         self._inside: dict[Origin, dict[tuple[str, str], None]] = {}
         self._alarm = Alarm(loop, clock, self._look)
         self.news: list[News] = []  # of groups that are durable with the next replies
-        self.is_unplanned = False  # somebody was parked since the alarm was set
+        self.is_unplanned = False  # a request was parked since the alarm was set
 
     # -- called by sessions -----------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class WaitingRequests:
         self._submit(origin, request, command, None, wait)
 
     def end(self, origin: Origin) -> None:
-        """Lets a peer that sends no more wait no more."""
+        """Ends the waits of a peer that has ended its side."""
         found = list(self.by_origin.get(origin, ()))
         for wait in found:
             nothing = self._waits.end(wait)
@@ -104,7 +104,7 @@ class WaitingRequests:
             origin.flush()
 
     def drop(self, origin: Origin) -> None:
-        """Forgets what a connection waited for that is closed; what is run comes back first."""
+        """Forgets the waits of a closed connection; running requests come back first."""
         for wait in list(self.by_origin.get(origin, ())):
             if self._waits.end(wait) is not None:
                 self.forget(wait)
@@ -114,7 +114,7 @@ class WaitingRequests:
     # -- called by the committer ------------------------------------------------------------------
 
     def settle(self, wait: WaitingRequest, reply: Reply) -> None:
-        """Takes a reply that is durable: answers, parks the request, or asks a block."""
+        """Handles a durable reply: answers, parks the request, or reads a block."""
         origin = wait.origin
         if type(reply) is not commands.Taken:
             found = self._follow(wait, reply)
@@ -131,7 +131,7 @@ class WaitingRequests:
         self._answer(wait, reply)
 
     def set_aside(self, wait: WaitingRequest) -> bool:
-        """Takes back one whose peer takes no replies, if others could have its jobs meanwhile."""
+        """Sets a request aside whose peer reads no replies, if others could take its jobs."""
         if wait.stage is not Stage.WOKEN or not isinstance(wait.command, Next):
             return False
         self._waits.set_aside(wait)
@@ -139,19 +139,19 @@ class WaitingRequests:
         return True
 
     def forget(self, wait: WaitingRequest) -> None:
-        """Takes leave of one that is not run, since nobody is there any more."""
+        """Drops a request that is not run, since its peer is gone."""
         if wait.nothing is not None:
             self._leave(wait)
         wait.origin.forget(wait.request)
 
     def release(self) -> None:
-        """Runs again what was set aside, where the peer takes its replies by now."""
+        """Runs requests again that were set aside, if the peer now reads its replies."""
         for wait in [one for one in self._waits.aside if not one.origin.is_stalled]:
             self._waits.resume(wait)
         self._run_woken()
 
     def go_on(self) -> None:
-        """Wakes who may find something in the news, after all replies of a group were given."""
+        """Wakes requests that the news may satisfy, after all replies of a group."""
         news, self.news = self.news, []
         self.is_unplanned = False
         if not self.by_origin:
@@ -165,7 +165,7 @@ class WaitingRequests:
         self._plan()
 
     def stop(self) -> None:
-        """Answers all who wait; from now on nobody waits."""
+        """Answers all waiting requests; from now on none waits."""
         self._waits.stop()
         for origin in list(self.by_origin):
             self.end(origin)
@@ -177,7 +177,7 @@ class WaitingRequests:
     # -- one request ------------------------------------------------------------------------------
 
     def _is_parked(self, wait: WaitingRequest, reply: Reply) -> bool:
-        """Parks a request that found nothing and may wait for more; says whether it did."""
+        """Parks a request that found nothing and may wait; returns whether it did."""
         origin = wait.origin
         may_wait = origin.is_open and not origin.is_ending
         if not self._waits.settle(wait, reply, self._clock.monotonic_us(), may_wait=may_wait):
@@ -189,7 +189,7 @@ class WaitingRequests:
 
     def _answer(self, wait: WaitingRequest, reply: Reply) -> None:
         if type(reply) is Refusal and reply.code is Code.CORRUPT:
-            logs.note(logging.ERROR, "what was asked for is damaged", error=reply.text)
+            logs.note(logging.ERROR, "the requested data is damaged", error=reply.text)
         if not wait.origin.is_open:
             self.forget(wait)
             return
@@ -217,7 +217,7 @@ class WaitingRequests:
         self._counters.parked_waits = self._waits.parked
 
     def _give_back(self, wait: WaitingRequest, taken: commands.Taken) -> None:
-        """Lets others have jobs whose worker is gone; their leases would last for long."""
+        """Gives back jobs whose worker is gone, instead of waiting for their leases to expire."""
         xids = range(taken.first_xid, taken.first_xid + len(taken.rows))
         table = cast(Next, wait.command).table
         self.give_back(commands.Fail(table=table, xids=xids, counts=False))
@@ -225,7 +225,7 @@ class WaitingRequests:
     # -- blocks -----------------------------------------------------------------------------------
 
     def _follow(self, wait: WaitingRequest, reply: Reply) -> Reply | None:
-        """Returns what to answer; None if it takes a look into a block."""
+        """Returns the answer; None if a block must be read."""
         answer: Reply | None = reply
         if wait.errand is not None or type(reply) in (commands.InBlock, commands.Replies):
             wait.errand = wait.errand or Errand(wait.command)
@@ -255,7 +255,7 @@ class WaitingRequests:
         self._readers.put(wait.origin, lambda: errand.look(cold), finish, lambda: self.forget(wait))
 
     def _note_inside(self, origin: Origin, command: Read) -> None:
-        """Takes note of who holds parts of blocks, for the moment when its connection is closed."""
+        """Notes who holds parts of blocks, to release them when the connection is closed."""
         if not command.subscriber:
             return
         if not origin.is_open:
@@ -279,7 +279,7 @@ class WaitingRequests:
         self._alarm.set_wall(self._waits.look_us(self._clock.wall_us()))
 
     def _look(self) -> None:
-        """Goes on with those whose time is over, and wakes others whose date has come."""
+        """Ends expired waits, and wakes requests whose date has come."""
         over = self._waits.expire(self._clock.monotonic_us())
         for wait in over:
             assert wait.nothing is not None

@@ -29,15 +29,15 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Fewer rows a batch cost the source and the sink some of their speed.
+    # With fewer rows per batch the source and the sink are slower.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # State of streaming queries on disk; in memory a large one ends the driver.
+    # State of streaming queries on disk; in memory, a large one would exhaust the driver.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
 _LOCAL: Final[dict[str, str]] = {
-    # Nothing of a local session is for other machines, and no host name has to resolve.
+    # A local session serves no other machines, and no host name has to resolve.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # The default of 200 is for clusters.
@@ -52,7 +52,7 @@ def session(**conf: str) -> SparkSession:
     Marks of subscribers follow its streaming queries, see `publish_progress`.
 
     Args:
-        conf: settings beside or instead of Fjord's, as in
+        conf: settings in addition to Fjord's, or in place of them, as in
             `session(**{"spark.master": "local[2]"})`.
     """
     # Spark would start its workers with whatever `python3` is, not with this Python.
@@ -74,13 +74,13 @@ def _settings(conf: dict[str, str]) -> dict[str, str]:
 
 
 def _is_local(conf: dict[str, str]) -> bool:
-    """Says whether a session is for this machine alone."""
+    """Says whether a session runs on this machine only."""
     named = _master(conf)
     return not named or named.startswith("local")
 
 
 def _master(conf: dict[str, str]) -> str:
-    """Returns the master that was named here, or by who began this with `spark-submit --master`."""
+    """Returns the master that was given here, or with `spark-submit --master`."""
     submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
     named = conf.get("spark.master") or os.environ.get("MASTER", "")
     if not named and "--master" in submitted:

@@ -9,8 +9,8 @@
     string, binary                  string, binary
     time_seconds ...                timestamp
 
-A table with a period may have rows of several schemas.  What its columns are called, and of what
-types they are, the schema says that it has when a frame is made; rows of others are fitted to it.
+A table with a period may have rows of several schemas.  A frame has the names and types of the
+schema that is current when the frame is made; rows of other schemas are converted to it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from fjord.spark.options import Location, Typed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Whole numbers that Spark has as the text of their digits.
+# Whole numbers that are text in Spark: their digits.
 LARGE: Final = tuple(f"{sign}int{bits}" for bits in (128, 256, 512) for sign in ("", "u"))
 TIME_UNITS_US: Final = {
     "time_seconds": 1_000_000,
     "time_milliseconds": 1000,
     "time_microseconds": 1,
 }
-# What a column of a type is in Spark.
+# The Spark type of each declared type.
 SPARK_TYPES: Final[dict[str, types.DataType]] = {
     "boolean": types.BooleanType(),
     "int8": types.ByteType(),
@@ -76,17 +76,17 @@ class Declared:
 
     @classmethod
     def at(cls, place: Location, table: str) -> Declared:
-        """Returns what is declared of a table.
+        """Returns the declaration of a table.
 
         Raises:
-            FjordError: if it is not there, or cannot be reached.
+            FjordError: if it does not exist, or cannot be reached.
         """
         with place.open() as database:
             return cls.of(database.table(table))
 
     @property
     def types(self) -> dict[str, str]:
-        """The columns, each with its type in the words of Spark."""
+        """The columns, each with the name of its Spark type."""
         return {one.name: SPARK_TYPES[one.type].simpleString() for one in self.current.columns}
 
     @property
@@ -106,12 +106,12 @@ NOTHING: Final = Declared()
 def typed(frame: DataFrame, where: str | os.PathLike[str] | Location, table: str) -> DataFrame:
     """Returns a DataFrame of a table's history with the declared columns after the others.
 
-    They are those that the table has now.  A table without any gives the frame as it is.
+    They are the table's current columns.  Without any, the frame is returned unchanged.
 
     Args:
-        frame: has the columns `type` and `value`, as `history` and warehouses do; a stream is fine.
-        where: the address of a daemon, `fjord://host:port`, or a data directory: where the table
-            is, which says what is declared.
+        frame: has the columns `type` and `value`, like `history` and warehouses; may be a stream.
+        where: the address of a daemon, `fjord://host:port`, or a data directory, where the
+            declaration is read.
         table: its name.
 
     Raises:

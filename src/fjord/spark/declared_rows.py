@@ -4,16 +4,16 @@
     value  row 1    row 2             a reason
     uri    'a'      'b'      null     null
 
-What is no row has nulls.  Columns that have a size are cut out of all rows by one call of Arrow
-each; strings and binary are a gather over the bytes of the value column, whose offsets are
-computed.  No Python runs for a row but for whole numbers beyond 128 bits (256 with a sign), and for
-large ones that an earlier schema had and that become smaller.
+Values that are not rows give nulls.  Columns of a fixed size are cut out of all rows by one Arrow
+call each; strings and binary are a gather over the bytes of the value column, with computed
+offsets.  No Python runs per row, except for whole numbers beyond 128 bits (256 with a sign), and
+for large ones of an earlier schema that are converted to smaller types.
 
-Rows of several schemas are taken apart one schema after the other, and put back in order.  A column
-that a schema does not have is null there.  One that it has with another type has its value where
-the type that is wanted can hold it, and null elsewhere.
+Rows of several schemas are decoded one schema after the other, and put back in order.  A column
+that a schema lacks is null in its rows.  A column of another type keeps its value where the wanted
+type can hold it, and is null elsewhere.
 
-Rows were checked when they were written.  One that is damaged all the same is told by its seq.
+Rows were checked when they were written.  If one is damaged all the same, the error names its seq.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Rows(NamedTuple):
         return _Rows(self.data.take(places), seqs, self.table)
 
     def numbers(self, type_: Any, start: int) -> pa.Array:
-        """Returns the numbers that stand at a place of each row."""
+        """Returns the numbers at a position of each row."""
         cut = pc.binary_slice(self.data, start, start + type_.bit_width // 8)
         return pa.Array.from_buffers(type_, len(cut), [None, cut.buffers()[2]])
 
@@ -147,7 +147,7 @@ def _decoded(rows: _Rows, typed: Typed) -> list[pa.Array]:
 def _unknown(number: int, known: dict[int, Schema]) -> str:
     return (
         f"it has schema {number}, and only {', '.join(map(str, sorted(known)))} are known here. "
-        "If the columns of the table were changed, make the frame anew; rows of any schema are "
+        "If the columns of the table were changed, create the frame again; rows of any schema are "
         "read with the option columns=plain"
     )
 
@@ -172,7 +172,7 @@ class _Part:
         self._check(lengths)
 
     def columns(self, wanted: Sequence[Column]) -> list[pa.Array]:
-        """Returns some columns with the types that they are to have."""
+        """Returns some columns with their wanted types."""
         own = {one.name: (place, one) for place, one in enumerate(self._schema.columns)}
         found = []
         for column in wanted:
@@ -204,7 +204,7 @@ class _Part:
             raise self._damaged()
 
     def _damaged(self) -> FjordError:
-        """Returns what is wrong with the first row that is damaged."""
+        """Returns the problem of the first damaged row."""
         reader = declared_rows.of(self._schema)
         for at, row in enumerate(self._rows.data):
             problem = reader.problem(Strings.of([row.as_py()]))
@@ -235,7 +235,7 @@ class _Part:
         return found
 
     def _without_nulls(self, place: int, array: pa.Array) -> pa.Array:
-        """Returns a column with nulls where rows say that there is no value."""
+        """Returns a column with nulls where rows have no value."""
         byte, bit = self._nulls[place // 8], 1 << place % 8
         if pc.max(byte).as_py() == 0:
             return array
@@ -244,8 +244,8 @@ class _Part:
     def _strings(self, place: int, column: Column) -> pa.Array:
         """Returns a column of strings or binary.
 
-        The bytes of all rows are one buffer.  Offsets that say where each string begins and ends
-        make an array of it that has the strings, and between them all the rest.
+        The bytes of all rows are one buffer.  With offsets for the beginning and the end of each
+        string, it becomes an array that has the strings, and everything else between them.
         """
         nth = self._layout.loose.index(place)
         stops = self._ends[place]
@@ -286,7 +286,7 @@ def _even(count: int) -> pa.Array:
 def _digits(data: pa.Array, size: int, *, signed: bool) -> pa.Array:
     """Returns large numbers as text.
 
-    Those that 256 bits can hold with a sign are decimals of Arrow, which knows how to print them.
+    Those that fit into 256 bits with a sign become Arrow decimals, which Arrow can print.
     """
     if size > _DECIMAL_SIZE or (size == _DECIMAL_SIZE and not signed):
         numbers = [int.from_bytes(one, "little", signed=signed) for one in data.to_pylist()]
@@ -310,7 +310,7 @@ def _digits(data: pa.Array, size: int, *, signed: bool) -> pa.Array:
 #     string        -> binary             its UTF-8
 #     else                                null
 #
-# Large whole numbers, of 128 bits and more, are text of digits here.
+# Large whole numbers, of 128 bits and more, are text here.
 
 
 # What a column of a type is for Spark, which has no unsigned numbers.
@@ -372,12 +372,12 @@ def _whole_within(array: pa.Array, was: str, now: str) -> pa.Array:
 
 # -- rows of Spark as rows of a declared table: Arrow columns in, rows as bytes out ---------------
 #
-# It is the same form as that of `fjord.declared.rows`, made by Arrow: each column becomes the
-# bytes that it has in each row, and one call joins those of all columns.  No Python runs for a
-# row but for whole numbers of 128 bits and more.
+# The format is that of `fjord.declared.rows`, made by Arrow: each column becomes its bytes in each
+# row, and one call joins those of all columns.  No Python runs per row, except for whole numbers of
+# 128 bits and more.
 #
-# What columns there may be, and of what types, is known before the first row comes.  What only rows
-# can tell, a number that is too large or a null where a value is required, is told with its row.
+# Names and types of columns are checked before the first row comes.  Errors of single rows, such as
+# a number that is too large or a null where a value is required, name the row.
 
 
 WHOLE: Final = ("tinyint", "smallint", "int", "bigint")
@@ -387,7 +387,7 @@ _SHOWN_MAX: Final = 200  # characters of a row in an error
 
 
 def allowed(type_: str) -> tuple[str, ...]:
-    """Returns the types of Spark that a column of a declared type may have."""
+    """Returns the Spark types that a column of a declared type may have."""
     if type_ in _STORED_FLOATS:
         return ("float", "double", *WHOLE)
     if type_ in TIME_UNITS_US:
@@ -419,10 +419,10 @@ def problem(schema: Schema, fields: Mapping[str, DataType]) -> str | None:
 def encode(schema: Schema, given: Mapping[str, pa.Array], count: int) -> tuple[pa.Array, Any]:
     """Returns rows as bytes, and their keys if the schema has key columns, else None.
 
-    Assumes that `problem` had nothing to say of the columns.
+    Assumes that `problem` found none in the columns.
 
     Raises:
-        FjordError: if a row cannot be one of the schema.
+        FjordError: if a row does not fit the schema.
     """
     columns = {
         one.name: given[one.name] if one.name in given else pa.nulls(count)
@@ -440,10 +440,10 @@ def encode(schema: Schema, given: Mapping[str, pa.Array], count: int) -> tuple[p
 
 
 def _stored(column: Column, values: pa.Array) -> pa.Array:
-    """Returns what is stored of a column: numbers, or bytes; something where there is no value.
+    """Returns a column as it is stored: numbers, or bytes; anything where there is no value.
 
     Raises:
-        ValueError, OverflowError: if a value is none of its column.
+        ValueError, OverflowError: if a value does not fit its column.
     """
     if values.null_count and column.required:
         raise ValueError
@@ -481,10 +481,10 @@ def _moments(column: Column, values: pa.Array) -> pa.Array:
 
 
 def whole(given: Any) -> int:
-    """Returns a number of Spark, or its digits, as one of Python.
+    """Returns a number from Spark, or its digits, as a Python number.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is not a number.
     """
     if isinstance(given, str) and not (given.isascii() and given.removeprefix("-").isdigit()):
         raise ValueError(f"{given!r} has not only digits")
@@ -559,12 +559,12 @@ def _explained(
         except LocalProtocolError as found:
             shown = repr(row)
             shown = shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
-            return FjordError(f"{found.text}; in the row {shown}. Nothing of the batch is written")
+            return FjordError(f"{found.text}; in the row {shown}. Nothing of the batch was written")
     return FjordError(f"rows cannot be made of these columns: {error}")
 
 
 def _python(column: Column, value: Any) -> Any:
-    """Returns a value as `fjord.declared` wants it, or something else if it is none."""
+    """Returns a value as `fjord.declared` expects it; an invalid one as something else."""
     try:
         found = value.as_py()
     except (ValueError, OverflowError):  # Python has no year 10000

@@ -1,16 +1,16 @@
-"""Delta tables without a jar: rows by Spark, commits by the library `deltalake`.
+"""Delta tables without a jar: Spark writes rows, the library `deltalake` commits.
 
-A batch is recorded in the commit that brings its files, as an *app transaction*: a name with a
+A batch is recorded in the commit that adds its files, as an *app transaction*: a name with a
 number that only grows.  A table has these:
 
     <query id>          the last batch of a query
     <query id>.start    the first seq of its first batch
     fjord.end           everything up to this seq is in the table
 
-The library writes them down and does not enforce them (delta-rs#3821).  So they are looked at
-before, a commit is tried for the very next version only, and who finds that taken looks again: two
-writers of one batch cannot both get it in.  Any reader of Delta reads the table; Spark without its
-jars is given the list of files.
+The library records them but does not enforce them (delta-rs#3821).  So they are checked first, and
+a commit is tried for the next version only; if that is taken, everything is checked again.  So two
+writers cannot both commit the same batch.  Any Delta reader reads the table; Spark without its jars
+gets the list of files.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ try:
     from deltalake.transaction import AddAction
 except ModuleNotFoundError as error:
     raise FjordError(
-        f"{error.name} is missing: pip install 'fjord-journal[delta]', which tables of Delta need"
+        f"Delta tables need {error.name}: pip install 'fjord-journal[delta]'"
     ) from error
 
 END: Final = "fjord.end"
-# Who loses the race for a version this often has company that it should not have.
+# A writer that loses the race for a version this often is not the only one, as it should be.
 CONFLICTS_MAX: Final = 20
-# Where the epoch of the last batch is looked for; other writers may have committed since.
+# How far back the epoch of the last batch is looked for; others may have committed since.
 COMMITS_LOOKED_AT_MAX: Final = 100
 
 _TABLE: Final = "fjord.table"
@@ -79,7 +79,7 @@ class DeltaWarehouse:
         return table is not None and _has(table, query, batch)
 
     def query(self, query: str) -> Query | None:
-        """Returns how far a query is, None if it has written nothing."""
+        """Returns the progress of a query, None if it has written nothing."""
         table = self._table()
         batch = None if table is None else table.transaction_version(query)
         if table is None or batch is None:
@@ -124,7 +124,7 @@ class DeltaWarehouse:
                 continue  # somebody was faster: look at what is there now
             return True
         raise FjordError(
-            f"{self.target.location} is written to by too many at once; one query should do it"
+            f"{self.target.location} has too many concurrent writers; only one query should write"
         )
 
     def _table(self) -> DeltaTable | None:

@@ -3,18 +3,18 @@
     blocks   |-- 1 --|---- 2 ----|          each ends where a commit ends
     journal                  |---------->   begins anywhere at or before the end of the last block
 
-All seqs here are ends: `after` is a seq up to which everything was read, and a batch goes from
-behind it up to a seq where a commit ends.  So no batch has a part of a commit.
+All seqs here are ends: everything up to `after` was read, and a batch goes from the following seq
+up to the end of a commit.  So no batch has a part of a commit.
 
 Blocks are listed when something is planned, and when the journal no longer goes back far enough.
-The journal is asked first where it begins, and then for the list: what has left the journal is in
-blocks that the list has.
+First the beginning of the journal is asked for, then the list: so whatever has left the journal is
+in a listed block.
 
-What is lost.  Blocks go by retention, and the journal of a table without history when it is packed;
-that of jobs and of the latest values also where the node writes no blocks.  A query that has not
-read them by then has lost rows, and must not pass over that in silence.  The beginning is no
-exception: offset 0 is a place like any other once a query has it.  Only who says where a query
-begins, and names the earliest place or seq 1, means what is left.
+Lost rows.  Retention removes blocks, and packing removes the journal of tables without history, and
+that of jobs and of the latest values if the node writes no blocks.  A query that has not read them
+by then has lost rows, and must report that.  The beginning is no exception: once a query has the
+offset 0, it is a position like any other.  Only a query that starts with the earliest position or
+seq 1 means whatever is left.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from fjord.spark.options import Location, Position, SourceOptions
 from fjord.spark.source import FIRST_ROW, cold_end
 
 _LOG: Final = logging.getLogger("fjord.spark")
-# The journal may be packed again and again while it is asked; not that often.
+# The journal may be packed again between two requests, but not this often.
 _TRIES: Final = 3
-# How many writers back the end of an epoch is looked for; a few dozen requests for each.
+# How many writers to go back for the end of an epoch; a few dozen requests for each.
 _EPOCHS_MAX: Final = 100
 
 _Answer = TypeVar("_Answer")
@@ -74,13 +74,13 @@ class BatchEnd(NamedTuple):
     end: int  # behind here there is nothing, as far as was looked
 
     def joined(self, seq: int, rows: int, size: int) -> BatchEnd:
-        """Returns the batch with more rows, which go up to a seq."""
+        """Returns the batch extended by rows up to a seq."""
         return self._replace(seq=seq, rows=self.rows + rows, bytes=self.bytes + size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nature:
-    """The kind of a table's history."""
+    """The properties of a table's history."""
 
     kind: str  # kv, jobs or stream
     has_history: bool  # what leaves the journal goes to blocks
@@ -111,7 +111,7 @@ class Extent:
         except NotFoundError as error:
             raise FjordError(
                 f"there is no table {options.table!r} in {options.location}; check the option "
-                "table. A table comes into being with its first write"
+                "table. The first write to a table creates it"
             ) from error
         self.nature = Nature.of(info)
         self.declared = Declared.of(info)
@@ -120,7 +120,7 @@ class Extent:
         self.refresh()
 
     def refresh(self) -> None:
-        """Looks again where the journal begins, which blocks there are, and which schemas."""
+        """Updates the beginning of the journal, the list of blocks, and the schemas."""
         self.first_seq = self.database.stats()["first_seq"]
         if self.nature.kind != kinds.Kind.KV:
             self.blocks = self.database.blocks(self._table)
@@ -130,14 +130,14 @@ class Extent:
     # -- places -----------------------------------------------------------------------------------
 
     def earliest(self) -> int:
-        """Returns the seq behind which the history begins, as far as it is still there."""
+        """Returns the seq after which the remaining history begins."""
         return (self.blocks[0].first if self.blocks else self.first_seq) - 1
 
     def locate(self, place: Position) -> int:
-        """Returns the seq behind which a place is.
+        """Returns the seq before a position.
 
         Raises:
-            FjordError: if there is no such place.
+            FjordError: if there is no such position.
         """
         if begins(place):
             return self.earliest()
@@ -162,14 +162,14 @@ class Extent:
                 return found.position
         raise FjordError(
             f"stream {self._table} has no subscriber {name!r}; check the option "
-            "startingSubscriber, `fjord stream subscribers` lists those that there are"
+            "startingSubscriber, `fjord stream subscribers` lists them"
         )
 
     def require_stream(self, option: str) -> None:
         """Makes sure that an option is used with a stream.
 
         Raises:
-            FjordError: if the table is none.
+            FjordError: if the table is not a stream.
         """
         if self.nature.kind != kinds.Kind.STREAM:
             raise FjordError(
@@ -180,9 +180,9 @@ class Extent:
     # -- loss -------------------------------------------------------------------------------------
 
     def lost(self, after: int) -> tuple[int, int] | None:
-        """Returns the seqs behind `after` that are gone, both included; None if none are.
+        """Returns the range of lost seqs after `after`, both included; None if there are none.
 
-        Whether the table had rows in there nobody knows any more.
+        Whether the table had rows in that range is no longer known.
         """
         start = self.earliest()
         if after < start and (self.nature.forgets or not self.nature.has_history):
@@ -195,13 +195,13 @@ class Extent:
         return begin + 1, self.first_seq - 1
 
     def past_loss(self, after: int, *, seen: int = 0) -> int:
-        """Returns where to go on if what is behind `after` is gone.
+        """Returns where to continue if the rows after `after` are lost.
 
         Args:
             seen: there were no rows up to here, so they cannot be lost.
 
         Raises:
-            FjordError: if that is not to be passed over.
+            FjordError: if losses are to be reported as errors.
         """
         missing = self.lost(max(after, seen))
         if missing is not None:
@@ -214,20 +214,20 @@ class Extent:
         return missing[1] if is_next else after
 
     def epoch_of(self, after: int, *, known: str = "") -> str:
-        """Returns the epoch of a seq, which may be in blocks only.
+        """Returns the epoch of a seq, which may be only in blocks.
 
         Raises:
-            RefusedError: with FORKED, if another one is `known`.
+            RefusedError: with FORKED, if it differs from `known`.
         """
         if not after:
             return ""
         return self.database.span(self._table, after, until=after, epoch=known).epoch
 
     def common(self, seq: int, epoch: str) -> int:
-        """Returns the seq up to which this history is the one in which a seq had an epoch.
+        """Returns the seq up to which this history agrees with one that had an epoch at a seq.
 
-        That is where the time of that epoch ends here.  If it never was, nobody knows: then it is
-        the beginning of what is left.
+        That is the last seq of that epoch here.  If the epoch never existed here, it is the
+        beginning of the remaining history.
         """
         at = min(seq, self.tail(0).durable_seq)
         for _ in range(_EPOCHS_MAX):
@@ -243,7 +243,7 @@ class Extent:
     # -- batches ----------------------------------------------------------------------------------
 
     def tail(self, after: int, *, until: int = 0, before: datetime | None = None) -> SpanInfo:
-        """Returns what there is behind a seq and behind all blocks."""
+        """Returns the rows after a seq that are not in blocks."""
         return self._while_packed(
             lambda: self._span(self._tail_begin(after), until=until, before=before)
         )
@@ -251,25 +251,25 @@ class Extent:
     def advance(
         self, after: int, bounds: Bounds = UNBOUND, *, epoch: str = "", seen: int = 0
     ) -> BatchEnd:
-        """Returns the next batch behind a seq.
+        """Returns the next batch after a seq.
 
         Args:
             after: everything up to here was read.
-            bounds: how much the batch may have.
+            bounds: the maximum size of the batch.
             epoch: of `after`, if it is known.
             seen: there were no rows up to here.
 
         Raises:
-            RefusedError: with FORKED, if what was read up to there is not this history; with
+            RefusedError: with FORKED, if the rows read so far are from another history; with
                 BAD_RANGE, if nothing was ever written there.
-            FjordError: if what comes next is gone.
+            FjordError: if the next rows are lost.
         """
         return self._while_packed(
             lambda: self._advance(self.past_loss(after, seen=seen), bounds, epoch)
         )
 
     def _while_packed(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Asks again if the journal, or a block, is not what it was believed to be."""
+        """Asks again if the journal or the blocks have changed meanwhile."""
         for _ in range(_TRIES):
             try:
                 return ask()
@@ -339,13 +339,13 @@ class Extent:
 
 
 def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
-    """Returns how many rows of a block still fit into a batch."""
+    """Returns how many more rows fit into a batch."""
     room = block.rows
     if bounds.rows_max:
         room = min(room, bounds.rows_max - batch.rows)
     if bounds.bytes_max:
         left = bounds.bytes_max - batch.bytes
-        # A batch that has nothing yet takes a commit, however large its rows are.
+        # An empty batch takes at least one commit, however large its rows are.
         least = 0 if batch.rows else 1
         room = min(room, max(left * block.rows // max(block.bytes, 1), least))
     return room
@@ -353,7 +353,7 @@ def _room(block: BlockInfo, batch: BatchEnd, bounds: Bounds) -> int:
 
 @contextlib.contextmanager
 def extent_of(location: Location, table: str, blocks: str = "") -> Iterator[Extent]:
-    """Opens a location, and reads the extent of one table.
+    """Opens a location and reads the extent of one table.
 
     Args:
         blocks: where blocks are, if not where the node says.
@@ -366,15 +366,15 @@ def extent_of(location: Location, table: str, blocks: str = "") -> Iterator[Exte
 
 
 def begins(place: Position) -> bool:
-    """Says whether a place is the beginning: of what is left, whatever has been before it."""
+    """Says whether a position is the beginning of whatever is left."""
     return place.seq == 1 or place.word == "earliest"
 
 
 def is_behind_blocks(database: fjord.Database, table: str, after: int) -> bool:
     """Says whether a table had no rows between a seq and the beginning of the journal.
 
-    That is so behind the last block, if the node writes blocks.  Assumes that `after` is not before
-    the end of the last block.
+    That is true after the last block, if the node writes blocks.  Assumes that `after` is not
+    before the end of the last block.
     """
     try:
         # Nothing is counted.  Behind seq 0 would mean behind whatever is gone.
@@ -388,25 +388,25 @@ def is_behind_blocks(database: fjord.Database, table: str, after: int) -> bool:
 
 
 def report_loss(wanted: SourceOptions, first: int, last: int) -> None:
-    """Says that the rows of some seqs are gone.
+    """Reports that the rows of some seqs are lost.
 
     Raises:
-        FjordError: if that is not to be passed over.
+        FjordError: unless losses are accepted.
     """
-    text = f"what {wanted.table} had from seq {first} to {last} is gone and was not read"
+    text = f"the rows of {wanted.table} from seq {first} to {last} are gone and were not read"
     if wanted.fails_on_loss:
         raise FjordError(
             f"{text}; the query was slower than the retention of the table or the packing of the "
-            "journal, or was down for too long. Run a batch again, begin a stream anew with a new "
-            "checkpoint, or set failOnDataLoss to false to go on with what is there"
+            "journal, or was down for too long. Run a batch again, restart a stream with a new "
+            "checkpoint, or set failOnDataLoss to false to continue with the remaining rows"
         )
-    _LOG.warning("%s; the query goes on behind it, since failOnDataLoss is false", text)
+    _LOG.warning("%s; the query continues after them, since failOnDataLoss is false", text)
 
 
 # -- files of blocks, as tasks of Spark open them: Parquet, from wherever fsspec can reach --------
 #
-# A file is checked before it is read: it must be as long as the node says, and have as many rows.
-# Its pages carry checksums, which are compared as they are read.
+# A file is checked before it is read: it must have the size and the number of rows that the node
+# reports.  Its pages have checksums, which are verified as they are read.
 
 
 class MissingBlockError(FjordError):
@@ -423,7 +423,7 @@ def opened(block: BlockInfo, blocks: str = "") -> Iterator[Any]:
 
     Raises:
         MissingBlockError: if it is not there.
-        CorruptionError: if it is another file than the node means, or damaged.
+        CorruptionError: if it is not the file that the node describes, or damaged.
     """
     store = Store(blocks or block.location)
     path = store.path(block.name)
@@ -432,8 +432,8 @@ def opened(block: BlockInfo, blocks: str = "") -> Iterator[Any]:
         source = parquet.opened(store, block.name)
     except FileNotFoundError as error:
         raise MissingBlockError(
-            f"this machine does not see the block {path}. If it is there, but elsewhere for the "
-            "machines that run Spark, say where with the option blocks"
+            f"this machine cannot find the block {path}. If the machines that run Spark see it "
+            "elsewhere, give that location with the option blocks"
         ) from error
     with contextlib.closing(source):
         if size != block.bytes:
@@ -453,21 +453,21 @@ def opened(block: BlockInfo, blocks: str = "") -> Iterator[Any]:
 
 # -- where commits end inside of a block, for batches that are smaller than blocks ----------------
 #
-# The column `txn` has the last seq of each row's commit.  It is all that is read of a block: a few
+# The column `txn` has the last seq of each row's commit.  Nothing else of a block is read: a few
 # hundred bytes for each part of its file, and 16 bytes of memory for each commit.
 
 
 class Ends(NamedTuple):
-    """The ends of all commits of a block, and how many rows there are up to each."""
+    """The ends of all commits of a block, and the number of rows up to each."""
 
     txns: array[int]
     rows: array[int]
 
     def cut(self, after: int, until: int, rows_max: int) -> tuple[int, int]:
-        """Returns where a batch ends that begins behind a seq, and how many rows it has.
+        """Returns where a batch ends that begins after a seq, and how many rows it has.
 
-        Commits are taken while they end up to `until` and have `rows_max` rows together, 0 = any
-        number.  The first one may have more: otherwise no batch could ever have it.
+        It takes commits that end at or before `until`, with at most `rows_max` rows in all, 0 = any
+        number.  The first one may have more: otherwise no batch could ever contain it.
         """
         first = bisect_right(self.txns, after)
         stop = bisect_right(self.txns, until)
@@ -479,7 +479,7 @@ class Ends(NamedTuple):
         return self.txns[stop - 1], self.rows[stop - 1] - before
 
 
-# A stream goes from one block to the next; the one before is only asked for after a restart.
+# A stream goes from one block to the next; earlier ones are needed only after a restart.
 @lru_cache(maxsize=2)
 def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
     """Reads the ends of the commits of a block, a part at a time.
@@ -506,7 +506,7 @@ def read_ends(block: BlockInfo, blocks: str = "") -> Ends:
 def seq_before(block: BlockInfo, at: datetime, blocks: str = "") -> int:
     """Returns the last seq of a block that was committed before a time.
 
-    That is the seq before its first one if none was.
+    That is the seq before its first one if there is none.
     """
     found = block.first - 1
     moment = pa.scalar(at, pa.timestamp("us", tz="UTC"))

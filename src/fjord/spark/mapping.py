@@ -1,13 +1,13 @@
 """Spark rows as rows of a table: Arrow of any types in, Arrow of fixed types out.
 
-Columns go by their names, and what they may be is known before the first row comes: `plan` refuses
-a schema that does not fit its table.  What only rows can tell, nulls above all, `encode` refuses.
-A null value is a void, as None is elsewhere.
+Columns are matched by name, and checked before the first row comes: `plan` refuses a schema that
+does not fit its table.  `encode` refuses invalid rows, mostly nulls.  A null value is a void, as
+None is elsewhere.
 
-A table with declared columns takes those, and what else a row of its kind has; or rows as its
-history has them, with `type` and `value`.
+A table with declared columns takes those, and the other columns of its kind; or rows as in its
+history, with `type` and `value`.
 
-There is no Python object for a row on this way: each column is one or two calls of Arrow.
+No Python object is made per row: each column takes one or two Arrow calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fjord.values import ROW, Type
 _TEXT: Final = ("binary", "string")
 _REAL: Final = ("float", "double")
 _VALUE: Final = (*_TEXT, *WHOLE, *_REAL, "boolean")
-# The types of Spark that a column may have, by its name, for each kind of table.
+# The Spark types that a column may have, by its name, for each kind of table.
 ALLOWED: Final[dict[str, dict[str, tuple[str, ...]]]] = {
     kinds.Kind.STREAM: {"value": _VALUE, "key": _TEXT, "type": ("tinyint",)},
     kinds.Kind.JOBS: {
@@ -75,7 +75,7 @@ class Target:
 
     @classmethod
     def of(cls, kind: str, settings: bytes = b"") -> Target:
-        """Returns what a table with these settings wants."""
+        """Returns the requirements of a table with these settings."""
         found = kinds.settings_of(kind, settings)
         is_log = isinstance(found, streams.Settings) and found.mode is streams.Mode.LOG
         is_merged = not isinstance(found, jobs.Settings) or found.merge
@@ -88,7 +88,7 @@ class Target:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The columns that have to be there."""
+        """The required columns."""
         key = ("key",) if self.needs_key else ()
         return key if self.kind == kinds.Kind.JOBS else (*key, "value")
 
@@ -98,7 +98,7 @@ class Target:
 
     @property
     def beside(self) -> dict[str, tuple[str, ...]]:
-        """The columns that there may be beside declared ones, with their types."""
+        """The columns allowed in addition to declared ones, with their types."""
         others = dict(ALLOWED[self.kind])
         for name in ("type", "value", *(["key"] if self.schema.key else [])):
             others.pop(name)
@@ -109,7 +109,7 @@ def plan(target: Target, schema: StructType) -> Columns:
     """Returns the mapping of a schema's rows to a table's.
 
     Raises:
-        FjordError: if a column is unknown, missing, there twice, or of a wrong type.
+        FjordError: if a column is unknown, missing, duplicated, or of a wrong type.
     """
     names = schema.fieldNames()
     is_typed = target.is_typed(names)
@@ -127,7 +127,7 @@ def plan(target: Target, schema: StructType) -> Columns:
                 "choose and rename columns with select before writing"
             )
         if names.count(name) > 1:
-            raise FjordError(f"the column {name} is there {names.count(name)} times; leave one")
+            raise FjordError(f"the column {name} occurs {names.count(name)} times; keep one")
         if name in allowed and words[name] not in allowed[name]:
             raise FjordError(
                 f"the column {name} is a {field.dataType.simpleString()}, and may be "
@@ -174,7 +174,7 @@ def _check_pairs(words: dict[str, str]) -> None:
             "value that is binary; leave type out, and it follows from the values"
         )
     if "delay" in words and "process_at" in words:
-        raise FjordError("a job has either delay or process_at; leave one of the columns out")
+        raise FjordError("a job has either delay or process_at; omit one of the columns")
 
 
 # -- encoding -------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Columns:
         """Returns rows with the columns of their kind of table, in one form and without nulls.
 
         Raises:
-            FjordError: if a row has a null where none may be, or what no row can have.
+            FjordError: if a row has a null where none is allowed, or an invalid value.
         """
         given = dict(zip(self.names, batch.columns, strict=True))
         rows = batch.num_rows
@@ -257,19 +257,19 @@ def _given_types(types: pa.Array, values: pa.Array, schema: Schema) -> pa.Array:
     if schema.columns:
         if types.null_count or values.null_count or not low == high == ROW:
             raise FjordError(
-                f"this table has declared columns, and takes rows of them only, whose type is {ROW}"
-                ": the column type has something else, or value a null; filter such rows out"
+                f"this table has declared columns, and takes only rows of them, whose type is {ROW}"
+                ": the column type has another number, or value a null; filter out such rows"
             )
         return types.cast(pa.uint8())
     if high == ROW:
         raise FjordError(
             f"the column type has {ROW}, a row of declared columns, and this table has none: "
-            "declare them, or write into value what is meant"
+            "declare columns, or write another type"
         )
     if types.null_count or low < Type.VOID or high > max(Type):
         raise FjordError(
-            f"the column type has a null, or a number that is none of 0 to {max(Type):d}; "
-            "rows of deletions have no type, filter them out before writing"
+            f"the column type has a null, or a number outside of 0 to {max(Type):d}; "
+            "deletions have no type, filter them out before writing"
         )
     has_nothing = pc.and_(values.is_null(), pc.not_equal(types, pa.scalar(Type.VOID, pa.int8())))
     if values.null_count and pc.any(has_nothing).as_py():
@@ -298,7 +298,7 @@ def _priorities(given: pa.Array | None, rows: int) -> pa.Array:
         return filled(given.cast(pa.uint8()), usual)
     except pa.ArrowInvalid as error:
         raise FjordError(
-            f"the column priority has numbers from 0 to {jobs.PRIORITY_MAX}: {error}"
+            f"the column priority must have numbers from 0 to {jobs.PRIORITY_MAX}: {error}"
         ) from error
 
 
@@ -309,7 +309,7 @@ def _dates(name: str, given: pa.Array | None, rows: int) -> pa.Array:
     found = given.cast(pa.timestamp("us", given.type.tz)).cast(pa.int64())
     first = pc.min(found).as_py()
     if first is not None and first <= 0:
-        raise FjordError(f"the column {name} has a date before 1970; null means that there is none")
+        raise FjordError(f"the column {name} has a date before 1970; use null for none")
     return filled(found, 0)
 
 
@@ -319,10 +319,10 @@ def _delays(given: pa.Array) -> pa.Array:
         seconds = given.cast(pa.float64())
         found = pc.round(pc.multiply(seconds, pa.scalar(float(_SECOND_US)))).cast(pa.int64())
     except pa.ArrowInvalid as error:
-        raise FjordError(f"the column delay has seconds: {error}") from error
+        raise FjordError(f"the column delay must have seconds: {error}") from error
     first = pc.min(found).as_py()
     if first is not None and first < 0:
-        raise FjordError("the column delay has a negative number; it has seconds from now on")
+        raise FjordError("the column delay has a negative number; it must have seconds from now")
     return filled(found, 0)
 
 

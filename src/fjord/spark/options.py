@@ -1,7 +1,7 @@
 """The options of the source: text from a user in, a checked record out.
 
-Everything is checked before anything is read, and nothing is passed over: an option that does not
-exist, or that a batch or a stream has no use for, is refused by its name.
+Everything is checked before anything is read, and nothing is ignored: an option that does not
+exist, or that does not apply to a batch or a stream, is refused by name.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ NAMES: Final = (
     *("columns", "view", "ops", "keyPrefix", "blocks"),
 )
 
-# A partition is one task of Spark.  A task costs about 0.1 s, so much fewer rows do not pay.
+# A partition is one Spark task.  A task costs about 0.1 s, so far fewer rows do not pay off.
 ROWS_PER_PARTITION: Final = 500_000
 # Beyond this planning itself becomes slow.
 PARTITIONS_MAX: Final = 1024
-# What the option `columns` may say instead of names: without declared columns, or with all.
+# Values of the option `columns` other than names: without declared columns, or with all.
 PLAIN: Final = ("plain",)
 TYPED: Final = ("typed",)
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# Ops that only say again what holds already, when the journal is packed.
+# Ops that only restate existing data, when the journal is packed.
 MOVES: Final = ("MOVE", "MOVE_DEAD")
-# What the column `op` may say; see docs/spark.md.
+# Values of the column `op`; see docs/spark.md.
 OPS: Final = frozenset(
     {
         *("ADD", "REPLACE", "TAKE", "DONE", "TIMEOUT", "FAIL", "GIVEN_BACK", "RESCHEDULE"),
@@ -60,7 +60,7 @@ OPS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where the data is: exactly one of the two is not empty."""
+    """Where the data is: exactly one of the two is set."""
 
     path: str = ""  # a data directory, absolute
     server: str = ""  # a daemon's address
@@ -72,7 +72,7 @@ class Location:
 
     @classmethod
     def of(cls, where: str | os.PathLike[str] | Location) -> Location:
-        """Returns where something is that was named by an address, or as a directory."""
+        """Returns the location of an address, or of a directory."""
         if isinstance(where, Location):
             return where
         text = os.fspath(where)
@@ -80,14 +80,14 @@ class Location:
 
     @property
     def options(self) -> dict[str, str]:
-        """The options by which `spark.read.format("fjord")` finds it."""
+        """The options with which `spark.read.format("fjord")` finds it."""
         return {"server": self.server} if self.server else {"path": self.path}
 
     def open(self) -> fjord.Database:
         """Opens it for reading.
 
         Raises:
-            FjordError: if it is not there.
+            FjordError: if it does not exist.
         """
         if self.server:
             return fjord.connect(self.server)
@@ -152,7 +152,7 @@ def parse(options: Mapping[str, str], *, is_stream: bool = False) -> SourceOptio
     """Returns the checked options of a batch, or of a stream.
 
     Raises:
-        FjordError: if one is unknown, missing, wrong, or of no use here.
+        FjordError: if one is unknown, missing, invalid, or does not apply here.
     """
     given = known_options(options, NAMES)
     _refuse_useless(given, is_stream=is_stream)
@@ -205,12 +205,12 @@ def parse_columns(text: str) -> tuple[str, ...]:
     """Returns the columns that an option names; none if it is empty.
 
     Raises:
-        FjordError: if one is there twice.
+        FjordError: if one is duplicated.
     """
     names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
     for name in names:
         if names.count(name) > 1:
-            raise FjordError(f"the column {name!r} is there twice; name it once")
+            raise FjordError(f"the column {name!r} is given twice; name it once")
     return names
 
 
@@ -218,7 +218,7 @@ def check_columns(names: Collection[str], declared: Collection[str] = ()) -> Non
     """Checks that a table has some columns.
 
     Raises:
-        FjordError: if it has not.
+        FjordError: if it lacks one.
     """
     known = (*schema.COLUMNS, *declared)
     for name in names:
@@ -251,7 +251,7 @@ def place_of(options: Mapping[str, str]) -> tuple[Location, str]:
     """Returns the location and the name of a table; nothing else is checked.
 
     Raises:
-        FjordError: if options do not say where it is.
+        FjordError: if the options do not give a location.
     """
     given = _lowered(options)
     return _location(given), given.get("table", commands.DEFAULT_TABLE)
@@ -263,8 +263,8 @@ def _refuse_useless(given: Mapping[str, str], *, is_stream: bool) -> None:
     if given.get("view", "").lower() == "latest":
         if is_stream:
             raise FjordError(
-                "view=latest is for a batch: a stream gives every change, and what is the latest "
-                "value follows from those; leave out the option view"
+                "view=latest is for a batch: a stream returns every change, from which the latest "
+                "value follows; omit the option view"
             )
         useless, rule = (*useless, *_LOG_ONLY), "of no use with view=latest"
     found = [name for name in useless if name.lower() in given]
@@ -283,7 +283,7 @@ def _location(given: Mapping[str, str]) -> Location:
 
 
 def _place(given: Mapping[str, str], side: str, default: Position) -> Position:
-    """Returns where a read begins or ends; only one option may say so."""
+    """Returns where a read begins or ends; only one option may give it."""
     readers: dict[str, Callable[[str, str], Position]] = {
         f"{side}Offsets": _offsets,
         f"{side}Timestamp": lambda name, text: Position(at=_moment(name, text)),
@@ -292,7 +292,7 @@ def _place(given: Mapping[str, str], side: str, default: Position) -> Position:
     }
     names = [name for name in readers if name.lower() in given]
     if len(names) > 1:
-        raise FjordError(f"the options {' and '.join(names)} say the same in two ways; give one")
+        raise FjordError(f"the options {' and '.join(names)} exclude each other; give one")
     return readers[names[0]](names[0], given[names[0].lower()]) if names else default
 
 
@@ -326,12 +326,12 @@ def _check_order(found: SourceOptions) -> None:
     if 0 < end.seq < start.seq:
         raise FjordError(
             f"endingSeq {end.seq} is smaller than startingSeq {start.seq}; "
-            "rows from startingSeq up to before endingSeq are read"
+            "a read goes from startingSeq up to, but not including, endingSeq"
         )
     if start.at is not None and end.at is not None and end.at < start.at:
-        raise FjordError("endingTimestamp is before startingTimestamp; nothing is in between")
+        raise FjordError("endingTimestamp is before startingTimestamp, so there are no rows")
     if found.rows_max and found.rows_min > found.rows_max:
-        raise FjordError("minRowsPerTrigger is more than maxRowsPerTrigger; no batch could be both")
+        raise FjordError("minRowsPerTrigger is larger than maxRowsPerTrigger")
 
 
 def _delay(text: str) -> float:
@@ -380,10 +380,10 @@ def _is_number(text: str, lowest: int, largest: int = 2**63 - 1) -> bool:
 # -- the options of the sink: text from a user in, a checked record out ---------------------------
 
 
-# What the option kind may say.
+# Values of the option kind.
 KINDS: Final = (Kind.STREAM, Kind.JOBS, Kind.KV)
 SINK_NAMES: Final = ("server", "table", "kind", "ttl", "txnId", "txnVersion")
-# Those of Spark itself, which it hands over, too.
+# Spark's own options, which it passes too.
 _OF_SPARK: Final = frozenset(("checkpointlocation", "queryname"))
 _SECOND_US: Final = 1_000_000
 
@@ -405,7 +405,7 @@ def parse_sink(options: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
     """Returns the checked options.
 
     Raises:
-        FjordError: if one is unknown, missing or wrong.
+        FjordError: if one is unknown, missing or invalid.
     """
     given = _lowered(options)
     if "path" in given:
@@ -469,7 +469,7 @@ def _txn_version(given: Mapping[str, str], *, is_stream: bool) -> int | None:
         if given.get("txnid") and not is_stream:
             raise FjordError(
                 "give the option txnVersion, too: the number of this write, larger than those "
-                "before it. A write of a txnId whose number was there already is left out"
+                "before it. A number that its txnId has already written is skipped"
             )
         return None
     if is_stream:

@@ -2,17 +2,17 @@
 
     {"e": {"0": "5f0c..."}, "s": {"0": 1234}, "v": 1}
 
-`s` is a seq: everything up to it was read, and nothing behind it.  `e` is the epoch of that seq,
-the takeover in whose time it was written: a journal that was put back to an earlier state may give
-the same seq to another row, and the epoch tells.  It is empty where nobody knows it: at the
-beginning, and where the seq is in cold blocks only.  Both go by the number of a shard, of which
-there is one, `0`.  `v` is the version of this form.
+`s` is a seq: everything up to it was read, and nothing after it.  `e` is the epoch of that seq,
+the takeover of the writer that wrote it: a journal that was set back to an earlier state may give
+the same seq to another row, and then the epoch differs.  It is empty if unknown: at the beginning,
+and if the seq is only in cold blocks.  Both are keyed by the number of a shard; there is one, `0`.
+`v` is the version of this format.
 
-A query that publishes its progress also has `p`: the subscriber whose mark follows it, for whoever
-sees only offsets and no options, as a listener does.
+A query that publishes its progress also has `p`: the subscriber whose mark follows it, for code
+that sees only offsets and no options, such as a listener.
 
-Spark compares offsets as text.  So members are in order, there are no floats, and who has nothing
-new to say gives back the very object that it was given.
+Spark compares offsets as text.  So members are in order, there are no floats, and if nothing has
+changed the very object that was given is returned.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Offset:
 
 
 def encode(offset: Offset) -> dict[str, Any]:
-    """Returns what goes to Spark, with its members in order."""
+    """Returns the object for Spark, with its members in order."""
     found: dict[str, Any] = {"e": {_SHARD: offset.epoch}}
     if offset.publication is not None:
         found["p"] = asdict(offset.publication)
@@ -76,19 +76,19 @@ def decode(given: Mapping[str, Any] | str) -> Offset:
         try:
             found = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise _wrong(given, f"it is no JSON ({error})") from error
+            raise _wrong(given, f"it is not JSON ({error})") from error
     if not isinstance(found, Mapping):
-        raise _wrong(given, "it is no object")
+        raise _wrong(given, "it is not an object")
     if found.get("v") != VERSION:
         text = f"its version is {found.get('v')!r}, and this version of Fjord knows {VERSION}"
         raise _wrong(given, text)
     if unknown := found.keys() - {"e", "p", "s", "v"}:
-        raise _wrong(given, f"it has members that nobody knows: {', '.join(sorted(unknown))}")
+        raise _wrong(given, f"it has unknown members: {', '.join(sorted(unknown))}")
     seq, epoch = (_of_shard(given, found, name) for name in ("s", "e"))
     if type(seq) is not int or not 0 <= seq < 2**63:
-        raise _wrong(given, f"{seq!r} is no seq")
+        raise _wrong(given, f"{seq!r} is not a seq")
     if not isinstance(epoch, str) or not _EPOCH.fullmatch(epoch):
-        raise _wrong(given, f"{epoch!r} is no epoch")
+        raise _wrong(given, f"{epoch!r} is not an epoch")
     publication = _publication(given, found["p"]) if "p" in found else None
     return Offset(seq=seq, epoch=epoch, publication=publication)
 
@@ -96,7 +96,7 @@ def decode(given: Mapping[str, Any] | str) -> Offset:
 def _of_shard(given: object, found: Mapping[str, Any], name: str) -> object:
     shards = found.get(name)
     if not isinstance(shards, Mapping) or list(shards) != [_SHARD]:
-        raise _wrong(given, f"its member {name} has not just the shard {_SHARD}")
+        raise _wrong(given, f"its member {name} must have only the shard {_SHARD}")
     return shards[_SHARD]
 
 
@@ -112,20 +112,19 @@ def _publication(given: object, found: object) -> Publication:
 
 def _wrong(given: object, reason: str) -> FjordError:
     return FjordError(
-        f"{str(given)[:200]} is no offset of the source fjord: {reason}. A checkpoint belongs to "
-        "one query and one source; give a query that reads something else a checkpoint of its own"
+        f"{str(given)[:200]} is not an offset of the source fjord: {reason}. A checkpoint belongs "
+        "to one query and one source; give each query its own checkpoint"
     )
 
 
 # -- progress of streaming queries, as marks of subscribers ---------------------------------------
 #
-# A source is told that a batch is done when the next one is built, and of the last one it is
-# never told.  So a listener, in the process of the driver, also moves the mark when Spark reports
-# a batch: that is soon, and for every batch.  All that it knows is in the offsets: the
-# subscriber's name, its table and server, and the epoch that the query has claimed.  Of what is
-# not a stream of Fjord it takes no notice.
+# Spark tells a source that a batch is done when it builds the next one, and never for the last
+# one.  So a listener, in the driver's process, also moves the mark when Spark reports a batch: that
+# is soon, and for every batch.  All that it knows is in the offsets: the subscriber's name, its
+# table and server, and the epoch that the query has claimed.  It ignores other sources.
 #
-# What goes wrong here does not end a query: the source itself says so at its next commit.
+# Errors here do not end a query: the source itself reports them at its next commit.
 
 
 _LOG: Final = logging.getLogger("fjord.spark")
@@ -137,7 +136,7 @@ _MARK: Final = "_fjord_publishes_progress"
 def publish_progress(spark: SparkSession) -> None:
     """Lets subscribers' marks follow the queries of a session, including their last batch.
 
-    `fjord.spark.session()` does so itself.  Twice is the same as once.
+    `fjord.spark.session()` calls this itself.  Calling it twice is harmless.
     """
     if not getattr(spark, _MARK, False):
         spark.streams.addListener(ProgressListener())
@@ -178,7 +177,7 @@ class ProgressListener(StreamingQueryListener):
                 mark.move(done.seq)
             except FjordError as error:
                 _LOG.warning(
-                    "the mark of subscriber %s of %s stays behind: %s",
+                    "the mark of subscriber %s of %s is not moved: %s",
                     publication.name,
                     publication.table,
                     error,
@@ -208,7 +207,7 @@ class _Mark:
         stream = self._database.stream(wanted.table)
         epochs = {one.name: one.epoch for one in stream.subscribers()}
         if epochs.get(wanted.name) != wanted.epoch:
-            text = "somebody else has moved or deleted it, perhaps another query with its name"
+            text = "another client has moved or deleted it, perhaps another query"
             raise StaleError(fjord.errors.Code.STALE_EPOCH, text)
         return stream.subscriber(wanted.name)
 

@@ -1,24 +1,24 @@
 """The sink `fjord` of Spark: `frame.write.format("fjord")` and `frame.writeStream.format("fjord")`.
 
     driver, planning   `writer`, `stream_writer`   schema and table are checked, nothing is written
-    tasks              `write`                     rows are staged: durable, seen by nobody
-    driver, the end    `commit`                    all that was staged is seen, as one batch
+    tasks              `write`                     rows are staged: durable, but invisible
+    driver, the end    `commit`                    all staged rows become visible, as one batch
 
-It is exactly once, since the server keeps the number of the last batch of each writer of a table,
-in the same commit as the rows.  A batch that is committed again changes nothing.
+Writes are exactly once, since the server keeps the number of the last batch of each writer of a
+table, in the same commit as the rows.  A batch that is committed again changes nothing.
 
     a writer is     the option txnId, or the id of a streaming query, or a new name for each write
     its batches     the batch id of a streaming query, or the option txnVersion
 
-Nobody is to lose rows that way without being told: a batch write with a txnId needs a txnVersion,
-and what was there already is said in the log.
+Rows must not be dropped silently that way: a batch write with a txnId needs a txnVersion, and a
+batch that is already in the table is logged.
 
-A task that fails, or that another one has overtaken, leaves stages that nobody commits; they go
-by themselves.  So `abort` does nothing at all: Spark calls it also after a commit whose answer was
-lost, and what is committed stays.
+A task that fails, or that another one has overtaken, leaves uncommitted stages, which the server
+removes.  So `abort` does nothing at all: Spark also calls it after a commit whose answer was lost,
+and committed rows stay.
 
-What Spark makes of these objects: a writer is made by a worker of the driver and pickled, for the
-tasks and for the end of a batch write; at the end of each batch of a stream it is made again.
+Lifetime: a writer is created by a worker of the driver and pickled, for the tasks and for the end
+of a batch write; for the end of each batch of a stream it is created again.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ def writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -
     """Returns the writer of `frame.write`.
 
     Raises:
-        FjordError: if the options, the table or the columns are not what they have to be.
+        FjordError: if the options, the table or the columns are invalid.
     """
     if overwrite:
-        raise FjordError("a table is only added to: leave mode('overwrite') out, or drop it first")
+        raise FjordError("rows can only be appended: omit mode('overwrite'), or drop the table")
     wanted = parse_sink(options, is_stream=False)
-    # Made here, once for all tasks, and so that no two writes have the same one.
+    # Created here, once for all tasks, and different for each write.
     name = wanted.txn_id or f"{commands.WRITER_ONCE}{uuid.uuid4()}"
     return FjordWriter(wanted, _columns(wanted, schema), name)
 
@@ -79,12 +79,12 @@ def stream_writer(
     """Returns the writer of `frame.writeStream`.
 
     Raises:
-        FjordError: if the options, the table or the columns are not what they have to be.
+        FjordError: if the options, the table or the columns are invalid.
     """
     if overwrite:
         raise FjordError(
-            "a table is only added to, and the output mode complete writes everything again with "
-            "each batch: use outputMode('append') or outputMode('update')"
+            "rows can only be appended to a table, and the output mode complete rewrites "
+            "everything with each batch: use outputMode('append') or outputMode('update')"
         )
     wanted = parse_sink(options, is_stream=True)
     return FjordStreamWriter(wanted, _columns(wanted, schema))
@@ -177,7 +177,7 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
         if not wanted.kind:
             raise FjordError(
                 f"there is no table {wanted.table!r} in {wanted.server}; check the option table, "
-                f"or say with the option kind what to make: {', '.join(KINDS)}"
+                f"or create one with the option kind: {', '.join(KINDS)}"
             ) from error
         target = Target.of(wanted.kind)
     else:
@@ -195,8 +195,8 @@ def _target(database: fjord.Database, wanted: SinkOptions) -> Target:
 def writer_name(wanted: SinkOptions, staged: Sequence[Staged]) -> str:
     """Returns the name under which a batch of a streaming query is committed.
 
-    A batch without tasks has no messages; then the id of the query is read from where Spark keeps
-    it.  Nothing is returned if that cannot be read from here, and only for an empty batch.
+    A batch without tasks has no messages; then the id of the query is read from the checkpoint.
+    The result is empty if that cannot be read here, and only for an empty batch.
     """
     if wanted.txn_id:
         return wanted.txn_id
@@ -226,7 +226,7 @@ def _staged(messages: Sequence[datasource.WriterCommitMessage | None]) -> list[S
     found = [message for message in messages if isinstance(message, Staged)]
     if len(found) < len(messages):
         missing = len(messages) - len(found)
-        raise FjordError(f"{missing} of {len(messages)} tasks do not say what they have staged")
+        raise FjordError(f"{missing} of {len(messages)} tasks did not report what they have staged")
     return sorted(found, key=lambda message: message.partition)
 
 
@@ -245,7 +245,7 @@ def _commit(wanted: SinkOptions, name: str, batch: int, staged: Sequence[Staged]
             ) from error
     if not found.is_new:
         _LOG.warning(
-            "batch %d of %s is in the table %s already, which has its batches up to %d: "
+            "batch %d of %s is already in the table %s, which has its batches up to %d: "
             "%d rows were not written again",
             batch,
             name,
@@ -257,12 +257,12 @@ def _commit(wanted: SinkOptions, name: str, batch: int, staged: Sequence[Staged]
 
 # -- a task's part of a write: batches of Arrow in, numbers of stages out -------------------------
 #
-# A chunk is sent while the next one is read from Spark and encoded: the thread that sends waits for
-# the server's disk most of the time.  Only one is under way, so that they stay in order, and a task
+# A chunk is sent while the next one is read from Spark and encoded: the sending thread waits for
+# the server's disk most of the time.  Only one is in flight, so that they stay in order, and a task
 # needs the memory of two chunks, whatever the size of its partition.
 #
 # A partition without rows opens no connection.  A chunk whose answer was lost is sent again; the
-# number of the second one counts, and the first one is dropped by the server when its time is over.
+# number of the second one is used, and the server drops the first one after some hours.
 
 
 def stage(
@@ -271,7 +271,7 @@ def stage(
     """Stages rows; returns the numbers of the stages, in order, and how many rows they have.
 
     Raises:
-        FjordError: if a row is refused; what was staged before it is seen by nobody.
+        FjordError: if a row is refused; earlier stages stay invisible.
     """
     encoded = (columns.encode(batch) for batch in batches if batch.num_rows)
     chunks = cut(encoded, rows_max=columns.target.rows_max)
@@ -342,8 +342,8 @@ def cut(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the same rows in the same order, in batches as large as they may be.
 
-    What counts is the bytes of strings.  A row that is too large by itself comes alone: the server
-    says what is wrong with it.
+    The size is that of the strings.  A row that is too large makes its own chunk, and the server
+    refuses it with the reason.
     """
     pending: list[pa.RecordBatch] = []
     rows = size = 0

@@ -3,16 +3,16 @@
     driver  ->  planner worker: `partitions` fixes the range and cuts it up
             ->  task workers:   `read`, one partition each, blocks or daemon -> Arrow batches
 
-A task sees nothing of the planner but its partition, so a partition carries all that `read` needs.
-The end of the range is what was durable when the read was planned: all tasks see one moment,
-however late they run.
+A task gets nothing from the planner but its partition, so a partition has everything that `read`
+needs.  The end of the range is what was durable when the read was planned: all tasks see the same
+moment, however late they run.
 
-There is no `pushFilters`.  Spark 4.3 keeps the plan of a frame with the frame, filters and all, and
-uses it wherever the frame is used: a query that has one frame twice, with two filters, would read
-with the last filter in both places, and lose rows.  What is to be read is said by options.
+There is no `pushFilters`.  Spark 4.3 keeps the plan of a frame with the frame, including filters,
+and uses it wherever the frame is used: a query that uses one frame twice, with two filters, would
+read with the last filter in both places, and lose rows.  So options select what is read.
 
 Importing this module opens nothing, and does not import pyarrow: Spark imports all modules named
-`pyspark_*` as soon as anyone asks for a format that it does not know.
+`pyspark_*` whenever a format is requested that it does not know.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from fjord.spark.extent import Extent
 
-_CHANGED: Final = ". If the columns of the table were changed, make the frame anew"
+_CHANGED: Final = ". If the columns of the table were changed, create the frame again"
 
 
 class FjordSource(datasource.DataSource):
@@ -107,8 +107,8 @@ def read_partition(partition: datasource.InputPartition) -> Iterator[pa.RecordBa
 def shown_columns(given: Mapping[str, str]) -> dict[str, str]:
     """Returns the columns and types of a DataFrame with these options.
 
-    A table that is not there yet has no declared columns.  What is wrong with options, or with the
-    place that they name, is told when rows are to be read.
+    A missing table has no declared columns.  Errors in options, or in the location that they name,
+    are reported when rows are read.
 
     Raises:
         FjordError: if there is no such column, or a daemon cannot be reached.
@@ -156,7 +156,7 @@ def check_columns(wanted: StructType, declared: Declared = NOTHING) -> None:
     """Checks that a table has the columns of `.schema(...)`.
 
     Raises:
-        FjordError: if one of them does not exist, or not with this type.
+        FjordError: if one of them does not exist, or has another type.
     """
     advice = _CHANGED if declared.current.columns else ""
     options.check_schema(wanted, {**schema.COLUMNS, **declared.types}, advice=advice)
@@ -174,7 +174,7 @@ def plan_batch(extent: Extent, parsed: SourceOptions) -> list[datasource.InputPa
     """Returns the tasks of a batch.
 
     Raises:
-        FjordError: if there is no such range, or a part of it is gone.
+        FjordError: if there is no such range, or a part of it is lost.
     """
     from fjord.spark.extent import begins  # noqa: PLC0415 - pyarrow
 
@@ -196,13 +196,13 @@ def _end(extent: Extent, parsed: SourceOptions, after: int) -> tuple[int, int]:
         if error.code is not Code.BAD_RANGE:
             raise
         raise FjordError(
-            f"startingSeq {after + 1} lies behind the end of {parsed.location}: {error.text}"
+            f"startingSeq {after + 1} is beyond the end of {parsed.location}: {error.text}"
         ) from error
     if place.at is not None:
         end = extent.locate(place) + 1
         return max(end, after + 1), tail.rows
     end = tail.durable_seq + 1
-    # An end inside of a commit leaves rows that a span, which has commits, does not count.
+    # An end inside a commit leaves rows that a span, which has whole commits, does not count.
     return (min(place.seq, end), max(tail.rows, 1)) if place.seq else (end, tail.rows)
 
 
@@ -210,7 +210,7 @@ def _latest_partitions(extent: Extent, parsed: SourceOptions) -> list[datasource
     if not extent.nature.is_latest:
         raise FjordError(
             f"view=latest is for key/value tables and for streams that keep the latest; "
-            f"{parsed.table} is a {extent.nature.kind} table. What was last follows from its "
+            f"{parsed.table} is a {extent.nature.kind} table. Its latest values follow from its "
             "history, see docs/spark.md"
         )
     return [LatestPartition(wanted=wanted_rows(extent, parsed))]
@@ -218,9 +218,9 @@ def _latest_partitions(extent: Extent, parsed: SourceOptions) -> list[datasource
 
 # -- the whole history of a table as a frame ------------------------------------------------------
 #
-# Spark reads the blocks by itself, which is the fastest way where a query wants few columns or few
-# rows: it leaves out columns, parts and pages.  What is not in blocks yet comes from the source
-# `fjord`.  The edge between the two is fixed when the frame is made, and so is the end of the tail.
+# Spark reads the blocks itself, which is fastest for a query of few columns or few rows: it skips
+# columns, parts and pages.  Rows that are not in blocks yet come from the source `fjord`.  The
+# border between the two is fixed when the frame is created, and so is the end of the tail.
 
 
 def history(
@@ -238,9 +238,9 @@ def history(
         spark: a session.
         where: the address of a daemon, `fjord://host:port`, or a data directory.
         table: its name.
-        start: the first seq; 1: from the beginning of what is left.
-        end: the first seq that does not belong to it; 0: everything that is durable now.
-        blocks: where blocks are for the machines that run Spark, if not where the node says.
+        start: the first seq; 1: from the beginning of the remaining history.
+        end: the exclusive end; 0: everything that is durable now.
+        blocks: where the machines that run Spark find blocks, if not where the node says.
 
     Raises:
         FjordError: if there is no such table, or it cannot be reached.
@@ -254,12 +254,12 @@ def history(
     cold = within(extent.blocks, start, end)
     tail_start = max(start, cold_end(extent.blocks) + 1)
     if start <= 1:
-        # What is gone by now does not count, but what goes before the frame is read is missed.
+        # Rows that are already gone are no loss, but rows removed before the frame is read are.
         tail_start = max(tail_start, extent.first_seq, FIRST_ROW)
     found = _cold_rows(spark, cold, start, end, blocks)
     if found is not None and (tail_start >= end or not tail.rows):
         return found
-    # It may be in blocks by the time when it is read.
+    # It may be in blocks by the time it is read.
     more = {"blocks": blocks} if blocks else {}
     rest = between(spark, location, table, min(tail_start, end), end, **more)
     return rest if found is None else found.unionByName(rest)
@@ -270,7 +270,7 @@ def between(
 ) -> DataFrame:
     """Returns the rows from `start` up to, but not including, `end`, from blocks or the tail.
 
-    They have the columns of blocks; `typed` makes others of them.
+    They have the columns of blocks; `typed` adds declared ones.
     """
     given = {**location.options, "table": table, "columns": "plain", **more}
     return spark.read.format("fjord").options(**given, startingSeq=start, endingSeq=end).load()
@@ -300,17 +300,17 @@ def _cold_rows(
 #     range         [start .......................end)
 #     tasks         |  a  |  b  |  c  |   d   |   e  |
 #
-# Everything up to the end of the last block is read from blocks, the rest from the tail.  Rows are
-# what makes tasks even: those of blocks are known, those of the tail are counted by the node.  Tail
-# tasks are ranges of seqs of one length, since nobody knows more of them.
+# Everything up to the end of the last block is read from blocks, the rest from the tail.  Tasks are
+# evened out by rows: those of blocks are known, those of the tail are counted by the node.  Tail
+# tasks are ranges of seqs of equal length, since no more is known about them.
 #
-# A cold task has some blocks, or a share of one.  A file is made of parts (row groups), and which
-# of them belong to a share is decided where the file is opened: those whose first row is in it.
-# So every part is read by one task, although nobody looks into a file to plan.
+# A cold task has some blocks, or a share of one.  A file consists of parts (row groups), and the
+# task that opens it decides which belong to its share: those whose first row is in it.  So every
+# part is read by one task, although planning opens no file.
 
 
-# No row has a smaller seq: seq 1 is the note of the first writer that it has begun.  Where a
-# beginning is given, seq 1 means that of what is left; this one means just itself.
+# No row has a smaller seq: seq 1 is the first writer's takeover.  As a given beginning, seq 1 means
+# that of the remaining history; this one means itself.
 FIRST_ROW: Final = 2
 
 
@@ -361,8 +361,8 @@ def plan(
 ) -> list[datasource.InputPartition]:
     """Returns the tasks that read the rows from `start_seq` up to, but not including, `end_seq`.
 
-    Assumes that `blocks` are all of the table, in order, and that there are about `tail_rows` rows
-    behind them.
+    Assumes that `blocks` are all of the table's blocks, in order, and that about `tail_rows` rows
+    follow them.
     """
     tail_start = max(start_seq, cold_end(blocks) + 1)
     cold = within(blocks, start_seq, end_seq)

@@ -1,20 +1,20 @@
 """The stream `fjord`: `spark.readStream.format("fjord")`.
 
-One process of the driver has a `FjordStreamReader` for as long as a query runs, and asks it, for
-each micro-batch: how far may this one go (`latestOffset`), which tasks read it (`partitions`), and
-then tells it that the one before is done (`commit`).  Tasks have a copy of the reader from before
-all that; what they need is in their partitions.
+A process of the driver has a `FjordStreamReader` for as long as a query runs.  For each
+micro-batch it asks how far the batch goes (`latestOffset`) and which tasks read it (`partitions`),
+and then reports that the previous one is done (`commit`).  Tasks have a copy of the reader from
+before all that; everything they need is in their partitions.
 
-A batch ends where a commit ends, and begins where the last one ended.  Which rows it has depends on
-nothing else, so a batch that is run again after a crash has the same rows, wherever these are then.
+A batch ends where a commit ends, and begins where the previous one ended.  Its rows depend on
+nothing else, so a batch that is run again after a crash has the same rows, wherever they are then.
 
-Where nothing is new, `latestOffset` waits for half a second before it says so: Spark would ask
-again after 10 ms.  A daemon is asked to wait itself where the table is a stream, so a new message
-is read at once; that is the only request of an idle query.
+If nothing is new, `latestOffset` waits for half a second before it says so, since Spark would ask
+again after 10 ms.  For a stream, the daemon waits, so a new message is read at once; that is the
+only request of an idle query.
 
-Progress.  A query with a subscriber claims its name at the start by a seek to where it begins.
-That makes the epoch of the subscriber grow, and a query that had the name before is refused its
-next acknowledgement: of two queries with one name the older one ends, with an error that says so.
+Progress.  A query with a subscriber claims it at the start with a seek to where the query begins.
+That increases the epoch of the subscriber, so the next acknowledgement of an earlier query is
+refused: if two queries have the same subscriber, the older one ends with an error that says so.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Running:
     latest: Offset | None = None  # the end of what there is
 
     def rewound_at(self, place: Offset) -> _Rewound | None:
-        """Returns where to go on from a place that is not in this history."""
+        """Returns where to continue from a position that is not in this history."""
         found = self.rewound
         return found if found and found[:2] == (place.seq, place.epoch) else None
 
@@ -158,7 +158,7 @@ class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvaila
         except (StaleError, NotFoundError) as error:
             raise FjordError(
                 f"the subscriber {self._options.subscriber} of {self._options.table} was moved or "
-                "deleted by somebody else; another query with the same subscriber may be running. "
+                "deleted by another client; another query with the same subscriber may be running. "
                 "Give each query a name of its own with the option subscriber"
             ) from error
 
@@ -184,7 +184,7 @@ class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvaila
         return self._running
 
     def _claim(self, begin: Offset) -> None:
-        """Makes the subscriber of this query its own, once, at the place where it begins."""
+        """Claims the subscriber of this query, once, at the position where the query begins."""
         running, wanted = self._run(), self._options
         if not wanted.subscriber or running.subscriber is not None:
             return
@@ -230,10 +230,10 @@ class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvaila
         return batch
 
     def _advance_anew(self, found: _Rewound, bounds: Bounds) -> BatchEnd:
-        """Returns the batch that goes on from a place which is not in this history.
+        """Returns the batch that continues from a position which is not in this history.
 
-        It has what came in the place of what was read, and so much more as usual.  It ends behind
-        that place, since offsets only grow; until the journal is that far there is no batch.
+        It has the rows that replaced those read before, and as many more as usual.  It ends after
+        that position, since offsets only grow; until the journal is that far there is no batch.
         """
         extent = self._run().extent
         extent.refresh()
@@ -249,37 +249,37 @@ class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvaila
         return batch._replace(rows=batch.rows + other.rows, bytes=batch.bytes + other.bytes)
 
     def _check(self, place: Offset) -> None:
-        """Makes sure, once, that a place is in this history.
+        """Makes sure, once, that a position is in this history.
 
-        Later on whatever is asked of the journal checks it, too.
+        Later every request to the journal checks it too.
         """
         running = self._run()
         running.extent.epoch_of(place.seq, known=place.epoch)
         running.is_checked = True
 
     def _pass_over(self, place: Offset, error: RefusedError) -> _Rewound:
-        """Says where to go on, if that is wanted, where the history is not the one that was read.
+        """Returns where to continue if the history is not the one that was read.
 
         Raises:
-            FjordError: if it is not wanted.
+            FjordError: unless losses are accepted.
         """
         if error.code not in (Code.FORKED, Code.BAD_RANGE):
             raise error
         text = (
-            f"what this query has read of {self._options.table} up to seq {place.seq} is not the "
-            f"history of {self._options.location} any more: {error.text}"
+            f"what this query has read of {self._options.table} up to seq {place.seq} is no longer "
+            f"the history of {self._options.location}: {error.text}"
         )
         if self._options.fails_on_loss:
             raise FjordError(
                 f"{text}. Rows that were read may be gone, and others have come in their place. "
-                "Begin anew with a new checkpoint, or set failOnDataLoss to false to go on from "
-                "what is there"
+                "Restart with a new checkpoint, or set failOnDataLoss to false to continue with "
+                "the current rows"
             ) from error
         running = self._run()
         running.extent.refresh()
         after = running.extent.common(place.seq, place.epoch)
         _LOG.warning(
-            "%s; the query goes on behind seq %d, since failOnDataLoss is false: rows that it has "
+            "%s; the query continues after seq %d, since failOnDataLoss is false: rows that it has "
             "read may come again",
             text,
             after,
@@ -289,7 +289,7 @@ class FjordStreamReader(DataSourceStreamReader, datasource.SupportsTriggerAvaila
         return running.rewound
 
     def _wait(self, begin: Offset) -> bool:
-        """Waits for something new; says whether it is worth to look again."""
+        """Waits for something new; returns whether to look again."""
         if not self._is_waited_for():
             self.clock.pause(WAIT_SECONDS)
             return True

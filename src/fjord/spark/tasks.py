@@ -1,15 +1,15 @@
 """Tasks: a partition becomes Arrow batches.
 
-A cold task reads Parquet files, a part at a time, and only those parts that have seqs of its range.
-A tail task asks the daemon, or reads the journal of a directory.  Both give the same rows for the
-same range, so it does not matter that a range moves from the journal to blocks while a query runs:
+A cold task reads Parquet files, a part at a time, and only parts that have seqs of its range.  A
+tail task asks the daemon, or reads the journal of a directory.  Both return the same rows for the
+same range, so a range may move from the journal to blocks while a query runs:
 
-    the daemon goes away                  the client connects again, and asks from the last row on
-    the range has left the journal        it is in blocks by now, and is read there
-    a block is gone                       others have its rows by now, and are read instead
+    the daemon goes away                  the client reconnects, and continues after the last row
+    the range has left the journal        it is now in blocks, and is read there
+    a block is gone                       others now have its rows, and are read instead
 
-A directory is opened, read and closed by each task, since LMDB lets a process have it open only
-once, and Spark uses a worker process again.
+Each task opens, reads and closes a directory, since LMDB allows a process to open it only once, and
+Spark reuses worker processes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fjord.spark import declared_rows, extent, source
 from fjord.spark.options import SourceOptions
 
 _LOG: Final = logging.getLogger("fjord.spark")
-# As much as the conversion to rows of the JVM likes at a time.
+# The best size for the conversion to rows of the JVM.
 BATCH_ROWS: Final = 65_536
 # The client itself tries for half a minute each time.
 _TRIES: Final = 4
@@ -45,7 +45,7 @@ def read_cold(partition: source.ColdPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of shares of blocks.
 
     Raises:
-        FjordError: if a block is not there, or not what it should be.
+        FjordError: if a block is missing, or differs from its description.
     """
     wanted, end_seq = partition.wanted, partition.end_seq
     for share in partition.shares:
@@ -53,7 +53,7 @@ def read_cold(partition: source.ColdPartition) -> Iterator[pa.RecordBatch]:
         try:
             yield from _share(wanted, share, start_seq, end_seq)
         except extent.MissingBlockError as error:
-            # Nothing was given out of it: a file that is open can be read to its end.
+            # No row of it was returned yet: an open file can be read to its end.
             yield from _instead(wanted, share, start_seq, end_seq, error)
 
 
@@ -61,7 +61,7 @@ def read_tail(partition: source.TailPartition) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a range of seqs.
 
     Raises:
-        FjordError: if they cannot be read any more.
+        FjordError: if they can no longer be read.
     """
     wanted, start_seq, tries = partition.wanted, partition.start_seq, 0
     while True:
@@ -118,7 +118,7 @@ _SEQ, _OP, _KEY = (rows.SCHEMA.names.index(name) for name in ("seq", "op", "key"
 
 
 def _may_have(group: Any, wanted: SourceOptions, start_seq: int, end_seq: int) -> bool:
-    """Says by its statistics whether a part may have wanted rows."""
+    """Returns whether a part may have wanted rows, by its statistics."""
     seq, op, key = (group.column(number).statistics for number in (_SEQ, _OP, _KEY))
     if _has_bounds(seq) and (seq.max < start_seq or seq.min >= end_seq):
         return False
@@ -144,7 +144,7 @@ def _instead(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of a removed block from its replacements.
 
-    Which parts of it belonged to a share nobody can tell by now, so it must have had them all.
+    It is no longer known which parts belonged to a share, so the share must have been all of it.
     """
     with wanted.location.open() as database:
         blocks = database.blocks(wanted.table)
@@ -162,10 +162,10 @@ def _instead(
 def _covering(
     blocks: Sequence[BlockInfo], wanted: SourceOptions, start_seq: int, end_seq: int
 ) -> list[BlockInfo]:
-    """Returns the blocks that have a range, or what is left of it.
+    """Returns the blocks that have a range, or the rest of it.
 
     Raises:
-        FjordError: if a part of it is gone, and that is not to be passed over.
+        FjordError: if a part of it is lost, unless losses are accepted.
     """
     found = [block for block in blocks if block.last >= start_seq and block.first < end_seq]
     first = found[0].first if found else end_seq
@@ -209,8 +209,7 @@ def _covering_tail(
 ) -> list[BlockInfo]:
     """Returns the blocks of history before the beginning of the journal.
 
-    Behind the last block there is nothing that the journal has not, so that is no loss; where the
-    node writes blocks.
+    If the node writes blocks, the journal has everything after the last block, so nothing is lost.
     """
     if not wanted.has_history:
         extent.report_loss(wanted, start_seq, first_seq - 1)
@@ -248,8 +247,8 @@ def _scanned(
 def wanted_opcodes(wanted: SourceOptions) -> list[Opcode] | None:
     """Returns the kinds of ops that may have wanted rows; None if all kinds do.
 
-    What some ops are called depends on what they say: those are asked for in any case, and their
-    rows are looked at one by one.
+    The names of some ops depend on their contents: those are always requested, and their rows are
+    checked one by one.
     """
     if not wanted.ops and not wanted.has_history:
         return None
@@ -283,9 +282,9 @@ def _selected(batch: pa.RecordBatch, wanted: SourceOptions) -> pa.RecordBatch:
 #
 # The current value of each key as rows: `view=latest`, of key/value tables and latest streams.
 #
-# All of it is one moment: a daemon keeps a snapshot open meanwhile; a directory is read as it was
-# when it was opened.  Rows have the columns of the history.  What is not known of a current value
-# is null: of key/value tables seq, txn and row are not.
+# All rows are of one moment: a daemon keeps a snapshot open meanwhile; a directory is read as it
+# was when it was opened.  Rows have the columns of the history.  Columns that a current value does
+# not have are null: in key/value tables seq, txn and row.
 
 
 _ROWS: Final = 10_000
@@ -295,7 +294,7 @@ def read_latest(partition: source.LatestPartition) -> Iterator[pa.RecordBatch]:
     """Yields the current value of each key."""
     wanted = partition.wanted
     with wanted.location.open() as database:
-        # A directory is only read, and a snapshot is a write.
+        # A directory is opened read-only, and a snapshot is a write.
         opening: AbstractContextManager[fjord.Snapshot | fjord.Database]
         opening = database.snapshot() if wanted.location.server else nullcontext(database)
         with opening as moment:

@@ -4,13 +4,13 @@
     <target>/_fjord/00000000000000000100.checkpoint.json    all that commits 1 to 100 add up to
     <target>/batch-6-<stamp>/part-*.parquet                 rows
 
-Rows are written first, into a folder that no attempt before has had, and count from the moment at
-which a commit names them.  A commit takes the next number, and its file is made so that only one of
-several can have it: who comes too late looks at what is there now, and tries the number after.
-What an attempt left behind that did not get so far is named by nothing, and read by nobody.
+Rows are written first, into a folder of their own, and are valid from the moment at which a commit
+names them.  A commit takes the next number, and its file is created so that only one of several
+writers succeeds; the others look at the new state, and try the following number.  Files of an
+attempt that did not get that far are named by no commit, and never read.
 
-`docs/warehouse.md` has the format.  A folder with a `_delta_log` is a table of Delta instead, see
-`delta`; everybody who only reads is given the right one.
+`docs/warehouse.md` has the format.  A folder with a `_delta_log` is a Delta table instead, see
+`delta`; functions that only read choose the right one.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DataFile", "Warehouse", "files", "orphans", "read", "sweep", "warehouse_at"]
 
-#: A table that batches of queries are added to, each of them once.
+#: A table to which each batch of a query is added once.
 Warehouse: TypeAlias = "ParquetWarehouse | DeltaWarehouse"
 
 FOLDER: Final = "_fjord"
-# A reader reads so many commits beside one checkpoint.
+# A reader reads at most this many commits in addition to a checkpoint.
 CHECKPOINT_EVERY: Final = 100
-# Who loses the race for a number this often has company that it should not have.
+# A writer that loses the race for a number this often is not the only one, as it should be.
 CONFLICTS_MAX: Final = 20
-# A reader that finds a file gone looks again for the checkpoint that came in its place.
+# A reader that finds a file gone looks for the checkpoint that replaced it.
 LOOKS_MAX: Final = 5
 # Attempts, queries and readers take less time than this.
 GRACE: Final = timedelta(days=1)
@@ -58,7 +58,7 @@ def warehouse_at(location: str, form: str = "") -> Warehouse:
     """Returns the table at a path or a URL, which may not exist yet.
 
     Args:
-        form: "parquet" or "delta"; nothing: as it is.
+        form: "parquet" or "delta"; empty: whichever it is.
 
     Raises:
         FjordError: if it is of the other form.
@@ -67,7 +67,7 @@ def warehouse_at(location: str, form: str = "") -> Warehouse:
     names = target.names()
     found = "delta" if "_delta_log" in names else "parquet" if FOLDER in names else ""
     if form and found and form != found:
-        raise FjordError(f"{location} is a table of {found}, not of {form}; give another folder")
+        raise FjordError(f"{location} is a table of form {found}, not {form}; give another folder")
     if (form or found) == "delta":
         from fjord.spark.delta import DeltaWarehouse  # noqa: PLC0415 - it needs deltalake
 
@@ -76,7 +76,7 @@ def warehouse_at(location: str, form: str = "") -> Warehouse:
 
 
 def files(target: str) -> list[DataFile]:
-    """Returns the files of a table in the order of their seqs, with paths as Spark calls them.
+    """Returns the files of a table in the order of their seqs, with paths as Spark writes them.
 
     Raises:
         FjordError: if there is no table.
@@ -103,13 +103,13 @@ def read(spark: SparkSession, target: str, *, after: int = 0) -> DataFrame:
 
 
 def orphans(target: str, *, grace: timedelta = GRACE, clock: Clock | None = None) -> list[str]:
-    """Returns the folders of rows that no commit names, and that were begun before the grace.
+    """Returns the folders of rows that no commit names and that are older than the grace.
 
     Raises:
         FjordError: if there is no table.
     """
     table = _present(target)
-    # A folder that is begun after this is too young to be named here.
+    # A folder created after this is too young to be returned.
     before_us = _before_us(grace, clock)
     named = {one.path.partition("/")[0] for one in table.files()}
     if isinstance(table, ParquetWarehouse):
@@ -145,7 +145,7 @@ def _present(target: str) -> Warehouse:
     if not table.state().number:
         raise FjordError(
             f"there is no table in {target}: it has neither commits nor a Delta log. "
-            "`fjord pipeline ingest` makes one"
+            "`fjord pipeline ingest` creates one"
         )
     return table
 
@@ -170,15 +170,15 @@ class ParquetWarehouse:
                 return self._read()
             except FileNotFoundError:
                 continue  # trimmed meanwhile: a newer checkpoint is there
-        raise CorruptionError(self.target.shown(FOLDER), 0, "files vanish while they are read")
+        raise CorruptionError(self.target.shown(FOLDER), 0, "files disappear while they are read")
 
     def query(self, query: str) -> Query | None:
-        """Returns how far a query is, None if it has written nothing."""
+        """Returns the progress of a query, None if it has written nothing."""
         return self.state().queries.get(query)
 
     def has(self, query: str, batch: int) -> bool:
         """Says whether a batch is in the table."""
-        # Who has written since, if anybody, is met when the commit is made.
+        # A writer that was faster is noticed at the commit.
         self._known = self._known or self.state()
         return self._known.has(query, batch)
 
@@ -186,10 +186,10 @@ class ParquetWarehouse:
         return list(self.state().files.values())
 
     def add(self, batch: QueryBatch, files: Sequence[DataFile]) -> bool:
-        """Ensures that a batch is in the table; False: it was there, and `files` are not used.
+        """Ensures that a batch is in the table; False: it already was, and `files` are not used.
 
         Raises:
-            BackwardsError: if the table is further than where the batch begins.
+            BackwardsError: if the table already goes beyond the beginning of the batch.
         """
         for _ in range(CONFLICTS_MAX):
             state = self._known or self.state()
@@ -201,25 +201,25 @@ class ParquetWarehouse:
                 batch=batch,
                 added=tuple(files),
             )
-            self._known = None  # until this has gone well
+            self._known = None  # until this has succeeded
             further = after(state, commit, self.target.location)
             try:
                 self.target.make(_commit_path(commit.number), encode_commit(commit))
             except FileExistsError:
-                continue  # somebody was faster: look at what is there now
+                continue  # another writer was faster: look at the new state
             self._check_counted(commit, batch)
             self._known = further
             self._write_checkpoint(further)
             return True
         raise FjordError(
-            f"{self.target.location} is written to by too many at once; one query should do it"
+            f"{self.target.location} has too many concurrent writers; only one query should write"
         )
 
     def _check_counted(self, commit: Commit, batch: QueryBatch) -> None:
         """Ensures that a commit did not take a number that was trimmed long ago.
 
-        A writer that was stopped for longer than the grace may come back to that.  Whatever was
-        trimmed is in a checkpoint, which was there before: so it is seen now.
+        That can happen to a writer that was stopped for longer than the grace.  Trimmed commits are
+        in a checkpoint that was written before, so it is seen now.
         """
         if max(self._numbers(_CHECKPOINT), default=0) < commit.number:
             return
@@ -228,12 +228,12 @@ class ParquetWarehouse:
         if not has_files or not state.has(batch.query, batch.number):
             self.target.remove(_commit_path(commit.number))
             raise FjordError(
-                f"{self.target.location} has gone on to commit {state.number} while this writer "
+                f"{self.target.location} has advanced to commit {state.number} while this writer "
                 f"was at {commit.number}; nothing was written. Start it again"
             )
 
     def _write_checkpoint(self, state: TableState) -> None:
-        """A crash before it costs readers some reads, and the next commit makes up for it."""
+        """A crash before this costs readers some reads, until the next commit."""
         if state.number - self._checkpoint >= CHECKPOINT_EVERY:
             self.target.replace(_checkpoint_path(state.number), encode_state(state))
             self._checkpoint = state.number
@@ -259,7 +259,7 @@ class ParquetWarehouse:
         return _numbers(self.target.names(FOLDER), pattern)
 
     def removed_since(self, since_us: int) -> set[str]:
-        """Returns the folders of files that were taken out of the table since a moment."""
+        """Returns the folders of files that were removed from the table since a moment."""
         found: set[str] = set()
         for number in reversed(self._numbers(_COMMIT)):
             commit = self._read_commit(number)
@@ -269,7 +269,7 @@ class ParquetWarehouse:
         return found
 
     def trim(self, before_us: int) -> None:
-        """Removes commits of before a moment that the last two checkpoints stand for."""
+        """Removes commits from before a moment that the last two checkpoints cover."""
         checkpoints = self._numbers(_CHECKPOINT)
         if len(checkpoints) < 2:
             return
@@ -293,17 +293,17 @@ def _numbers(names: Sequence[str], pattern: re.Pattern[str]) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := pattern.match(name)))
 
 
-# -- rows of a batch become Parquet files, with all that a manifest says of them, in one pass -----
+# -- rows of a batch become Parquet files and their manifest entries, in one pass -----------------
 #
-# A task writes one file.  While rows go by, Spark sums up the checksums of their values, by task:
-# that is an observation, which costs no job of its own.  Everything else stands in the footers of
-# the files, and these are read afterwards.  Both must agree on the number of rows: if they do
-# not, a file was lost or is another one, and nothing is committed.
+# A task writes one file.  Meanwhile Spark adds up the checksums of the values, by task: that is an
+# observation, which needs no job of its own.  Everything else is read from the footers of the
+# files afterwards.  Both must agree on the number of rows: if they do not, a file was lost or
+# replaced, and nothing is committed.
 
 
-# One task writes so many in about a second.
+# One task writes this many in about a second.
 ROWS_PER_FILE: Final = 500_000
-# Files of less are slow to read, however many tasks could be at work.
+# Smaller files are slow to read, even if more tasks could work at the same time.
 ROWS_PER_FILE_MIN: Final = 100_000
 # One sum is observed for each.
 FILES_MAX: Final = 64
@@ -313,7 +313,7 @@ _FILE_SETTINGS: Final[dict[str, str]] = {
     "compression": "zstd",
     "parquet.compression.codec.zstd.level": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # What is different in each row has no dictionary: looking for one only takes time.
+    # Columns that differ in each row have no dictionary, which would only take time.
     **{
         f"parquet.enable.dictionary#{name}": "false"
         for name in ("seq", "ts", "txn", "row", "key", "value")
@@ -322,7 +322,7 @@ _FILE_SETTINGS: Final[dict[str, str]] = {
 
 
 def file_count(rows: int, tasks: int) -> int:
-    """Returns into how many files a batch of so many rows goes at most.
+    """Returns the maximum number of files of a batch.
 
     Args:
         rows: of a batch, at most.
@@ -333,12 +333,12 @@ def file_count(rows: int, tasks: int) -> int:
 
 
 def write(frame: DataFrame, target: Target, batch: int, *, files_max: int) -> list[DataFile]:
-    """Writes rows to a folder that nobody has used; returns its files, none if there are no rows.
+    """Writes rows to a new folder; returns its files, none if there are no rows.
 
     The frame is computed once.
 
     Raises:
-        FjordError: if the files are not what was written.
+        FjordError: if the files differ from what was written.
     """
     folder = f"batch-{batch}-{stamp()}"
     seen = Observation()
@@ -349,7 +349,7 @@ def write(frame: DataFrame, target: Target, batch: int, *, files_max: int) -> li
 
 
 def write_folder(frame: DataFrame, target: Target, folder: str) -> dict[str, int]:
-    """Writes rows to a folder that nobody has used; returns its files with their rows."""
+    """Writes rows to a new folder; returns its files with their rows."""
     _write(frame, target, folder)
     found = {name: footer.num_rows for name, footer in _footers(target, folder)}
     target.sync(folder, list(found))
@@ -357,7 +357,7 @@ def write_folder(frame: DataFrame, target: Target, folder: str) -> dict[str, int
 
 
 def _footers(target: Target, folder: str) -> Iterator[tuple[str, pq.FileMetaData]]:
-    """Yields the names of the files that tasks have written, with what their footers say."""
+    """Yields the names of the files that tasks have written, with their footers' figures."""
     for name in target.names(folder):
         if _PART.match(name):
             with target.open(f"{folder}/{name}") as source, pq.ParquetFile(source) as file:
@@ -371,9 +371,9 @@ def _write(frame: DataFrame, target: Target, folder: str) -> None:
 
 
 def _observed(frame: DataFrame, seen: Observation, parts: int) -> DataFrame:
-    """Lets rows be counted, and their values be summed up, by task, when they go by.
+    """Lets Spark count rows and add up the checksums of their values, by task, as they pass.
 
-    It adds no columns: taking them away again would copy every row once more.
+    It adds no columns: removing them again would copy every row once more.
     """
     crc = F.crc32("value") if "value" in frame.columns else F.lit(0)
     sums = []
@@ -385,15 +385,15 @@ def _observed(frame: DataFrame, seen: Observation, parts: int) -> DataFrame:
 
 
 def _described(target: Target, folder: str, seen: Mapping[str, Any]) -> list[DataFile]:
-    """Returns what the files of a folder are, by their footers and by what was seen.
+    """Returns the files of a folder, from their footers and the observation.
 
     Raises:
-        FjordError: if these do not agree on how many rows a file has.
+        FjordError: if the two disagree on the number of rows of a file.
     """
     found, rows = [], 0
     for name, footer in _footers(target, folder):
         if not footer.num_rows:
-            continue  # Spark makes a file even if there are no rows at all
+            continue  # Spark creates a file even if there are no rows at all
         path = f"{folder}/{name}"
         column = footer.schema.names.index("seq")
         groups = [footer.row_group(one).column(column) for one in range(footer.num_row_groups)]
@@ -424,26 +424,26 @@ def _check_rows(path: str, rows: int, written: int | None) -> None:
         )
 
 
-# -- what a table of Parquet files consists of: commits, and what they add up to ------------------
+# -- a table of Parquet files: commits, and the state that they add up to --------------------------
 #
-# A table is the fold of its commits.  A commit has a number, adds files and takes files away, and
-# says which batch of which query it is.
+# A table is the fold of its commits.  A commit has a number, adds and removes files, and says which
+# batch of which query it is.
 #
 #     commit 1 (query a, batch 0, seqs 1-900)  ->  commit 2 (query a, batch 1, seqs 901-1700)
 #        + 2 files                                    + 2 files
 #
 # Invariants:
-# - A batch of a query is in a table once: its number is larger than that of all batches before it.
-# - A table never goes back: a batch begins behind the end of all that there is.  Who reads the same
-#   rows again, as a query that has lost its checkpoint, is told so instead of being believed.
+# - A batch of a query is in a table once: its number is larger than those of all earlier batches.
+# - A table never goes back: a batch begins after the end of everything in it.  If a query reads the
+#   same rows again, because it has lost its checkpoint, its batch is refused.
 
 
-# To change the form: raise the number, keep reading what earlier ones wrote, and keep a sample.
+# To change the format: raise the number, keep reading earlier versions, and keep a sample.
 VERSION: Final = 1
 
 
 class BackwardsError(FjordError):
-    """A batch has rows that the table has already; nothing was written."""
+    """A batch has rows that are already in the table; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -485,7 +485,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """How far a query is."""
+    """The progress of a query."""
 
     batch: int  # its last one
     start: int  # the first seq of its first one
@@ -512,10 +512,10 @@ class TableState:
 
 
 def check_table(where: str, held: str, table: str) -> None:
-    """Ensures that a folder with rows of the table `held`, if any, is one for `table`.
+    """Ensures that a folder with rows of the table `held`, if any, belongs to `table`.
 
     Raises:
-        FjordError: if it is not.
+        FjordError: if it does not.
     """
     if held and held != table:
         raise FjordError(
@@ -524,7 +524,7 @@ def check_table(where: str, held: str, table: str) -> None:
 
 
 def check_batch(end: int, table: str, batch: QueryBatch, where: str) -> None:
-    """Ensures that a batch goes on where a table of `table` ends.
+    """Ensures that a batch continues where the copy of `table` ends.
 
     Raises:
         BackwardsError: if it begins before that.
@@ -535,7 +535,7 @@ def check_batch(end: int, table: str, batch: QueryBatch, where: str) -> None:
         raise BackwardsError(
             f"{where} has everything up to seq {end}, and batch {batch.number} of query "
             f"{batch.query} begins at {batch.start}: another query writes to it too, or this one "
-            "has an old checkpoint. Stop the other one, or remove the checkpoint to go on at "
+            "has an old checkpoint. Stop the other one, or remove the checkpoint to continue at "
             f"{end + 1}"
         )
 
@@ -583,10 +583,10 @@ def encode_commit(commit: Commit) -> bytes:
 
 
 def decode_commit(data: bytes, path: str) -> Commit:
-    """Reads a commit; members that are not known are of a later version, and left out.
+    """Reads a commit; unknown members are from a later version, and ignored.
 
     Raises:
-        CorruptionError: if it is none.
+        CorruptionError: if it is not a commit.
     """
     found = _decode(data, path)
     batch = found.get("batch")
@@ -609,7 +609,7 @@ def decode_state(data: bytes, path: str) -> TableState:
     """Reads a checkpoint.
 
     Raises:
-        CorruptionError: if it is none.
+        CorruptionError: if it is not a checkpoint.
     """
     found = _decode(data, path)
     files = [_record(DataFile, one, path) for one in _of(found, "files", list, path)]
@@ -631,9 +631,9 @@ def _decode(data: bytes, path: str) -> dict[str, Any]:
     try:
         found: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise CorruptionError(path, 0, f"it is no JSON ({error})") from error
+        raise CorruptionError(path, 0, f"it is not JSON ({error})") from error
     if not isinstance(found, dict) or not isinstance(found.get("version"), int):
-        raise CorruptionError(path, 0, "it is nothing that Fjord has written")
+        raise CorruptionError(path, 0, "it was not written by Fjord")
     if found["version"] > VERSION:
         raise FjordError(
             f"{path} has version {found['version']}, and this version of Fjord knows {VERSION}; "
@@ -650,15 +650,15 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
-# Members that files of before do not have, and what those mean by that.
+# Members that older files lack, with the values that they imply.
 _NEW: Final[dict[str, str]] = {"columns": "", "ops": ""}
 
 
 def _record(kind: type[_Record], found: object, path: str, **read: Any) -> _Record:
-    """Returns a record of numbers and texts; members that are not known are left out.
+    """Returns a record of numbers and texts; unknown members are ignored.
 
     Args:
-        read: members that are neither, and are read already.
+        read: members of other types, which have already been read.
     """
     if not isinstance(found, dict):
         raise CorruptionError(path, 0, f"{found!r} is no {kind.__name__}")

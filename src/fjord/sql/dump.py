@@ -1,8 +1,8 @@
-"""The rows of the journal table in a mysqldump: which statements matter, and what they say.
+"""The rows of the journal table in a mysqldump.
 
-CREATE TABLE tells the columns of a table, and so which table it is; INSERT and REPLACE hold its
-rows, with a list of columns or without.  SET tells in which character set they are, and whether
-backslashes escape.  All else is passed over.
+CREATE TABLE gives the columns of a table, which identify it; INSERT and REPLACE have its rows, with
+or without a list of columns.  SET gives their character set, and whether backslashes escape.
+Everything else is skipped.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _DELIMITER_BYTES_MAX: Final = 16
 
 
 class CutShortError(FjordError):
-    """The text ends in the middle of something."""
+    """The text ends in the middle of a statement."""
 
 
 class TokenKind(enum.StrEnum):
-    """What a token is; most are named as their groups in the expression that finds them."""
+    """Kinds of tokens; most have the names of their groups in the regular expression."""
 
     WORD = "word"  # a keyword, a name or a number
     NAME = "name"  # a name in backticks, without them
@@ -54,7 +54,7 @@ _QUOTES: Final = {b"'": "a string", b'"': "a string", b"`": "a name"}
 
 
 def _inside(quote: bytes, *, escapes: bool) -> bytes:
-    """Returns what matches all between two quotes; a backslash escapes nothing in names."""
+    """Returns a pattern for the text between two quotes; in names a backslash escapes nothing."""
     if escapes and quote != b"`":
         return rb"(?:[^%b\\]++|\\.|%b%b)*+" % (quote, quote, quote)
     return rb"(?:[^%b]++|%b%b)*+" % (quote, quote, quote)
@@ -64,7 +64,7 @@ def _quoted(quote: bytes, *, escapes: bool) -> bytes:
     return quote + _inside(quote, escapes=escapes) + quote
 
 
-# Without backslashes that escape, and with them.
+# Without and with backslashes as escapes.
 _INSIDE: Final = tuple(
     {quote: re.compile(_inside(quote, escapes=escapes), re.DOTALL) for quote in _QUOTES}
     for escapes in (False, True)
@@ -79,11 +79,11 @@ _TOKENS: Final = tuple(
     )
     for escapes in (False, True)
 )
-# So many bytes tell comments from what looks like one: `/*M!`.
+# This many bytes distinguish comments from what looks like one: `/*M!`.
 _AHEAD: Final = 4
 _COMMENTS: Final = ("line", "open", "comment")
 _WORD: Final = re.compile(rb"[0-9A-Za-z_$@\x80-\xff]++")
-# Words for the client of MariaDB, which are no statement.
+# Commands for the client of MariaDB, which are not statements.
 _SANDBOX: Final = re.compile(rb"\\-[^*]{0,100}+\*/")
 _ESCAPES: Final = {b"0": b"\0", b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"Z": b"\x1a"}
 _ESCAPED: Final = {
@@ -95,12 +95,12 @@ _ESCAPED: Final = {
 class Scanner:
     """Reads tokens.
 
-    `text` and `at` are what is in memory, and where the next token begins; who knows what is to
-    come may match there and move `at`.
+    `text` is the part in memory, and `at` is where the next token begins; a caller that knows what
+    follows may match there and move `at`.
     """
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
-        """Takes what reads at most so many bytes, and none at the end."""
+        """Takes a function that reads at most this many bytes, and none at the end."""
         self._read = read
         self._is_end = False
         self._line = 1  # of the first byte in memory
@@ -157,7 +157,7 @@ class Scanner:
         return token
 
     def skip(self) -> None:
-        """Goes behind the end of the statement.
+        """Skips to the end of the statement.
 
         Raises:
             CutShortError: if it has none.
@@ -184,13 +184,13 @@ class Scanner:
                 self.at += 1
 
     def passes(self, prefix: bytes) -> bool:
-        """Goes behind a prefix, if it comes next; says whether it does."""
+        """Skips a prefix if it comes next; returns whether it does."""
         is_next = self._has(len(prefix)) and self.text.startswith(prefix, self.at)
         self.at += len(prefix) if is_next else 0
         return is_next
 
     def rest_of_line(self) -> bytes:
-        """Returns what is left of this line, if that is short, and goes behind it."""
+        """Skips and returns the rest of this line, if it is short."""
         self._has(_DELIMITER_BYTES_MAX * 2)
         found = self.text[self.at : self.at + _DELIMITER_BYTES_MAX].partition(b"\n")[0].strip()
         self._pass(b"\n")
@@ -199,7 +199,7 @@ class Scanner:
     # -- what is in memory ------------------------------------------------------------------------
 
     def _more(self) -> bool:
-        """Reads more behind what is not used yet; says whether there was any."""
+        """Reads more after the unused part; returns whether there was any."""
         if self._is_end:
             return False
         left = len(self.text) - self.at
@@ -213,16 +213,16 @@ class Scanner:
         return True
 
     def _may_go_on(self, kind: str, end: int) -> bool:
-        """Says whether what comes next could make another token of one that ends here."""
+        """Returns whether the following bytes could extend a token that ends here."""
         left = len(self.text) - end
         return left == 0 or (left < _AHEAD and kind in ("mark", "comment"))
 
     def _more_of(self, start: int) -> bool:
-        """Reads more of a token that may go on, unless it is too long already."""
+        """Reads more of a token that may continue, unless it is already too long."""
         return len(self.text) - start <= TOKEN_BYTES_MAX and self._more()
 
     def _has(self, count: int) -> bool:
-        """Says whether so many bytes are there, having read them."""
+        """Reads until this many bytes are there; returns whether they are."""
         while len(self.text) - self.at < count:
             if not self._more():
                 return False
@@ -238,7 +238,7 @@ class Scanner:
         return Token(TokenKind(kind), text)
 
     def unquoted(self, text: bytes, quote: bytes = b"'") -> bytes:
-        """Returns what the text between two quotes stands for."""
+        """Returns the value of the text between two quotes."""
         if not self.escapes or b"\\" not in text:
             return text.replace(quote + quote, quote)
         return _ESCAPED[quote].sub(_unescape, text)
@@ -259,7 +259,7 @@ class Scanner:
         return _TOKEN_TOO_LONG
 
     def _pass(self, end: bytes) -> None:
-        """Goes behind the next of these; to the end of the text if there is none."""
+        """Skips past the next of these; to the end of the text if there is none."""
         while (found := self.text.find(end, self.at)) < 0:
             self.at = max(self.at, len(self.text) - len(end) + 1)
             if not self._more():
@@ -270,7 +270,7 @@ class Scanner:
         self.at = found + len(end)
 
     def _pass_quoted(self, quote: bytes) -> None:
-        """Goes behind the string or the name that begins here, and keeps nothing of it."""
+        """Skips the string or name that begins here."""
         inside = _INSIDE[self.escapes][quote]
         self.at += 1
         while True:
@@ -287,7 +287,7 @@ class Scanner:
                 raise self._cut(_QUOTES[quote])
 
     def _pass_comment(self, kind: str, end: int) -> None:
-        """Goes behind a comment; of one that holds statements, behind its beginning."""
+        """Skips a comment; if it holds statements, only its beginning."""
         if kind == "line":
             self._pass(b"\n")  # which may be part of the token
             return
@@ -321,7 +321,7 @@ _TABLES_MAX: Final = 1000
 _SET_BYTES_MAX: Final = 4096
 
 _EARLY: Final = {b"LOW_PRIORITY", b"DELAYED", b"HIGH_PRIORITY", b"IGNORE", b"INTO"}
-# Behind the rows: what is to be done where one is there already.
+# After the rows: what to do if one already exists.
 _LATE: Final = {b"ON", b"AS", b"RETURNING"}
 _NO_COLUMN: Final = {
     *(b"PRIMARY", b"UNIQUE", b"KEY", b"INDEX", b"FULLTEXT", b"SPATIAL", b"CONSTRAINT"),
@@ -336,12 +336,12 @@ _NO_MATCH: Final = re.compile(rb"(?!)")
 _NULL: Final = b"NULL"
 _QUOTE: Final = b"'"[0]
 _TRUTH: Final = {b"TRUE": 1, b"FALSE": 0}
-_EXPRESSION: Final = Odd("an expression, and no plain value")
+_EXPRESSION: Final = Odd("an expression, not a plain value")
 _TOO_LONG: Final = Odd("too long")
 
 
 class Bad(NamedTuple):
-    """What should be a row, and is none."""
+    """Something that should be a row and is not."""
 
     number: int  # the line on which it begins
     reason: str
@@ -372,10 +372,10 @@ class Dump:
         table: str = "",
         columns: Sequence[str] = shape.COLUMNS,
     ) -> None:
-        """Takes note of what to read.
+        """Notes what to read.
 
         Args:
-            read: reads at most so many bytes, and none at the end.
+            read: reads at most this many bytes, and none at the end.
             table: its name, perhaps with that of its schema and a dot; empty: the first that has
                 the columns.
             columns: those that are wanted; a row has its cells in this order.
@@ -432,7 +432,7 @@ class Dump:
     # -- statements -------------------------------------------------------------------------------
 
     def _set(self) -> None:
-        """Reads SET, of which it matters what it says of characters and of backslashes."""
+        """Reads SET, for the character set and backslashes."""
         words: list[bytes] = [b"SET"]
         size = 0
         while (token := self._scanner.token_of()) != _STOP:
@@ -472,7 +472,7 @@ class Dump:
             scanner.skip()
 
     def _column_definitions(self) -> list[str]:
-        """Reads up to the end of the bracket that is open; returns the names of columns."""
+        """Reads to the end of the open bracket; returns the names of columns."""
         columns: list[str] = []
         depth, is_first = 1, True
         while depth:
@@ -488,7 +488,7 @@ class Dump:
         return columns
 
     def _name(self, token: Token) -> tuple[_Table, Token]:
-        """Reads the name of a table that begins with a token; returns the token behind it, too."""
+        """Reads the name of a table that begins with a token; also returns the token after it."""
         first, following = _text(token), self._scanner.token_of()
         if following.text != b".":
             return _Table(self._schema, first), following
@@ -519,15 +519,15 @@ class Dump:
             if token != _STOP:
                 scanner.skip()
             if plan is not None:
-                yield Bad(line, "an INSERT without VALUES is not understood")
+                yield Bad(line, "an INSERT without VALUES is not supported")
             return
         yield from self._values(plan)
 
     def _plan(self, table: _Table, listed: list[str]) -> _Plan | None:
-        """Returns how rows of a table are read; None if the table does not matter.
+        """Returns how rows of a table are read; None if the table is not wanted.
 
         Raises:
-            FjordError: if it is the table that is asked for, and has not its columns.
+            FjordError: if it is the requested table, and lacks columns.
         """
         if not self._is_wanted(table):
             return None
@@ -575,7 +575,7 @@ class Dump:
                 line = scanner.line
                 yield self._row(plan, line)
             except _NoRowError as error:
-                yield Bad(line, f"{error}; the rest of its statement is left out")
+                yield Bad(line, f"{error}; the rest of its statement is skipped")
                 return
 
     def _matched(self, wanted: list[int], texts: Sequence[bytes]) -> list[Cell]:
@@ -589,7 +589,7 @@ class Dump:
         return cells
 
     def _begins_row(self) -> bool:
-        """Goes to the next row of a statement; to the end of the statement if there is none."""
+        """Skips to the next row of a statement; to its end if there is none."""
         token = self._scanner.token_of("an INSERT")
         if token.text == b",":
             token = self._scanner.token_of("an INSERT")
@@ -598,7 +598,7 @@ class Dump:
         if token != _STOP:
             self._scanner.skip()
             if token.text.upper() not in _LATE:
-                raise _NoRowError("this is no row")
+                raise _NoRowError("this is not a row")
         return False
 
     def _row(self, plan: _Plan, line: int) -> Found | Bad:
@@ -633,7 +633,7 @@ class Dump:
 
 @functools.lru_cache(maxsize=16)
 def _pattern(places: tuple[int, ...], least: int, escapes: bool) -> re.Pattern[bytes]:  # noqa: FBT001
-    """Returns what matches a row of usual values: its bracket, then the values that are wanted."""
+    """Returns a pattern for a row of plain values: its bracket, then the wanted values."""
     if len(places) > _MATCHED_COLUMNS_MAX:
         return _NO_MATCH
     value = _NUMBER + b"|" + _quoted(b"'", escapes=escapes)
@@ -658,7 +658,7 @@ _TOKENS_MAX: Final = 3
 
 
 def _plain(tokens: list[Token]) -> Cell:
-    """Returns what the tokens of a value stand for."""
+    """Returns the value of some tokens."""
     if any(token.kind is TokenKind.TOO_LONG for token in tokens):
         return _TOO_LONG
     if len(tokens) == 2:
@@ -678,7 +678,7 @@ def _plain(tokens: list[Token]) -> Cell:
 
 
 def _introduced(introducer: bytes, token: Token) -> Cell:
-    """Returns what a string stands for that has letters before it, such as X'6162'."""
+    """Returns the value of a string with a prefix, such as X'6162'."""
     if introducer == b"X" and token.kind is TokenKind.STRING:
         return _from_hex(token.text)
     if introducer == b"N" and token.kind is TokenKind.STRING:

@@ -4,9 +4,8 @@
     mariadb://...                           the same
     postgresql://user:password@host:5432/database?host=/run/postgresql
 
-Pages go by id, each from where the one before ended, so that none costs more than the first.  Of
-text no more is asked for than what shows that it is too long.  A password is never part of what an
-error says.
+Pages are read by id, each from the end of the previous one, so that none costs more than the first.
+Of a text only so much is read that its length can be refused.  Errors never contain a password.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _CHARACTERS_MAX: Final = {
     "domain": limits.DOMAIN_BYTES_MAX + 1,
     "value": 8 * limits.VALUE_BYTES_MAX + 1,
 }
-# A page of the largest values has to fit.
+# A page of the largest values must fit into memory.
 _VALUE_PAGE_ROWS: Final = 10
 _SCHEMES: Final = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432, "postgres": 5432}
 _SOCKETS: Final = {"mysql": "unix_socket", "mariadb": "unix_socket"}
@@ -97,7 +96,7 @@ class Live:
     """The journal table of a database."""
 
     def __init__(self, address: Address, table: str, columns: Sequence[str]) -> None:
-        """Takes note of what to read.
+        """Notes what to read.
 
         Args:
             address: where the database is.
@@ -172,7 +171,7 @@ class Live:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turns an error of a driver into one of Fjord, without the password."""
+        """Turns a driver's error into a FjordError, without the password."""
         try:
             yield
         except FjordError:
@@ -184,7 +183,7 @@ class Live:
             raise FjordError(f"{self._address}: {' '.join(text.split())}") from None
 
 
-# As of one moment, and nothing can be changed.
+# As of one moment, and read-only.
 _READ_ONLY: Final = {
     False: "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
     True: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",

@@ -1,9 +1,9 @@
 """Rows of the journal table as text: INSERT statements, or CSV.  Pure.
 
-The INSERT statements are for MySQL, MariaDB and PostgreSQL alike: strings have single quotes and
-nothing is escaped in them but the quote, which is doubled.  A comment that only MySQL and MariaDB
-read makes their backslashes plain letters, as they are in PostgreSQL.  The id is left to the table.
-What makes the table differs between them.
+The INSERT statements work in MySQL, MariaDB and PostgreSQL: strings have single quotes, and only
+the quote is escaped in them, by doubling it.  A comment that only MySQL and MariaDB read makes
+backslashes plain characters there, as in PostgreSQL.  The table assigns the id.  The statements
+that create the table differ.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from fjord.errors import UsageError
 from fjord.sql import shape
 from fjord.sql.shape import JournalRow
 
-# Of one statement; a row that is larger goes alone.  Servers take 1 MiB at least.
+# Of one statement; a larger row gets its own.  Servers accept at least 1 MiB.
 _ROWS_MAX: Final = 500
 _CHARACTERS_MAX: Final = 256 * limits.KIB
-# Names that need no quotes, which differ: letters, and perhaps a schema before.
+# Names that need no quotes, which differ: letters, perhaps after a schema.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
 _BEGIN: Final = """\
@@ -43,10 +43,10 @@ def check_name(table: str) -> str:
     """Returns the name of a table that needs no quotes.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if it is not a plain name.
     """
     if not _NAME.fullmatch(table):
-        raise UsageError(f"{table} is no plain name of a table, such as journal or db.journal")
+        raise UsageError(f"{table} is not a plain table name, such as journal or db.journal")
     return table
 
 
@@ -72,7 +72,7 @@ def inserts(
 
 
 def lines(rows: Iterable[JournalRow], *, has_value: bool = False) -> Iterator[str]:
-    """Yields a file of CSV, as RFC 4180 has it, row by row; NULL is an empty field."""
+    """Yields a CSV file (RFC 4180) row by row; NULL is an empty field."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow((*shape.ORDER, shape.VALUE) if has_value else shape.ORDER)
@@ -102,15 +102,15 @@ def _quoted(text: str) -> str:
 
 # -------------------------------------------------------------------------------------------------
 #
-# What makes the journal table: the original for MySQL and MariaDB, its like for PostgreSQL.
+# Statements that create the journal table: the original for MySQL and MariaDB, its equivalent for
+# PostgreSQL.
 #
-# MySQL 5.7 and MariaDB 10.2 or newer have generated columns with an index.  NOT NULL is missing
-# from the generated one, since MariaDB does not take that; both of what it is made of cannot be
-# NULL.
+# MySQL 5.7 and MariaDB 10.2 or newer have generated columns with an index.  The generated one has
+# no NOT NULL, since MariaDB does not accept that; its inputs cannot both be NULL.
 
 
 class Dialect(enum.StrEnum):
-    """For whom a table is made."""
+    """The database for which a table is created."""
 
     MYSQL = "mysql"
     POSTGRESQL = "postgresql"
@@ -150,6 +150,6 @@ _VALUE_TYPES: Final = {Dialect.MYSQL: "LONGTEXT", Dialect.POSTGRESQL: "TEXT"}
 
 
 def create(table: str, dialect: Dialect, *, has_value: bool = False) -> str:
-    """Returns what makes the table."""
+    """Returns the statements that create the table."""
     value = f"  , value           {_VALUE_TYPES[dialect]} DEFAULT NULL\n" if has_value else ""
     return _CREATE[dialect].format(table=table, name=table.rpartition(".")[2], value=value)

@@ -1,7 +1,7 @@
 """Cursors: where a GET of many keys continues; held by the client and signed by the server.
 
-A server keeps nothing for a client that has read one page and may never ask for the next.  Only
-the server that gave a cursor out, and only until it is started again, takes it back.
+A server keeps nothing for a client that has read one page and may never ask for the next.  A cursor
+is valid only at the server that issued it, and only until the server restarts.
 
     cursor = version u8, bits u8, count u16, sizes of the strings (u8, u16, u16, u16),
              table, next key, stop, regex, master (16 bytes), signature (16 bytes)
@@ -83,7 +83,7 @@ class Cursors:
         return hmac.digest(self._secret, signed, "sha256")[:_SIGNATURE_BYTES]
 
 
-_BAD: Final = Refusal(code=Code.BAD_CURSOR, text="this server has given out no such cursor")
+_BAD: Final = Refusal(code=Code.BAD_CURSOR, text="this is not a cursor of this server")
 _EXPIRED: Final = Refusal(
-    code=Code.CURSOR_EXPIRED, text="the server was started again since; begin the query again"
+    code=Code.CURSOR_EXPIRED, text="the server has restarted since; begin the query again"
 )

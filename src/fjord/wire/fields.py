@@ -1,7 +1,7 @@
 """Headers, fields and the bytes that they are read from: what all messages share.
 
-Sizes are judged before what they announce is waited for, so a peer that announces gigabytes makes
-nobody hold them.
+Sizes are checked before the announced bytes are awaited, so a peer cannot make a server reserve
+gigabytes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ VIEW_BYTES_MIN: Final = 64 * 1024
 class ReceiveBuffer:
     """Collects bytes; remembers how many are needed for the next message.
 
-    A message mostly comes in one piece, which is then looked at as it is; only what is left
-    over is copied and added to.
+    A message mostly comes in one piece, which is used without a copy; only a remainder is copied
+    and extended.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class ReceiveBuffer:
         self.pending_bytes += len(data)
 
     def has(self, size: int) -> bool:
-        """Says whether `size` bytes are there; if not, waits for them."""
+        """Returns whether `size` bytes are there; if not, waits for them."""
         if self.pending_bytes >= size:
             return True
         self.needed = size
@@ -135,7 +135,7 @@ class Fields:
         """Reads size, type and data of the value that `owner` requires.
 
         Raises:
-            RemoteProtocolError: if there is none, or one of a size that cannot be.
+            RemoteProtocolError: if there is none, or its size is invalid.
         """
         field = VALUE_SIZES[(self.flags & VALUE_BITS) >> 1]
         if field is None:

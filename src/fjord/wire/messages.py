@@ -316,7 +316,7 @@ _REPLY_BEGINNING: Final = MAGIC_REPLY + VERSION.to_bytes(2, "big")
 def _decode_reply(buffer: ReceiveBuffer) -> tuple[RawReply, int]:
     magic, version, identifier, flags, _ = REPLY.unpack_from(buffer.data, buffer.start)
     if magic != MAGIC_REPLY or version != VERSION:
-        raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is no Fjord server of version 1")
+        raise RemoteProtocolError(Code.BAD_MAGIC, "the peer is not a Fjord server of version 1")
     if flags & ~(Flag.KEY_16 | Flag.BODY):
         raise RemoteProtocolError(Code.BAD_FLAGS, f"a reply with flags {flags:#06x}")
     fields = Fields(buffer, REPLY.size, flags)

@@ -4,10 +4,10 @@ They carry no total length (decision 10), so a parser either finds a whole messa
 many bytes it needs, or gives the connection up.  They are for other clients: Fjord's own speak the
 functions above 16.
 
-NEXT, DONE and TOUCH speak of one job, in the layout of key and value.  A job is named by the key
-that NEXT gives it: the xid of its lease in 8 bytes, then its own key.  How long a lease is to last
-is said by its end.  Both that and the timestamp are the client's, so it is their difference that
-counts, and a wrong clock does no harm.
+NEXT, DONE and TOUCH handle one job, in the layout of key and value.  A job is identified by the
+key that NEXT returns: the xid of its lease in 8 bytes, then its own key.  The length of a lease is
+given by its end.  Both the end and the timestamp are from the client's clock, so only their
+difference counts, and a wrong clock does no harm.
 """
 
 from __future__ import annotations
@@ -87,15 +87,15 @@ def decode_request(
     """Reads what follows the header.
 
     Returns:
-        The command, or what is wrong with it, the length of the whole message, and the number of
-        the call, which these have not; None if bytes are missing.
+        The command or its refusal, the length of the whole message, and the number of the call,
+        which these functions do not have; None if bytes are missing.
 
     Raises:
-        RemoteProtocolError: if the message cannot be followed any further.
+        RemoteProtocolError: if the message cannot be parsed any further.
     """
     row = ROWS[function]
     if row.command is None:
-        raise RemoteProtocolError(Code.FORBIDDEN, "CHANGE is what a server sends")
+        raise RemoteProtocolError(Code.FORBIDDEN, "only a server sends CHANGE")
     unknown = flags & ~row.flags
     wrong = unknown or (flags & fields.QUERY_BITS and flags & ONE_KEY_FLAGS)
     if wrong:
@@ -125,7 +125,7 @@ def _set(message: Message) -> Command | Refusal:
     if flags & Flag.TIMEOUT and not message.timeout_us:
         return _NO_TIMEOUT
     if flags & Flag.TTL and not message.ttl_us:
-        return Refusal(code=Code.BAD_TIMEOUT, text="a TTL of 0 is none; clear bit 14")
+        return Refusal(code=Code.BAD_TIMEOUT, text="a TTL of 0 is invalid; clear bit 14")
     return commands.Set(
         table=message.table,
         keys=Strings.of([message.key]),
@@ -178,7 +178,7 @@ def _query(message: Message) -> Command | Refusal:
     query, key = message.flags & fields.QUERY_BITS, message.key
     if query == fields.QUERY_CURSOR:
         if message.cursors is None:
-            return Refusal(code=Code.BAD_CURSOR, text="no cursors are given out here")
+            return Refusal(code=Code.BAD_CURSOR, text="cursors are not available here")
         return message.cursors.decode(key, message.limit)
     start, regex = (key, b"") if query == Flag.QUERY_RANGE else (b"", key)
     # Checked here because a cursor has to hold them.
@@ -292,15 +292,15 @@ def _xid(key: bytes) -> int | Refusal:
     return xid
 
 
-_NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is none; clear bit 3")
+_NO_TIMEOUT: Final = Refusal(code=Code.BAD_TIMEOUT, text="a timeout of 0 is invalid; clear bit 3")
 _STALE: Final = Refusal(
-    code=Code.STALE_XID, text="the lease was over, or the job is done; somebody else may have it"
+    code=Code.STALE_XID, text="the lease is over, or the job is done; another worker may have it"
 )
 _OVER: Final = Refusal(
-    code=Code.BAD_TIMEOUT, text="the timeout, when the lease is over, is later than the timestamp"
+    code=Code.BAD_TIMEOUT, text="the timeout, at which the lease ends, is not after the timestamp"
 )
 _NO_XID: Final = Refusal(
-    code=Code.BAD_VALUE, text="a job is named by what NEXT gave: an xid of 8 bytes, and its key"
+    code=Code.BAD_VALUE, text="name a job by what NEXT returned: an xid of 8 bytes, and its key"
 )
 _KEY_TOO_LONG: Final = Refusal(
     code=Code.KEY_TOO_LONG, text=f"the key of a job has at most {limits.JOB_KEY_BYTES_MAX} bytes"
@@ -398,7 +398,7 @@ def _encode_entry(identifier: int, entries: Entries, data: bytes) -> bytes:
 
 
 def _encode_page(identifier: int, page: Page, *, now_us: int, cursor: bytes) -> bytes:
-    assert bool(page.next_key) == bool(cursor), "a page that goes on needs a cursor"
+    assert bool(page.next_key) == bool(cursor), "a page with more to follow needs a cursor"
     rows = page.entries.values.rows()
     keys = page.keys.rows()
     bits = fields.value_bits(1 + max(map(len, rows), default=0))
@@ -440,7 +440,7 @@ _NO_ERROR: Final = (b"\0", b"\0\0")  # by how wide sizes of keys are
 
 
 def encode_change(identifier: int, changed: Changed) -> bytes:
-    """Returns the CHANGE message that tells a listener of a new value, or that there is none."""
+    """Returns the CHANGE message for a listener: a new value, or that there is none."""
     flags, value = 0, b""
     if changed.type != Entries.MISSING:
         flags, value = fields.encode_value(changed.type, changed.value)
@@ -461,7 +461,7 @@ def encode_change(identifier: int, changed: Changed) -> bytes:
 
 
 class RawChange(NamedTuple):
-    """One whole CHANGE message: what became of a key that the client listens to."""
+    """One whole CHANGE message, for a key that the client listens to."""
 
     identifier: int  # of the request that began the listening
     key: bytes
@@ -471,7 +471,7 @@ class RawChange(NamedTuple):
     expires_at_us: int  # 0 = never
 
     def of(self, table: str) -> Changed:
-        """Returns the change, once it is known to which table the listening belongs."""
+        """Returns the change, given the table of the listener."""
         return Changed(
             table, self.key, self.type, self.value, self.timestamp_us, self.expires_at_us
         )

@@ -1,7 +1,7 @@
 """Wake-ups: a UDP datagram that says that there may be work; see docs/protocol.md.
 
-A wake-up carries no data, and nothing depends on it: whoever hears it asks what there is, and asks
-now and then without one.  So one that is lost costs time, and one that is forged costs a question.
+A wake-up carries no data, and nothing depends on it: a receiver asks the server, and also polls
+without one.  So a lost wake-up costs time, and a forged one costs a poll.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAKEUP_BYTES_MAX: Final = HEADER.size + limits.NAME_BYTES_MAX
 
 # The address for a port alone: every listener on this machine.
 EVERYBODY: Final = "127.255.255.255"
-# So many are told apart from copies of themselves: some seconds of many tables.
+# How many are remembered to detect copies: some seconds of many tables.
 _HEARD_MAX: Final = 1024
 
 # Where a wake-up has the name of a table, if it is of a spool.
@@ -35,9 +35,9 @@ Address = tuple[str, int]  # host and port
 class What(enum.IntEnum):
     """The kind of event."""
 
-    ARRIVED = 1  # jobs of a table wait that are due
+    ARRIVED = 1  # a table has waiting jobs that are due
     DUE = 2  # a process date of a jobs table was reached
-    CHANGED = 3  # a stream has messages, or a value of a key/value table is another
+    CHANGED = 3  # a stream has new messages, or a value of a key/value table changed
     WRITTEN = 4  # a record was written to a spool; of no table
 
 
@@ -76,15 +76,15 @@ _KNOWN: Final = frozenset(What)
 class Heard:
     """The latest wake-ups, to detect copies.
 
-    It knows them one by one, not by the highest number: what overtakes others on its way must not
-    make them look old, and neither must a number that somebody made up.
+    They are remembered one by one, not by the highest number: a wake-up that overtakes others must
+    not make them look old, and neither must a forged number.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], None] = {}
 
     def is_new(self, wakeup: Wakeup) -> bool:
-        """Notes a wake-up; says whether it is new."""
+        """Notes a wake-up; returns whether it is new."""
         key = (wakeup.sender, wakeup.number)
         if key in self._known:
             return False
@@ -124,5 +124,5 @@ def parse_address(given: str | int) -> Address:
 
 
 def is_shared(address: Address) -> bool:
-    """Says whether any number of processes can listen at an address."""
+    """Returns whether any number of processes can listen at an address."""
     return address[0] == EVERYBODY

@@ -38,7 +38,7 @@ def test_systemd_is_told_where_it_wants_to_know(
             assert peer.recv(100) == b"READY=1"
     assert caplog.records == []
     service.notify("READY=1")  # nobody is there any more
-    assert [record.message for record in caplog.records] == ["systemd could not be told"]
+    assert [record.message for record in caplog.records] == ["systemd could not be notified"]
 
 
 def test_an_address_that_is_taken_is_named() -> None:

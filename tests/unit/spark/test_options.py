@@ -105,7 +105,7 @@ def test_places_to_start(given: dict[str, str], place: Position) -> None:
         ({"endingTimestamp": "2026-01-31T12:00"}, "endingTimestamp has no time zone in"),
         (
             {"startingSeq": "1", "startingOffsets": "1"},
-            "startingOffsets and startingSeq say the same in two ways",
+            "startingOffsets and startingSeq exclude each other",
         ),
         (
             {"startingTimestamp": "2026-01-02T00:00Z", "endingTimestamp": "2026-01-01T00:00Z"},
@@ -113,7 +113,7 @@ def test_places_to_start(given: dict[str, str], place: Position) -> None:
         ),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is true or false, not 'maybe'"),
         ({"view": "all"}, "view is log or latest"),
-        ({"columns": "seq,seq"}, "the column 'seq' is there twice"),
+        ({"columns": "seq,seq"}, "the column 'seq' is given twice"),
         ({"ops": "ADD,RESERVE"}, "there are no ops RESERVE"),
         ({"maxRowsPerTrigger": "5"}, "maxRowsPerTrigger is of no use for a batch"),
         ({"subscriber": "a"}, "subscriber is of no use for a batch"),
@@ -133,7 +133,7 @@ def test_wrong_options_of_a_batch_are_refused(given: dict[str, str], problem: st
         ({"maxTriggerDelay": "15 minutes"}, "maxTriggerDelay is a time such as 30s or 15m"),
         (
             {"minRowsPerTrigger": "9", "maxRowsPerTrigger": "5"},
-            "minRowsPerTrigger is more than maxRowsPerTrigger",
+            "minRowsPerTrigger is larger than maxRowsPerTrigger",
         ),
         ({"subscriber": "a"}, "the option subscriber needs the option server"),
     ],

@@ -115,7 +115,7 @@ def test_a_missing_table_is_named(directory: Path) -> None:
 
 
 def test_a_start_behind_the_end_is_refused(directory: Path) -> None:
-    with pytest.raises(FjordError, match="startingSeq 999 lies behind the end"):
+    with pytest.raises(FjordError, match="startingSeq 999 is beyond the end"):
         reader(directory, startingSeq="999").partitions()
 
 

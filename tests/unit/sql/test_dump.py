@@ -110,8 +110,8 @@ def test_what_is_no_plain_value_is_odd_and_the_rest_is_read(value: bytes) -> Non
 def test_what_is_no_row_ends_its_statement_only() -> None:
     text = LISTED + b" VALUES (1,2;\n" + LISTED + b" VALUES x;\n" + LISTED + b" VALUES" + ROW + b";"
     first, second, third = read(text)
-    assert first == Bad(1, "it has no end; the rest of its statement is left out")
-    assert second == Bad(2, "this is no row; the rest of its statement is left out")
+    assert first == Bad(1, "it has no end; the rest of its statement is skipped")
+    assert second == Bad(2, "this is not a row; the rest of its statement is skipped")
     assert third == Found(3, CELLS)
 
 
@@ -120,7 +120,7 @@ def test_what_follows_the_rows_is_passed_over() -> None:
     text += LISTED + b" SELECT 1;\n" + LISTED + b" VALUES " + ROW + b";"
     assert read(text) == [
         Found(1, CELLS),
-        Bad(2, "an INSERT without VALUES is not understood"),
+        Bad(2, "an INSERT without VALUES is not supported"),
         Found(3, CELLS),
     ]
 

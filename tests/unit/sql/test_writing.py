@@ -78,5 +78,5 @@ def test_statements_have_an_end() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a;b", "1a", "a.b.c", "`a`", "a" * 64, "a\n", "\xe4"])
 def test_a_name_that_needs_quotes_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="no plain name"):
+    with pytest.raises(UsageError, match="not a plain table name"):
         writing.check_name(name)

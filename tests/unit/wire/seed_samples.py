@@ -234,7 +234,8 @@ HIDDEN = commands.Refusal(
 PAGE = page([b"a", b"b"], entries((2, b"v", 0, 0), (1, b"", 0, 0)))
 
 STALE = commands.Refusal(
-    code=Code.STALE_XID, text="the lease was over, or the job is done; somebody else may have it"
+    code=Code.STALE_XID,
+    text="the lease is over, or the job is done; another worker may have it",
 )
 SEED_JOB = seed_taken(ONE_JOB.keys[0], 0, b"text", first_xid=7, until_us=NOW_US)
 AUTO_DONE = seed_taken(b"k", 1, b"")

@@ -112,7 +112,7 @@ def test_a_reply_to_no_request_is_an_error(identifier: int) -> None:
 
 
 def test_a_peer_that_is_no_fjord_server_is_an_error() -> None:
-    with pytest.raises(RemoteProtocolError, match="no Fjord server"):
+    with pytest.raises(RemoteProtocolError, match="not a Fjord server"):
         received(Link(), b"HTTP/1.1 400 Bad Request\r\n")
 
 

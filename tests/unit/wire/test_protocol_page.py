@@ -214,7 +214,7 @@ def test_functions_that_a_batch_may_hold_are_those_of_the_code() -> None:
 
 
 def test_functions_that_a_numbered_batch_may_hold_are_those_of_the_code() -> None:
-    found = re.findall(r"batch with a \[number\].*? holds (.*?), and nothing else", TEXT, re.DOTALL)
+    found = re.findall(r"batch with a \[number\].*? may hold only (.*?) \(else", TEXT, re.DOTALL)
     held = [
         row.name for row in commands.FUNCTIONS.values() if row.in_batch is commands.InBatch.NUMBERED
     ]
@@ -234,7 +234,7 @@ def test_the_range_of_timestamps_is_that_of_the_code() -> None:
 def test_the_size_of_a_page_is_that_of_the_code() -> None:
     assert limits.PAGE_BYTES_MAX == limits.MIB
     assert f"maximum, which is {limits.PAGE_ENTRIES_MAX:,}" in TEXT
-    assert f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB" in TEXT
+    assert f"`count` entries, {limits.PAGE_ENTRIES_MAX:,} entries and 1 MiB" in TEXT
 
 
 DAY_US = 24 * 3600 * 1_000_000
@@ -267,10 +267,10 @@ def test_the_ranges_of_jobs_are_those_of_the_code() -> None:
     for text in (
         f"1 to {limits.JOB_KEY_BYTES_MAX:,} bytes",
         f"at most {limits.DOMAIN_BYTES_MAX} bytes",
-        f"1 to {limits.NEXT_COUNT_MAX:,}; of those",
+        f"1 to {limits.NEXT_COUNT_MAX:,}, of those",
         f"0 to {jobs.PRIORITY_MAX}, the smallest first. From {jobs.SLOW_FROM} up",
         f"UTF-8, at most {limits.REASON_BYTES_MAX:,} bytes",
-        f"`count`, {limits.PAGE_ENTRIES_MAX:,} and 1 MiB of jobs",
+        f"`count` jobs, {limits.PAGE_ENTRIES_MAX:,} jobs and 1 MiB",
         f"the string `{commands.ARRIVED.decode()}`",
         f"`{commands.DUE.decode()}` (a process date was reached)",
     ):
@@ -303,11 +303,11 @@ def test_the_ranges_of_streams_are_those_of_the_code() -> None:
     minutes = limits.SNAPSHOT_US_MAX // 60_000_000
     for text in (
         f"0 to {limits.KV_KEY_BYTES_MAX} bytes",
-        f"`count`, {limits.READ_COUNT_MAX:,} messages and about `largest size`, 8 MiB",
+        f"`count` messages, {limits.READ_COUNT_MAX:,} messages, about `largest size` and 8 MiB",
         f"takes longer than {minutes} minutes",
         f"at most {minutes} minutes. At most {limits.SNAPSHOTS_MAX} are open",
-        f"at most `count` and {limits.PAGE_ENTRIES_MAX:,}: go on with the next name",
-        f"at most `count` and {limits.BLOCKS_LISTED_MAX:,}: go on with next after",
+        f"at most `count` and {limits.PAGE_ENTRIES_MAX:,}: continue with the next name",
+        f"at most `count` and {limits.BLOCKS_LISTED_MAX:,}: continue with next after",
         f"a message of type {ops.TOMBSTONE} without a value",
         "seq, ts, txn, op, row, xid, key, domain, priority, process_at, expires_at, timeouts",
         "producer, type, value.",

@@ -56,7 +56,7 @@ class Database:
 
         The given settings are declared before the first push or take.  If the table exists, they
         must match its own; settings that are not given are not compared.  If they differ, the
-        first push or take raises an ExistsError that says how.
+        first push or take raises an ExistsError with the differences.
 
         Args:
             table: its name.
@@ -97,7 +97,7 @@ class Database:
 
         The given settings are declared before the first append or read.  If the stream exists,
         they must match its own; settings that are not given are not compared.  If they differ,
-        the first append or read raises an ExistsError that says how.
+        the first append or read raises an ExistsError with the differences.
 
         Args:
             table: its name.
@@ -142,7 +142,7 @@ class Database:
 
         Raises:
             DeclarationError: if a declaration is wrong; the text lists every problem and place.
-            ExistsError: if an existing table differs; the text says how.
+            ExistsError: if an existing table differs; the text has the differences.
         """
         steps = declared_tables.steps(tables, change=change, dry_run=dry_run)
         return self._follow(steps)

@@ -1,22 +1,21 @@
 """`compact`: many small cold blocks of a table become few large ones, row by row the same.
 
     blocks of the node -> groups of neighbours -> a task of Spark for each: one new block, set aside
-    each new block gets its name -> the node puts it in the place of the old ones -> the chain
+    each new block gets its name -> the node replaces the old ones with it -> the chain
 
-A task reads the old blocks part by part, checks their checksums, and compares rows and the checksum
-of all values of what it has written with what their metadata says.  The node compares once more,
-and changes all at once or nothing.  It keeps the old files for an hour, for those who have begun to
-read them.
+A task reads the old blocks part by part, verifies their checksums, and compares the rows and the
+checksum of all values that it has written with the old metadata.  The node compares once more, and
+changes everything at once or nothing.  It keeps the old files for an hour, for readers that have
+opened them.
 
-A group with a damaged block stays as it is; the run ends with an error once all others are done.
-Whatever ends a run leaves every row in just the blocks that were in use before, or in the new one.
-What it has set aside in vain is removed at its end, or at the beginning of the next run.
+A group with a damaged block stays unchanged; the run ends with an error after all others are done.
+However a run ends, every row is either in the blocks that were in use before, or in the new one.
+Unused files are removed at the end of the run, or at the beginning of the next one.
 
 Object stores have no locks, and a request whose answer was lost may have been done.  So no file is
-taken away because of what this run believes: the names of its blocks are its own, blocks are listed
-under the lock, and a new one is removed only if the node has refused it for good and does not list
-it.  Whatever else was published in vain is announced (see `blocks.writer`), and a run a day later
-removes it.
+removed on an assumption: the names of a run's blocks are unique, blocks are listed under the lock,
+and a new one is removed only if the node has refused it for good and does not list it.  Any other
+unused block is announced (see `blocks.writer`), and a run a day later removes it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Figure, Progress, Report, date, silent
 
 TARGET_BYTES: Final = 128 * limits.MIB
-# One run of Spark does so many groups; then the node is told of them.
+# Groups per Spark job, after which the node gets the new blocks.
 _TASKS_MAX: Final = 64
 # A child that seals has the folder while it writes; that takes seconds.
 _LOCK_SECONDS_MAX: Final = 300.0
@@ -70,23 +69,23 @@ def compact(  # noqa: PLR0913 - options of a user
     dry_run: bool = False,
     progress: Progress = silent,
 ) -> Report:
-    """Puts neighbouring small blocks of a table together.
+    """Merges neighbouring small blocks of a table.
 
     Args:
-        spark: the session; its tasks have to see the blocks where the node has them.
+        spark: the session; its tasks must see the blocks at the node's location.
         location: where the table is.
         table: its name.
-        target_bytes: a new block has about so many at most; larger ones are left alone.
-        min_blocks: fewer than these are not put together.
-        dry_run: only says what would be done.
-        progress: is told how far it is.
+        target_bytes: the approximate maximum size of a new block; larger ones are left alone.
+        min_blocks: fewer than these are not merged.
+        dry_run: only reports what would be done.
+        progress: receives the progress.
 
     Raises:
         FjordError: if there is no such table, or a block is damaged or out of reach.
     """
     if target_bytes < 1 or min_blocks < 2:
         raise FjordError(
-            "compact takes a target of at least 1 byte, and 2 blocks or more at a time"
+            "compact needs a target of at least 1 byte, and at least 2 blocks at a time"
         )
     planned = partial(plan, target_bytes=target_bytes, min_blocks=min_blocks)
     with _opened(location, read_only=dry_run) as db:
@@ -120,10 +119,10 @@ class _Run:
     def rewrite(
         self, planned: Callable[[Blocks], Groups], progress: Progress
     ) -> tuple[Blocks, Groups, Blocks]:
-        """Makes one block of each group; returns the blocks of before, the groups, and those."""
+        """Merges each group into one block; returns old blocks, groups and new blocks."""
         with self._store.rewriting_lock():
             self._clean()
-            blocks = self._db.blocks(self._table)  # as whoever had the lock has left them
+            blocks = self._db.blocks(self._table)  # as the last holder of the lock has left them
             groups = planned(blocks)
             try:
                 made = self._rewrite(groups, progress)
@@ -141,8 +140,8 @@ class _Run:
             progress("rewriting blocks", len(made), len(groups))
         if self._problems:
             raise FjordError(
-                f"{len(made)} of {len(groups)} groups of blocks were put together, all others are "
-                f"as they were: {self._problems[0]}"
+                f"{len(made)} of {len(groups)} groups of blocks were merged, all others are "
+                f"unchanged: {self._problems[0]}"
             )
         return made
 
@@ -161,7 +160,7 @@ class _Run:
     def _replace(
         self, groups: Groups, written: Mapping[tuple[int, int], Rewritten]
     ) -> list[fjord.BlockInfo]:
-        """Tells the node of new blocks, and mends the chain."""
+        """Registers new blocks at the node, and updates the chain."""
         made: list[fjord.BlockInfo] = []
         with self._sealing_lock():
             for group in groups:
@@ -187,7 +186,7 @@ class _Run:
             writer.publish(self._store, new, self._clock.wall_us())
         except FileExistsError:
             raise FjordError(
-                f"{self._store.path(new.name)} is there already, and stays; run this again"
+                f"{self._store.path(new.name)} already exists, and stays; run this again"
             ) from None
         except FileNotFoundError:
             raise FjordError(
@@ -199,7 +198,7 @@ class _Run:
         return [block.name for block in self._db.blocks(self._table)]
 
     def _clean(self) -> None:
-        """Removes what runs that died have left."""
+        """Removes files that earlier runs have left."""
         before_us = self._before_us()
         self._store.drop_rewrites(self._folder, before_us)
         writer.sweep(self._store, self._folder, self._listed, before_us)
@@ -208,7 +207,7 @@ class _Run:
         return self._clock.wall_us() - GRACE // timedelta(microseconds=1)
 
     def _sealing_lock(self) -> contextlib.ExitStack:
-        """Keeps the node from writing blocks for a moment; waits for one that it writes now."""
+        """Keeps the node from writing blocks for a moment; waits for a current write."""
         held, clock = contextlib.ExitStack(), self._clock
         deadline_us = clock.monotonic_us() + round(_LOCK_SECONDS_MAX * 1_000_000)
         while True:
@@ -241,7 +240,7 @@ def run_tasks(
 
 
 def rewritten(store: Store, names: Sequence[str], tag: int) -> Told:
-    """Writes a block; returns its name, its path and its metadata, or what is wrong."""
+    """Writes a block; returns its name, path and metadata, or the problem."""
     try:
         new = writer.rewrite(store, names, tag=tag)
     except (FjordError, FileNotFoundError) as error:
@@ -272,7 +271,7 @@ def _info(where: str, new: Rewritten) -> fjord.BlockInfo:
 
 
 def _report(table: str, blocks: Blocks, groups: Groups, made: Blocks | None) -> Report:
-    """Returns what was found and done; `made` is None if it was only looked at."""
+    """Returns the report; `made` is None for a dry run."""
     replaced = [block for group in groups for block in group]
     figures: dict[str, Figure] = {
         "table": table,

@@ -1,15 +1,15 @@
-"""The report on dead letters: why jobs died, of whom they are, and a list to send them back.
+"""The report on dead letters: why jobs died, their domains, and a list for reviving them.
 
-Only jobs that are dead now count: one that was revived or discarded since is in the figures of the
-table's past and in no group.  Reasons are grouped by their kind: the first line, without counts,
-long numbers and identifiers, in which reasons of one cause differ.
+Only jobs that are dead now count: one that was revived or discarded since is in the figures on the
+table's past, but in no group.  Reasons are grouped by kind: the first line, without counts, long
+numbers and identifiers, in which reasons with the same cause differ.
 
 Below the target:
 
     groups/    a row for each kind of reason and domain, with ages and samples
     redrive/   a row for each dead job, as `db.jobs(table).redrive(rows=...)` takes them
 
-The file for `redrive` has the same jobs as arguments of `fjord jobs redrive`, one a line.
+The file for `redrive` has the same jobs as arguments of `fjord jobs redrive`, one per line.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COLUMNS: Final = (
     *("seq", "ts", "op", "row"),
     *("key", "domain", "priority", "timeouts", "type", "value"),
 )
-# So much of a payload, and so many keys and payloads of a group, are enough to know it by.
+# This much of a payload, and this many keys and payloads of a group, are enough to recognise it.
 PAYLOAD_BYTES: Final = 256
 SAMPLES: Final = 3
 KIND_CHARACTERS: Final = 200
-# The report shows so many groups; the table has all of them.
+# Groups in the report; the table has all of them.
 GROUPS_LISTED: Final = 50
 #: How long ago jobs died, in hours; what is older than all of these is "older".
 AGES: Final = {"last_hour": 1, "last_day": 24, "last_week": 168}
@@ -101,7 +101,7 @@ def dead_letters(  # noqa: PLR0913 - options of a user
 
 
 def _cut_value() -> Column:
-    """Returns as much of a value as is looked at; a reason stays whole, it is short anyway."""
+    """Returns the needed part of a value; a reason stays whole, it is short anyway."""
     is_reason = F.col("op") == "DEAD"
     return F.when(is_reason, F.col("value")).otherwise(F.substring("value", 1, PAYLOAD_BYTES))
 
@@ -161,7 +161,7 @@ def groups(dead: DataFrame, until: datetime) -> DataFrame:
 
 
 def _ages(until: datetime) -> dict[str, Column]:
-    """Returns for each age whether a job has that; one that died nobody knows when is older."""
+    """Returns for each age whether a job has it; if its death is unknown, it is older."""
     hours = (F.unix_micros(F.lit(until)) - F.unix_micros("died_at")) / 3.6e9
     found, low = {}, 0
     for name, high in AGES.items():
@@ -171,7 +171,7 @@ def _ages(until: datetime) -> dict[str, Column]:
 
 
 def fates(history: DataFrame) -> DataFrame:
-    """Returns one row: how many jobs ever died, and what became of them by hand."""
+    """Returns one row: how many jobs ever died, and how many were revived or discarded."""
     ops = {"died": "DEAD", "revived": "REVIVE", "discarded": "DISCARD"}
     return history.agg(*(F.count_if(F.col("op") == op).alias(name) for name, op in ops.items()))
 

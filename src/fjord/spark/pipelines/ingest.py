@@ -3,12 +3,12 @@
     fjord (stream)  ->  micro-batch  ->  files, in a new folder  ->  one commit in the target
                                                                       (query id, batch id, end)
 
-Spark runs a batch again if it does not know that it went well.  The target knows: the id of the
-query and the number of the batch are in the commit that brings the files.  Such a batch is passed
-over without being read.
+Spark runs a batch again if it does not know that it succeeded.  The target knows: the id of the
+query and the number of the batch are in the commit that adds the files.  Such a batch is skipped
+without being read.
 
-Where the target ends is in that commit too.  A query without a checkpoint, a new one or one that
-has lost it, begins behind that.  One with an old checkpoint is refused, and so is a second one.
+The commit also has the end of the target.  A query without a checkpoint, new or lost, begins after
+that.  A query with an old checkpoint is refused, and so is a second query.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ def ingest(  # noqa: PLR0913 - options of a user
     ops: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Report:
-    """Adds what a table's history has, and the target has not, to the target.
+    """Adds the rows of a table's history to the target that it lacks.
 
     Args:
         format: "parquet" or "delta".
         checkpoint: where Spark remembers how far it is; `_checkpoint` in the target.
-        max_rows: of a micro-batch; a commit is never cut.
-        subscriber: whose mark shows how far the target is; of streams only.
-        available_now: ends when all that is there now is in the target; else runs until it is
-            interrupted, and looks for more `every` so often.
+        max_rows: of a micro-batch; a commit is never split.
+        subscriber: its mark shows the progress of the target; for streams only.
+        available_now: ends when everything that exists now is in the target; otherwise runs until
+            it is interrupted, and looks for more in intervals of `every`.
         columns: only these; `seq` is always there.
         ops: only rows with one of these in the column `op`.
 
     Raises:
-        FjordError: if it cannot be done; what was committed before stays.
+        FjordError: if it fails; earlier commits stay.
     """
     if format not in ("parquet", "delta"):
         raise UsageError(f"the format is parquet or delta, not {format!r}")
@@ -106,7 +106,7 @@ def ingest(  # noqa: PLR0913 - options of a user
 
 
 def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
-    """Runs a query into a sink until it ends; returns what it has done.
+    """Runs a query into a sink until it ends; returns the report.
 
     Raises:
         FjordError: if it fails.
@@ -128,7 +128,7 @@ def run(stream: DataFrame, sink: Sink, trigger: dict[str, Any]) -> Report:
 
 
 class Taken(NamedTuple):
-    """What of the history a target has, as its commits say it; empty: everything."""
+    """The columns and ops that a target has, according to its commits; empty: all."""
 
     columns: str = ""
     ops: str = ""
@@ -141,10 +141,10 @@ class Taken(NamedTuple):
         return cls(",".join(known), ",".join(sorted({one.upper() for one in ops})))
 
     def check(self, stored: Warehouse) -> None:
-        """Ensures that a target has the same of the rows before.
+        """Ensures that a target has the same columns and ops of earlier rows.
 
         Raises:
-            FjordError: if it has not: who reads it could not tell what is missing where.
+            FjordError: if it has not: readers could not know what is missing where.
         """
         state = stored.state()
         if not state.number or (state.columns, state.ops) == self:
@@ -157,7 +157,7 @@ class Taken(NamedTuple):
 
 
 class Checkpoint:
-    """What Spark remembers of a query: its id, and where its batches end."""
+    """Spark's checkpoint of a query: its id, and where its batches end."""
 
     def __init__(self, location: str) -> None:
         self._target = target_at(location)
@@ -171,7 +171,7 @@ class Checkpoint:
             return ""
 
     def end(self, batch: int) -> Offset | None:
-        """Returns where a batch ends; None where Spark has not written that as we know it."""
+        """Returns where a batch ends; None if Spark has written that in an unknown form."""
         try:
             lines = self._target.read(f"offsets/{batch}").decode().splitlines()
         except FileNotFoundError:
@@ -209,7 +209,7 @@ class Sink:
             raise
 
     def steady_rate(self) -> int | None:
-        """Returns the rows per second behind the first batch; None if there was no other."""
+        """Returns the rows per second after the first batch; None if there was no other."""
         if len(self.commits) < 2:
             return None
         (begun_us, before), (ended_us, rows) = self.commits
@@ -229,10 +229,10 @@ class Sink:
         self.progress(f"ingesting {self.table}", self.rows, None)
 
     def _check_replayed(self, number: int) -> None:
-        """Ensures that a batch which is there already has nothing that is not.
+        """Ensures that all of a batch whose number is in the target is there.
 
         Spark runs a batch again with the very same rows, as long as it has its own log.  With an
-        older copy of that it counts on from there, and gives the same numbers to other rows.
+        older copy of the log it continues from there, and gives the same numbers to other rows.
         """
         end, there = self.remembered.end(number), self.stored.state().end
         if end is not None and end.seq > there:
@@ -243,7 +243,7 @@ class Sink:
             )
 
     def _batch(self, query: str, number: int, files: Sequence[DataFile]) -> QueryBatch:
-        """Returns what a batch covers: as Spark has planned it, or else what its rows say."""
+        """Returns the range of a batch: as Spark has planned it, or else from its rows."""
         min_seq = min((one.min_seq for one in files), default=None)
         max_seq = max((one.max_seq for one in files), default=None)
         before, end = self.remembered.end(number - 1), self.remembered.end(number)
@@ -280,8 +280,7 @@ class Sink:
 def _origin(location: Location, table: str, stored: Warehouse, remembered: Checkpoint) -> int:
     """Returns the first seq to read for a query that has not read anything yet.
 
-    It is the same for all runs of a query, since Spark asks for it again until the first batch is
-    in its log.
+    It is the same for all runs of a query: Spark asks again until the first batch is in its log.
 
     Raises:
         FjordError: if the target is of another table, or of another history.
@@ -336,7 +335,7 @@ def _report(sink: Sink, query: StreamingQuery, seconds: float) -> Report:
 
 
 def _lag(query: StreamingQuery) -> int | None:
-    """Returns how many seqs the source had behind the last batch; None if it does not say."""
+    """Returns how many seqs the source had after the last batch; None if unknown."""
     progress = query.lastProgress
     if progress is None or len(progress.sources) != 1:
         return None

@@ -1,8 +1,8 @@
 """A project for Spark's declarative pipelines: ingest, latest and a report, from a template.
 
-The template is the folder `fjord/spark/template`: a project as it stands, whose texts have
-`${names}` where a project has its own.  Its Python files have none, they read what differs from
-the settings of the pipeline, so that they are checked and formatted like all others.
+The template is the folder `fjord/spark/template`: a complete project, whose texts have `${names}`
+for the parts that differ.  Its Python files have none: they read the differing parts from the
+settings of the pipeline, so that they can be checked and formatted like all others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fjord.spark.options import Location
 from fjord.spark.pipelines.report import Report
 
 _TEMPLATE: Final = resources.files("fjord.spark") / "template"
-# Git would take this file for a rule about Fjord's own sources if it had its real name there.
+# Under its real name, Git would apply this file to Fjord's own sources.
 _NAMES: Final = {"gitignore": ".gitignore"}
 # Files without names to fill in.
 _AS_THEY_ARE: Final = (".py", "run")
@@ -33,19 +33,19 @@ _VIEWS: Final = ("latest", "report")
 
 
 def init(directory: str, location: Location, *, table: str, force: bool = False) -> Report:
-    """Writes a project that `spark-pipelines` runs; it is not run, and nothing is read yet.
+    """Writes a project for `spark-pipelines`, without running it.
 
-    The table is looked at if it can be: a project may be written before there is one.
+    The table is checked if possible: a project may be written before the table exists.
 
     Args:
-        directory: is made, or is empty.
+        directory: is created, or is empty.
         location: where the data is.
         table: which table the pipeline reads.
-        force: the directory may have files; those of the template are written again.
+        force: the directory may have files; those of the template are overwritten.
 
     Raises:
         FjordError: if the directory has files, and force was not given, or cannot be written; or if
-            the table has jobs.
+            it is a jobs table.
     """
     project = Path(directory).absolute()
     _check(project, force=force)
@@ -80,7 +80,7 @@ def _check(project: Path, *, force: bool) -> None:
 
 
 def _kind(location: Location, table: str) -> str:
-    """Returns what kind of table it is, or why that is not known."""
+    """Returns the kind of the table, or why it is unknown."""
     if location.path and not Path(location.path).is_dir():
         return "not known, there is no such directory yet"
     try:
@@ -92,7 +92,7 @@ def _kind(location: Location, table: str) -> str:
         return "not known, no daemon answers"
     if found == Kind.JOBS:
         raise FjordError(
-            f"{table} is a table of jobs, which have no current values; name a stream or a "
+            f"{table} is a jobs table, and jobs have no current values; name a stream or a "
             "key/value table, or report on jobs with `fjord pipeline lifecycle`"
         )
     return found
@@ -107,7 +107,7 @@ def dataset(table: str) -> str:
 
 
 def _names(project: Path, location: Location, table: str) -> dict[str, str]:
-    """Returns what the names in the template stand for; in YAML a string is as in JSON."""
+    """Returns the values of the names in the template; a string in YAML is as in JSON."""
     ((place, where),) = location.options.items()
     storage = project / _STORAGE
     return {
@@ -138,7 +138,7 @@ def _fill(project: Path, names: dict[str, str]) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         if text.startswith("#!"):
-            path.chmod(path.stat().st_mode | 0o111)  # a wheel may lose this
+            path.chmod(path.stat().st_mode | 0o111)  # a wheel may not keep this
         written.append(name)
     (project / _STORAGE).mkdir(exist_ok=True)
     return written

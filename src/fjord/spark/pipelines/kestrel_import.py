@@ -1,4 +1,4 @@
-"""`kestrel-import`: what is in the queues of a Kestrel is written to tables, each item once.
+"""`kestrel-import`: writes the items of a Kestrel's queues to tables, each item once.
 
     directory --looked at, on the driver--> plans --one task a queue--> tables of the daemon
 
@@ -47,18 +47,18 @@ def kestrel_import(
     progress: Progress = silent,
     **options: Unpack[KestrelImport],
 ) -> Report:
-    """Writes what is in queues of a Kestrel to tables of a daemon, a table for each.
+    """Writes the items of a Kestrel's queues to tables of a daemon, one table per queue.
 
     Args:
         spark: the session.
         directory: where the files of the queues are; nothing there is changed.
         server: the daemon.
-        progress: is told how far it is.
+        progress: receives the progress.
         options: see `KestrelImport`.
 
     Raises:
-        FjordError: if something is wrong; nothing is written then, unless Spark or the daemon
-            fails meanwhile. What is written by then is passed over the next time.
+        FjordError: if a check fails, before anything is written; or if Spark or the daemon fails.
+            Items that were written by then are skipped the next time.
     """
     return imported(spark, ImportOptions(directory=directory, url=server, **options), progress)
 

@@ -1,20 +1,20 @@
 """`fjord pipeline latest`: the current value of every key, as a table that is kept up to date.
 
-    <target>/_latest.json                            names the snapshot that counts
+    <target>/_latest.json                            names the current snapshot
     <target>/snapshot-<end>-<stamp>/part-*.parquet   one row for each key that has a value
 
-A run takes the snapshot before, and what has happened since: of each key the row with the largest
-seq counts.  It writes a new folder, and then the file that names it, which is replaced whole; a
-crash before that leaves the snapshot before.  Old ones go after a grace, for those who read them.
+A run takes the previous snapshot and the rows since then, and keeps for each key the row with the
+largest seq.  It writes a new folder, and then replaces the file that names it; a crash before that
+leaves the previous snapshot.  Old ones are removed after a grace period, for their readers.
 
-Values never go back: a run that was overtaken by another one, which has read more, is refused.
-Only who asks for a rebuild may put an earlier end in the place of the snapshot that it has seen.
+Values never go back: a run is refused if another one, which has read more, was faster.  Only a
+rebuild may replace the snapshot that it has seen with one of an earlier end.
 
-A key that was deleted, or whose expiry has come, has no row.  It needs none: seqs only grow, so no
-row comes later that is older than the deletion.
+A key that was deleted or has expired has no row.  It needs none: seqs only grow, so no row comes
+later that is older than the deletion.
 
-What is to be known of values that expire: a touch makes no row in the history.  So a value is gone
-here when the expiry comes with which it was last written, however often it was touched.
+On values that expire: a touch makes no row in the history.  So a value disappears here at the
+expiry with which it was last written, however often it was touched.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ GRACE: Final = timedelta(days=1)
 # Ops that give a key a value; a MOVE without a type is a tombstone.
 _GIVING: Final = ("SET", "APPEND", "MOVE")
 _NEWEST: Final = ("seq", "ts", "op", "expires_at", "type", "value")
-# Ops that take it away again, and those that only tables of jobs have.
+# Ops that remove it, and those that only jobs tables have.
 _TAKING: Final = ("DELETE", "PURGE", "EXPIRE")
 _OF_JOBS: Final = sorted(OPS - {*_GIVING, *_TAKING})
 
 
 _NO_VALUES: Final = (
-    "{} is a jobs table, and jobs come and go: they have no current value. docs/spark.md shows how "
+    "{} is a jobs table, and jobs have no current value. docs/spark.md shows how "
     "to find what waits, is taken and is dead"
 )
 
@@ -71,13 +71,13 @@ def latest_of(frame: DataFrame, at: datetime | None = None) -> DataFrame:
     """Returns the value of each key that has one, from the whole history of a table.
 
     Args:
-        at: values that have expired by then are left out; None: none are.
+        at: values that have expired by then are left out; None: keep all.
     """
     return _alive(_newest_of(frame), at)
 
 
 def merge_latest(previous: DataFrame, fresh: DataFrame, at: datetime | None = None) -> DataFrame:
-    """Returns the same from what it was before, and from the history since."""
+    """Returns the same from the previous values and the history since then."""
     before = previous.withColumn("op", F.lit("SET"))
     old = before.select("key", F.struct(*_NEWEST).alias("old"))
     new = _newest_of(fresh).select("key", F.struct(*_NEWEST).alias("new"))
@@ -88,7 +88,7 @@ def merge_latest(previous: DataFrame, fresh: DataFrame, at: datetime | None = No
 
 
 def _newest_of(frame: DataFrame) -> DataFrame:
-    """Returns the last row of each key, also of those that have lost their value."""
+    """Returns the last row of each key, including keys without a value."""
     keyed = frame.where(F.length("key") > 0)  # messages of a log may have none
     last = F.max_by(F.struct(*_NEWEST), "seq").alias("last")
     return keyed.groupBy("key").agg(last).select("key", "last.*")
@@ -110,7 +110,7 @@ def _unexpired(at: datetime | None) -> Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the pointer names."""
+    """The snapshot that the pointer names."""
 
     folder: str  # below the target
     table: str
@@ -122,7 +122,7 @@ class Snapshot:
 
 
 def snapshot(target: str) -> Snapshot | None:
-    """Returns the snapshot that counts, None if there is none.
+    """Returns the current snapshot, None if there is none.
 
     Raises:
         CorruptionError: if the pointer is damaged.
@@ -134,7 +134,7 @@ def read(spark: SparkSession, target: str, *, at: datetime | None = None) -> Dat
     """Returns the current values: key, seq, ts, expires_at, type and value.
 
     Args:
-        at: values that have expired by then are left out; None: by now.
+        at: values that have expired by then are left out; None: now.
 
     Raises:
         FjordError: if there is no snapshot.
@@ -171,7 +171,7 @@ def _pointed(place: Target) -> Snapshot | None:
 
 
 class Fresh(NamedTuple):
-    """What has happened, and up to where."""
+    """The rows since a snapshot, and their end."""
 
     frame: DataFrame
     rows: int  # of it, about
@@ -197,11 +197,11 @@ def latest(  # noqa: PLR0913 - options of a user
     Args:
         location: where the table is; None if it is read `from_warehouse`.
         from_warehouse: a target of ingest, read instead of the table itself.
-        rebuild: reads the whole history, whatever there is in the target.
-        grace: how long snapshots stay that are not the last one.
+        rebuild: reads the whole history, whatever the target has.
+        grace: how long older snapshots stay.
 
     Raises:
-        FjordError: if it cannot be done; the snapshot before stays.
+        FjordError: if it fails; the previous snapshot stays.
     """
     if bool(from_warehouse) == bool(location):
         raise FjordError("give either the location of the table, or a warehouse")
@@ -233,10 +233,10 @@ def latest(  # noqa: PLR0913 - options of a user
 
 
 def check_stock(source: str, state: TableState) -> None:
-    """Ensures that a warehouse has all that tells which value a key has.
+    """Ensures that a warehouse has everything that determines the value of a key.
 
     Raises:
-        FjordError: if ingest was told to leave some of it out.
+        FjordError: if ingest has left out columns or ops.
     """
     columns = state.columns.split(",") if state.columns else schema.COLUMNS
     ops = state.ops.split(",") if state.ops else OPS
@@ -245,7 +245,7 @@ def check_stock(source: str, state: TableState) -> None:
     if missing or unknown:
         what = f"the column {', '.join(missing)}" if missing else f"rows of {', '.join(unknown)}"
         raise FjordError(
-            f"{source} has not {what}, so nobody can tell there which value a key has: read the "
+            f"{source} lacks {what}, so the value of a key cannot be determined from it: read the "
             "table itself, or ingest all of it into another folder"
         )
 
@@ -258,12 +258,12 @@ def _from_warehouse(spark: SparkSession, source: str, table: str, before: Snapsh
     if after and not state.start <= after + 1 <= state.end + 1:
         raise FjordError(
             f"{source} has the seqs from {state.start} to {state.end}, and the values go up to "
-            f"{after}: it is another history. Use rebuild to begin anew"
+            f"{after}: it is another history. Use rebuild to start over"
         )
     check_stock(source, state)
     rows = warehouse.read(spark, source, after=after).where(F.col("seq") <= state.end)
     with report.explained():
-        # Footers and dictionaries of the files tell that there is none: few rows are read.
+        # Footers and dictionaries of the files show whether there is one: few rows are read.
         if not rows.where(F.col("op").isin(*_OF_JOBS)).isEmpty():
             raise FjordError(_NO_VALUES.format(table))
     count = sum(one.rows for one in warehouse.files(source) if one.max_seq > after)
@@ -281,8 +281,8 @@ def _from_history(
         lost = extent.lost(after)
         if lost and extent.nature.kind != Kind.KV:
             raise FjordError(
-                f"what {table} had from seq {lost[0]} to {lost[1]} is gone, and the values in the "
-                "target are older. Use rebuild to begin anew with what is there"
+                f"the rows of {table} from seq {lost[0]} to {lost[1]} are gone, and the values in "
+                "the target are older. Use rebuild to start over with the remaining rows"
             )
         if lost:  # the journal of a key/value table has every value that there is
             after, epoch, is_whole = extent.earliest(), "", True
@@ -293,7 +293,7 @@ def _from_history(
                 raise
             raise FjordError(
                 f"the values in the target go up to seq {after} of another history than that of "
-                f"{location}: {error.text}. Use rebuild to begin anew"
+                f"{location}: {error.text}. Use rebuild to start over"
             ) from error
     # From exactly there on: if the journal is packed before it is read, that fails.
     start = max(after + 1, FIRST_ROW)
@@ -309,7 +309,7 @@ def _write(
     fresh: Fresh,
     clock: Clock,
 ) -> Snapshot:
-    """Writes a snapshot; it does not count yet."""
+    """Writes a snapshot, which is not current yet."""
     at_us = clock.wall_us()
     at = report.date(at_us)
     if fresh.is_whole or known is None:
@@ -344,7 +344,7 @@ def _point(place: Target, found: Snapshot, *, instead_of: Snapshot | None = None
         raise FjordError(
             f"{place.location} has the values up to seq {now.end}, and this run has read up to "
             f"{found.end} only: another run was faster, and its values stay. Run one at a time, "
-            "or use rebuild to begin anew"
+            "or use rebuild to start over"
         )
     data = json.dumps({"version": VERSION, **asdict(found)}, indent=1)
     place.replace(POINTER, data.encode() + b"\n")

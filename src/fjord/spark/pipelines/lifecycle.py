@@ -1,16 +1,16 @@
-"""The report on jobs: how long they wait and run, what was too late, what fails again and again.
+"""The report on jobs: how long they wait and run, which were late, and which keep failing.
 
     history of jobs tables -> attempts, jobs -> figures -> Parquet tables and one page of HTML
 
-The history is read once and kept by Spark until the end, so all figures are of one moment, and what
-happens meanwhile is in none of them.  What is measured, and how, is below: "the life of jobs".
+The history is read once and kept by Spark until the end, so all figures are of one moment, and
+later changes are in none of them.  What is measured, and how, is below: "the life of jobs".
 
 Below the target:
 
     percentiles/   wait, run and total by table, domain and priority
     breaches/      every wait and total that was longer than allowed
     failures/      the keys of jobs that failed at least twice
-    hourly/        what happened in each hour
+    hourly/        pushes, ends and failures of each hour
     tables/        one row for each table
     report.html    all of it at a glance
 """
@@ -40,7 +40,7 @@ from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
 PAGE_NAME: Final = "report.html"
 HOUR_SECONDS: Final = 3600
-# Of long lists the page has so many; the tables have all of them.
+# Entries of long lists on the page; the tables have all of them.
 LISTED: Final = 20
 DOMAINS_LISTED: Final = 15
 ROWS_MAX: Final = 1000
@@ -67,10 +67,10 @@ def lifecycle(  # noqa: PLR0913 - options of a user
         location: where the data is.
         tables: names of jobs tables; none means all there are.
         target: the folder for tables and page; None writes nothing.
-        start: what ended before is left out; what is open never is.
-        end: only what happened before, as if it were that moment; None: now.
-        breach_seconds: how long a wait or a total may be.
-        progress: is told what is done right now.
+        start: attempts that ended before are left out; open ones never are.
+        end: only changes before this, as if it were that moment; None: now.
+        breach_seconds: the maximum length of a wait or a total.
+        progress: receives the current step.
 
     Raises:
         FjordError: if there is no such table, or no jobs table at all.
@@ -96,29 +96,29 @@ def lifecycle(  # noqa: PLR0913 - options of a user
 
 
 def jobs_tables(location: Location, names: Sequence[str]) -> list[str]:
-    """Returns the names of tables of jobs: those that are given, or all.
+    """Returns the names of jobs tables: the given ones, or all.
 
     Raises:
-        FjordError: if one is none, or if there is none.
+        FjordError: if one is not a jobs table, or if there is none.
     """
     with location.open() as db:
         kinds = {one.name: one.kind for one in db.tables()}
     for name in names:
         if kinds.get(name) != Kind.JOBS:
             what = f"a table of kind {kinds[name]}" if name in kinds else "no table"
-            raise FjordError(f"{name} is {what} in {location}; name tables of jobs")
+            raise FjordError(f"{name} is {what} in {location}; name jobs tables")
     found = list(dict.fromkeys(names)) or [one for one, kind in kinds.items() if kind == Kind.JOBS]
     if not found:
-        raise FjordError(f"there is no table of jobs in {location}, so nothing to report on")
+        raise FjordError(f"there is no jobs table in {location}, so there is nothing to report on")
     return found
 
 
 def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
     if target is not None and "://" in target:
-        raise UsageError(f"{target} is no folder on this machine, which the page needs")
+        raise UsageError(f"{target} is not a folder on this machine, which the page needs")
     if isinstance(limits, Mapping) and limits.keys() - set(names):
         others = ", ".join(sorted(limits.keys() - set(names)))
-        raise UsageError(f"a limit is given for {others}, which this report is not about")
+        raise UsageError(f"a limit is given for {others}, which this report does not include")
 
 
 # -- figures --------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _check(names: list[str], target: str | None, limits: Limits | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reporting:
-    """What a report is about, beside the history."""
+    """The scope of a report, beside the history."""
 
     start: datetime | None
     end: datetime | None
@@ -137,7 +137,7 @@ class _Reporting:
     def run(
         self, history: DataFrame, target: str | None, kept: contextlib.ExitStack
     ) -> page.JobFigures:
-        """Finds out everything, and writes the tables; what Spark keeps goes to `kept`."""
+        """Computes all figures, and writes the tables; frames that Spark keeps go to `kept`."""
 
         def keep(frame: DataFrame) -> DataFrame:
             return kept.enter_context(report.kept(frame))
@@ -205,7 +205,7 @@ def not_ended_before(attempts: DataFrame, start: datetime | None) -> DataFrame:
 
 
 def shared_limit(limits: Limits | None, tables: Sequence[str]) -> float | None:
-    """Returns the limit that holds for all tables of a report; None if there is no such one."""
+    """Returns the limit that is the same for all tables of a report; None if there is none."""
     if not isinstance(limits, Mapping):
         return limits
     found = {limits.get(table) for table in tables}
@@ -249,7 +249,7 @@ def _periods(seen: DataFrame, attempts: DataFrame, span: Row) -> tuple[list[dict
 
 
 def period_seconds(span_seconds: int) -> int:
-    """Returns the length of periods of which a plot has neither too many nor too few."""
+    """Returns a length of periods that gives a plot neither too many nor too few."""
     for seconds in _PERIODS_SECONDS:
         if span_seconds < seconds * PERIODS_MAX:
             return seconds
@@ -283,10 +283,10 @@ def _report(found: page.JobFigures, target: str | None) -> Report:
     return Report(job="lifecycle", figures=figures, rows=rows)
 
 
-# -- the life of jobs as frames: what a history of jobs says about waits, work and failures -------
+# -- the life of jobs as frames: waits, work and failures, from a history of jobs ------------------
 #
 # A row of history is one step of one job (docs/spark.md, "Jobs"): `row` is the job, `xid` the
-# lease.  From these rows come two frames, and all figures come from the two:
+# lease.  Two frames are made from these rows, and all figures from the two:
 #
 #     attempts   one row for each time that a job was handed out
 #     jobs       one row for each job, with the state that its last row leaves it in
@@ -295,19 +295,19 @@ def _report(found: page.JobFigures, target: str | None) -> Report:
 #
 #     wait    from when the job could have been taken until it was: from its process date, or from
 #             when it began to wait if that was later.  It begins to wait when it is pushed, and
-#             anew with each failure, timeout, return and revival; a merged push begins nothing.
+#             again with each failure, timeout, return and revival; a merged push has no effect.
 #     run     from TAKE until its lease ended, whatever the end; a job taken for good has none
 #     total   from when the job could have been taken for the first time until DONE, so with all
 #             retries and the pauses between them
 #
-# Invariants: nothing is dropped because its end or its beginning is missing.  An attempt that
-# goes on has no run; a job whose ADD is not there any more, since its segment is gone, has no
-# total, and its first wait counts from its process date.  A wait is never negative.
+# Invariants: nothing is dropped because its end or beginning is missing.  A current attempt has no
+# run; a job whose ADD no longer exists, since its segment is gone, has no total, and its first wait
+# counts from its process date.  A wait is never negative.
 #
 # All functions are pure: frames in, a frame out, and no action of Spark runs.
 
 
-#: What the functions here need of a history, beside `table`, which tells several apart.
+#: The columns that the functions here need, beside `table`, which distinguishes tables.
 COLUMNS: Final = ("seq", "ts", "op", "row", "xid", "key", "domain", "priority", "process_at")
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 #: Percentiles are for everything, for each table, and within it for each of these.
@@ -346,13 +346,13 @@ _EXACT_US: Final = 10_000
 def attempts(history: DataFrame) -> DataFrame:
     """Returns one row for each time that a job was handed out, with how long it waited and ran.
 
-    `outcome` is the op that ended it, null while it goes on.  It is late if its lease was over and
-    the job was handed out again: somebody did the work twice, or somebody was gone.
+    `outcome` is the op that ended it, null for a current one.  It is late if its lease expired and
+    the job was handed out again: the work was done twice, or the worker had died.
     """
     by_job = Window.partitionBy("table", "row").orderBy("seq")
     before = by_job.rowsBetween(Window.unboundedPreceding, -1)
     so_far = by_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # Of a job that is taken nothing changes but its lease, so the next row is its end.
+    # Of a taken job only the lease changes, so the next row is its end.
     steps = (
         history.where(~F.col("op").isin(*MOVES))
         .withColumn("began_at", F.last(_where_began("ts"), ignorenulls=True).over(before))
@@ -383,7 +383,7 @@ def attempts(history: DataFrame) -> DataFrame:
 
 
 def jobs(history: DataFrame) -> DataFrame:
-    """Returns one row for each job: what it is, what became of it, and how often what happened."""
+    """Returns one row for each job: its description, its state, and counts of its changes."""
     seq, op = F.col("seq"), F.col("op")
     first_process_at = F.min_by("process_at", F.when(_is_handed_out(), seq))
     found = history.groupBy("table", "row").agg(
@@ -433,7 +433,7 @@ def _where_began(column: str) -> Column:
 
 
 def _described(column: str) -> Column:
-    """Returns a column of those rows that describe the job; null of others, not of its own."""
+    """Returns a column, with nulls in rows that do not describe the job."""
     return F.when(F.col("key").isNotNull(), F.struct(F.col(column).alias("value")))
 
 
@@ -476,7 +476,7 @@ def _rounded(us: Column) -> Column:
 def percentiles(frequencies: DataFrame) -> DataFrame:
     """Returns count, percentiles and maximum of each measure, in seconds, on every level.
 
-    `level` says by what rows are told apart; a column that is not among these is null.
+    `level` names the columns by which rows are grouped; the others are null.
     """
     columns = ("table", "domain", "priority")
     sets = [("measure", *names) for names in LEVELS.values()]
@@ -499,7 +499,7 @@ def percentiles(frequencies: DataFrame) -> DataFrame:
 
 
 def _grouping_id(names: tuple[str, ...]) -> int:
-    """Returns the number by which Spark tells a grouping set: a bit for each column it lacks."""
+    """Returns the number of a grouping set in Spark: a bit for each column that it lacks."""
     return sum(
         bit for bit, name in ((4, "table"), (2, "domain"), (1, "priority")) if name not in names
     )
@@ -516,7 +516,7 @@ Limits = Mapping[str, float] | float
 
 
 def breaches(attempts: DataFrame, jobs: DataFrame, limits: Limits, until: datetime) -> DataFrame:
-    """Returns everything that took longer than it may, by seconds for each table or for all.
+    """Returns everything that took longer than its limit, in seconds for each table or for all.
 
     `kind` is wait or total, or waiting for a job that has not been taken by `until`.
     """
@@ -548,7 +548,7 @@ def _map(pairs: Mapping[Any, Any]) -> Column:
 
 
 def failures(jobs: DataFrame, *, times: int = 2) -> DataFrame:
-    """Returns the keys of jobs that failed or timed out so many times, each on its own."""
+    """Returns the keys of jobs that failed or timed out at least this often."""
     return (
         jobs.where(F.col("failures") >= times)
         .groupBy("table", "key")

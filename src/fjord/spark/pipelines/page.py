@@ -1,8 +1,8 @@
 """The page of a report on jobs: data in, one text of HTML out, which needs nothing but a browser.
 
-First what wants a look, then the figures, then the plots, then the tables.  There are no scripts
-and no fonts, and nothing is fetched; colours follow the reader's choice of light or dark.  All text
-from outside goes through `escape`: keys are written by strangers.
+First the problems, then the figures, the plots and the tables.  There are no scripts and no fonts,
+and nothing is fetched; colours follow the reader's choice of light or dark.  All text from outside
+goes through `escape`: keys are written by strangers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Final
 
 Rows = Sequence[Mapping[str, Any]]
 
-#: What is counted of the jobs of a table.
+#: The counts of a table's jobs.
 COUNTS: Final = (
     *("jobs", "done", "waiting", "due", "taken", "dead", "expired", "expired_unread"),
     *("dropped", "attempts", "timed_out", "late"),
 )
-#: A histogram has so many buckets for each power of ten.
+#: Buckets of a histogram for each power of ten.
 BUCKETS_PER_DECADE: Final = 5
 
 
@@ -98,7 +98,7 @@ def _subtitle(found: JobFigures) -> str:
 
 
 def _verdict(found: JobFigures) -> str:
-    """Says what wants a look; red first."""
+    """Returns the problems; red first."""
     worries = [
         ("red", "#breaches", found.breach_count, "longer than allowed"),
         ("red", "#tables", found.total("dead"), "dead"),
@@ -295,11 +295,11 @@ _NAME_CHARACTERS: Final = 100
 _MEASURES: Final = ("wait", "run", "total")
 _PERCENTILES: Final = ("p50", "p90", "p99", "p999", "max")
 _HEADS: Final = {"expired_unread": "unread", "timed_out": "timed out", "merged": "pushes saved"}
-_LATE: Final = "late: the lease was over and it was taken again"
+_LATE: Final = "late: the lease expired and the job was taken again"
 _KINDS: Final = {"wait": "waited", "total": "took in all", "waiting": "still waits"}
 _SPREAD: Final = {
     "pale": "waits (bars)",
-    "blue": "share that waited at most so long",
+    "blue": "share that waited at most this long",
     "amber": "ran",
     "green": "took in all",
 }
@@ -316,8 +316,8 @@ _STYLE: Final = resources.files(__package__).joinpath("page.css").read_text(enco
 # Plots as SVG: text for a page of HTML, without scripts and without anything from elsewhere.
 #
 # Colours come from classes whose meaning is in the style of the page, so that one plot is right
-# in light and in dark.  Every mark has a title, which browsers show to whoever points at it.
-# What goes into a plot is bounded by whoever makes it: a period or a bucket for each mark.
+# in light and in dark.  Every mark has a title, which browsers show under the pointer.
+# The caller bounds the contents of a plot: a period or a bucket for each mark.
 
 
 WIDTH: Final = 1000
@@ -370,7 +370,7 @@ def waits(
     marks: list[str] = []
     dots: list[str] = []  # above all lines
     for name, colour in (("wait_p99", "amber"), ("wait_p50", "blue")):
-        # A line across periods in which nothing was taken would show waits that nobody had.
+        # A line across periods in which nothing was taken would show waits that did not happen.
         parts = groupby(enumerate(periods), key=lambda one: one[1][name] is not None)
         for part in (list(part) for is_known, part in parts if is_known):
             points = []

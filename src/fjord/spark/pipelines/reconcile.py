@@ -1,23 +1,22 @@
-"""`reconcile`: do all places that have the rows of a table have the same rows?
+"""`reconcile`: do all copies of a table have the same rows?
 
     server  --by block-->  metadata  --by block-->  cold      what has left the journal
     cold + tail            --by hour, or by block-->          warehouse
 
-In the first line the node says how many rows each block has and what the checksum of its file is,
-the metadata beside the block says the same and the checksum of the values, and the file itself is
-read.  The second line is for whoever has a warehouse: all rows are read on both sides, and count,
-seqs, duplicates and two checksums must agree in every bucket.  Where they do not, rows are compared
-one by one, and files with what the manifest says of them, to say what is missing where.
+First line: the node reports the number of rows and the file checksum of each block, the metadata
+beside the block has the same and the checksum of the values, and the file itself is read.  Second
+line, with a warehouse: all rows are read on both sides, and count, seqs, duplicates and two
+checksums must agree in every bucket.  If they do not, rows are compared one by one, and files with
+the manifest, to report what is missing where.
 
-A warehouse may be behind.  What it has not been given yet is its lag, and no difference: rows count
-from the seq at which it says that it begins, up to the seq up to which it says that it is whole.
+A warehouse may be behind.  Rows that it does not have yet are its lag, not a difference: rows are
+compared from its first seq up to the seq up to which it is complete.
 
-A table may have forgotten its beginning, which a warehouse still has.  That is no difference where
-there is retention, or no history; where there is not, it is a loss, and told as one.
+A table may have dropped its beginning, which a warehouse still has.  With retention, or without
+history, that is no difference; otherwise it is reported as a loss.
 
-Invariants: everything is fixed at the beginning, so that what is written meanwhile does not look
-like a difference.  The warehouse is looked at first: a row that it has, and the server has not, is
-one that the server has lost.
+Invariants: everything is fixed at the beginning, so that later writes do not look like differences.
+The warehouse is read first: a row that it has and the server lacks was lost by the server.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 from fjord.spark.pipelines.sides import Scope, Stock
 
 BUCKETS: Final = ("hour", "block")
-# Lines that are shown; who has more differences than this looks for one cause.
+# Maximum number of lines; more differences than this have a common cause.
 LINES_MAX: Final = 200
 
 
@@ -54,7 +53,7 @@ def reconcile(  # noqa: PLR0913 - options of a user
     blocks: str = "",
     progress: Progress = silent,
 ) -> Report:
-    """Compares what the server, its cold blocks and a warehouse have of a table.
+    """Compares the rows of a table on the server, in its cold blocks and in a warehouse.
 
     Args:
         spark: the session.
@@ -62,13 +61,13 @@ def reconcile(  # noqa: PLR0913 - options of a user
         table: its name.
         warehouse: the folder or URL that `ingest` writes to; without one only server and blocks
             are compared.
-        start: the first seq that counts.
-        end: the first one that no longer counts; 0: everything that is durable counts.
+        start: the first seq to compare.
+        end: the exclusive end; 0: everything that is durable.
         bucket: "hour" or "block": how rows are compared with the warehouse.
         deep: also compares the checksums of whole block files.
-        ops: compares rows of these only; none: of all that the warehouse was given.
+        ops: compares only rows of these; none: of all that the warehouse has.
         blocks: where the blocks are, if not where the node says.
-        progress: is told how far it is.
+        progress: receives the progress.
 
     Returns:
         A report that is not ok if anything differs, with a line for each side of each bucket that
@@ -101,7 +100,7 @@ def reconcile(  # noqa: PLR0913 - options of a user
 
 
 class Comparison(NamedTuple):
-    """What one comparison says."""
+    """The result of one comparison."""
 
     figures: Mapping[str, Figure]
     lines: Sequence[Mapping[str, Figure]]  # of buckets that differ
@@ -131,7 +130,7 @@ def _report(table: str, scope: Scope, found: Sequence[Comparison]) -> Report:
 
 
 def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Comparison:
-    """Compares what node, metadata and files say of each block, as a whole."""
+    """Compares each block as a whole: node, metadata and file."""
     metadata, described = sides.described(scope)
     needed = sides.cold(spark, scope).select("block", *sides.COLUMNS)
     rows = sides.summarise(needed, F.col("block"))
@@ -156,7 +155,7 @@ def _cold(spark: SparkSession, scope: Scope, *, deep: bool) -> Comparison:
         _line(line, problems.get(line["bucket"], "") if line["side"] == "cold" else "")
         for line in lines
     ]
-    # A file may be damaged where no figure is taken from: only its checksum tells.
+    # Damage that affects no figure is found only by the checksum of the file.
     shown += [
         _line({"bucket": name, "side": "cold"}, problem)
         for name, problem in sorted(problems.items())
@@ -170,14 +169,14 @@ def _first_lines(compared: DataFrame) -> list[Row]:
 
 
 def _buckets(compared: DataFrame, lines: Sequence[Row]) -> set[str]:
-    """Returns the buckets that differ, all of them, of which lines may show the first only."""
+    """Returns all buckets that differ; lines may show only the first ones."""
     if len(lines) < LINES_MAX:
         return {line["bucket"] for line in lines}
     return {row["bucket"] for row in compared.select("bucket").distinct().collect()}
 
 
 def _tail(spark: SparkSession, scope: Scope) -> Comparison:
-    """Looks for duplicates in what the node serves itself; there is nothing to compare it with."""
+    """Looks for duplicates in the node's tail, which cannot be compared with anything."""
     needed = sides.tail(spark, scope).select(*sides.COLUMNS)
     rows = sides.summarise(needed, F.lit(sides.TAIL))
     with report.kept(rows):
@@ -190,7 +189,7 @@ def _tail(spark: SparkSession, scope: Scope) -> Comparison:
 
 
 class _Compared:
-    """All rows of a table on the one side, those of its warehouse on the other."""
+    """The rows of a table on one side, those of its warehouse on the other."""
 
     def __init__(
         self,
@@ -209,7 +208,7 @@ class _Compared:
         cold = sides.cold(spark, scope).drop("block").where(is_inside)
         self._history = cold.unionByName(sides.tail(spark, scope)).where(is_meant)
         kept = sides.historic(sides.stocked(spark, stock)).where(is_meant)
-        # Without an end, what is behind all that is durable counts: the server does not have it.
+        # Without an end, rows beyond the durable seq count too: the server lacks them.
         is_late = F.lit(is_open) & (F.col("seq") >= scope.end)
         self._warehouse = kept.where(is_inside | is_late)
 
@@ -244,7 +243,7 @@ class _Compared:
         return Comparison(figures, shown, buckets or bool(files))
 
     def _files(self) -> list[dict[str, Any]]:
-        """Compares the files of the warehouse with what its manifest says of them."""
+        """Compares the files of the warehouse with its manifest."""
         frame = sides.stocked(self._spark, self._stock)
         compared = {
             "manifest": sides.lines_frame(
@@ -279,12 +278,12 @@ def _file_problem(line: Row, missing: Iterable[str]) -> str:
 
 def _row_problem(line: Row, found: Row | None) -> str:
     side = "left" if line["side"] == "history" else "right"
-    words = [f"{line['duplicates']} rows are there again"] if line["duplicates"] else []
+    words = [f"{line['duplicates']} rows are duplicates"] if line["duplicates"] else []
     if found is not None and found[f"{side}_missing"]:
         count, first = found[f"{side}_missing"], found[f"{side}_missing_from"]
         words.append(f"{count} rows are missing, the first is seq {first}")
     if found is not None and found["changed"] and side == "right":
-        words.append(f"{found['changed']} rows are not the same")
+        words.append(f"{found['changed']} rows differ")
     return "; ".join(words)
 
 

@@ -3,11 +3,11 @@
     history --selected, cut into batches--> sink `fjord`, with the batch's number --> target
 
 A replay has an id, which is the name of a writer of the target.  Each batch is committed together
-with its number, and a batch that was committed changes nothing, so a replay that was interrupted
-goes on when it is started again, and one that is complete does nothing.
+with its number, and a committed batch changes nothing.  So an interrupted replay continues when it
+is started again, and a complete one does nothing.
 
-Pace: with "original" a batch is a few seconds of history and is written as long after the first
-one as it was then.  Waiting ends when `stop` is set, and what is written by then stays.
+Pace: with "original" a batch is a few seconds of history, and follows the first one after the same
+time as it did then.  Waiting ends when `stop` is set, and rows written by then stay.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fjord.spark.options import MOVES, Location
 from fjord.spark.pipelines import report
 from fjord.spark.pipelines.report import Figure, Progress, Report, silent
 
-# Batches of one replay, all of which the driver knows at once; at one a second that is 11 days.
+# Batches of one replay, all of which are in the driver's memory; at one a second, 11 days.
 PIECES_MAX: Final = 1_000_000
 
 
@@ -54,13 +54,13 @@ def replay(
     Args:
         spark: the session.
         location: where the history is.
-        table: whose history it is.
-        target: the table that is written to; it is made, of the same kind, if it is not there.
-        progress: is told how far it is.
+        table: the source of the history.
+        target: the table that is written to; if missing, it is created with the same kind.
+        progress: receives the progress.
         options: see `ReplayOptions`.
 
     Raises:
-        FjordError: if there is no such table or range, or if the id is that of another replay.
+        FjordError: if there is no such table or range, or if the id belongs to another replay.
     """
     plan = plan_of(location, table, target, options)
     with report.explained():
@@ -73,7 +73,7 @@ def replay(
 
 
 def _rows(spark: SparkSession, plan: Plan, start: int, end: int) -> DataFrame:
-    """Returns the rows that are meant, of a range of seqs."""
+    """Returns the selected rows of a range of seqs."""
     found = source.history(spark, plan.location, plan.table, start=start, end=end)
     return selected(found, plan.selection)
 
@@ -89,11 +89,11 @@ def _listed(spark: SparkSession, plan: Plan, end: int) -> DataFrame | None:
 def read_list(spark: SparkSession, path: str) -> DataFrame:
     """Returns a list of jobs, by their column `row`.
 
-    It is what `dead-letters` writes, the folder `redrive` or the file for `fjord jobs redrive`; or
-    any Parquet, or JSON with an object a line, that has the column.
+    It may be the output of `dead-letters`, the folder `redrive` or the file for `fjord jobs
+    redrive`; or any Parquet, or JSON with an object per line, that has the column.
 
     Raises:
-        FjordError: if it is none.
+        FjordError: if it is not such a list.
     """
     if path.endswith((".json", ".jsonl")):
         found = spark.read.json(path)
@@ -101,16 +101,16 @@ def read_list(spark: SparkSession, path: str) -> DataFrame:
         row = F.regexp_extract("value", r"^--row=([0-9]{1,18})$", 1)
         found = spark.read.text(path).select(F.nullif(row, F.lit("")).alias("row"))
         if not found.where("row IS NULL").isEmpty():
-            raise FjordError(f"{path} is no list of jobs: a line of it is not as --row=123")
+            raise FjordError(f"{path} is not a list of jobs: a line of it is not like --row=123")
     else:
         found = spark.read.parquet(path)
     if "row" not in found.columns:
-        raise FjordError(f"{path} is no list of jobs: it has no column row")
+        raise FjordError(f"{path} is not a list of jobs: it has no column row")
     return found.select(F.col("row").cast("bigint"))
 
 
 def _list_name(spark: SparkSession, path: str) -> str:
-    """Returns a text that another list does not have."""
+    """Returns a text that identifies a list."""
     if not path:
         return ""
     crc = F.sum(F.crc32(F.col("row").cast("string")))
@@ -138,7 +138,7 @@ def _chosen(rows: DataFrame, listed: DataFrame | None) -> DataFrame:
 
 
 class _Run:
-    """Writes what is left of a replay."""
+    """Writes the rest of a replay."""
 
     def __init__(self, spark: SparkSession, plan: Plan, begun: Begun, progress: Progress) -> None:
         self._spark = spark
@@ -201,7 +201,7 @@ class _Run:
 
     def _write(self, batch: ReplayBatch, listed: DataFrame | None) -> None:
         plan = self._plan
-        # Whole rows are wanted, and not many: the source finds them, wherever they are by now.
+        # Few, but whole rows are needed: the source finds them, wherever they are now.
         start, end = batch.after + 1, min(batch.last + 1, self._begun.end)
         found = source.between(self._spark, plan.location, plan.table, start, end)
         rows = selected(found, plan.selection)
@@ -222,23 +222,23 @@ class _Run:
 
 
 def _target_kind(plan: Plan) -> str:
-    """Returns what the target is, or will be: it is made like the table, if it is not there."""
+    """Returns the kind of the target; a missing target gets that of the table."""
     with fjord.connect(plan.server) as database, suppress(NotFoundError):
         return database.table(plan.target).kind
     return plan.kind
 
 
-# -- what a replay is: options that were checked, and what is kept of them beside the target ------
+# -- the description of a replay: checked options, and their record beside the target --------------
 #
-# What a replay is, is kept in the key/value table `replays` beside its target, under its id:
-# which rows of what, up to which seq, how they are written, and how they are cut into batches.
-# So it means the same when it is started again, although there is more history by then, an id is
-# not used for two things, and whoever runs it, even twice at once, has the same batches.
+# The key/value table `replays` beside the target describes each replay under its id: its source,
+# range and end, how rows are written, and how they are divided into batches.  So a replay means the
+# same when it is resumed, although there is more history by then; an id is never used for two
+# things; and every run of it, even two at the same time, has the same batches.
 
 
-#: The key/value table beside the target that says what each replay is.
+#: The key/value table beside the target that describes each replay.
 REPLAYS: Final = "replays"
-#: With the original pace a batch spans at most so much of history.
+#: The maximum time that a batch spans with the original pace.
 BATCH_SECONDS: Final = 5
 BATCH_ROWS: Final = 200_000
 # A batch is staged, sorted and committed as one.
@@ -298,7 +298,7 @@ class Plan:
         return Cut(rows=rows, seconds=0, is_paced=True)
 
     def meant(self, end: int) -> dict[str, Any]:
-        """Returns what makes this replay another one than others; `end` is exclusive."""
+        """Returns the description that identifies this replay; `end` is exclusive."""
         chosen = self.selection
         return {
             "source": str(self.location),
@@ -320,12 +320,12 @@ def plan_of(location: Location, table: str, target: str, options: ReplayOptions)
     """Returns the checked options.
 
     Raises:
-        FjordError: if one cannot be meant, or if there is no such table.
+        FjordError: if one is invalid, or if there is no such table.
     """
     server = options.get("to", "") or location.server
     is_dry = options.get("dry_run", False)
     if not server and not is_dry:
-        raise UsageError("rows are written through a daemon: say with to which one has the target")
+        raise UsageError("rows are written through a daemon: give its address with `to`")
     prefix, redrive = options.get("key_prefix", b""), options.get("redrive", "")
     # A list says which row of a job is the last one that describes it.
     ops = options.get("ops") or ((*OPS, *MOVES) if redrive else OPS)
@@ -355,13 +355,13 @@ def new_id() -> str:
 
 
 def check(options: ReplayOptions) -> dict[str, Any]:
-    """Ensures that options can be meant, as far as that shows without asking anybody.
+    """Checks options as far as possible without a connection.
 
     Returns:
-        those that a plan has as they are.
+        those that a plan has unchanged.
 
     Raises:
-        UsageError: if one cannot.
+        UsageError: if one is invalid.
     """
     for name, moment in (("since", options.get("since")), ("until", options.get("until"))):
         if moment is not None and moment.tzinfo is None:
@@ -414,10 +414,10 @@ class Begun:
 
 
 def begin(plan: Plan, listed: str) -> Begun:
-    """Makes a replay known, or finds the one that has its id.
+    """Records a replay, or finds the one that has its id.
 
     Args:
-        listed: tells its list of jobs from others, empty if there is none.
+        listed: identifies its list of jobs, empty if there is none.
 
     Raises:
         FjordError: if that is another one.
@@ -437,17 +437,17 @@ def begin(plan: Plan, listed: str) -> Begun:
 
 
 def _end(plan: Plan) -> int:
-    """Returns the first seq that is not replayed: the wanted one, if it is durable."""
+    """Returns the exclusive end of a replay: the wanted one, if it is durable."""
     with extent_of(plan.location, plan.table) as extent:
         durable_end = extent.tail(0).durable_seq + 1
     return min(plan.end, durable_end) if plan.end else durable_end
 
 
 def check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> None:
-    """Makes sure that the replay that was found is the one that is meant.
+    """Makes sure that the recorded replay is the requested one.
 
     Raises:
-        FjordError: if it is not; says what differs.
+        FjordError: if it is not; the text says what differs.
     """
     differing = [
         f"{name} {found.get(name)!r}, not {wanted!r}"
@@ -456,13 +456,13 @@ def check_same(replay_id: str, found: dict[str, Any], meant: dict[str, Any]) -> 
     ]
     if differing:
         raise FjordError(
-            f"replay {replay_id} was begun with {'; '.join(differing)}. Say the same again to go "
-            "on with it, or give another id"
+            f"replay {replay_id} was begun with {'; '.join(differing)}. Give the same options to "
+            "continue it, or give another id"
         )
 
 
 def _finished(database: fjord.Database, plan: Plan) -> int:
-    """Returns up to which seq rows are written, after what was begun is brought to its end."""
+    """Finishes a batch that was begun; returns the seq up to which rows are written."""
     try:
         database.table(plan.target)
     except NotFoundError:
@@ -479,19 +479,19 @@ def writer_name(replay_id: str) -> str:
     return f"replay-{replay_id}"
 
 
-# -- what a replay takes of a history, in which batches, and as what it writes it: pure -----------
+# -- selecting rows of a history, dividing them into batches, and rewriting them: pure ------------
 #
-#     history --selected--> rows --pieces--> how many there are where --batches--> ranges of seqs
+#     history --selected--> rows --pieces--> numbers of rows by range --batches--> ranges of seqs
 #                             |
 #                             +--rewritten--> the columns that a table takes
 #
 # A batch is a range of seqs that ends where a commit ends, and its number is the seq at its end.
-# So the batches of a replay need not be kept anywhere to be the same again: whoever knows how
-# they are cut, and the number of the last one that was written, knows what is left.
+# So the batches of a replay need not be stored: the rule for dividing them, and the number of the
+# last one that was written, determine the rest.
 
 
-#: Ops whose rows carry all that is needed to write them again.  Moves do too, and are history only
-#: where what they say again has gone, as with tables whose history is not kept.
+#: Ops whose rows have everything that is needed to write them again.  Moves do too, but are history
+#: only if the ops that they restate are gone, as in tables without history.
 OPS: Final = ("ADD", "APPEND", "REPLACE", "SET")
 #: The columns of a table's history that are written, by what the table and its target are.
 _COLUMNS: Final = ("key", "type", "value")
@@ -501,7 +501,7 @@ _DATES: Final = ("process_at", "expires_at")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which rows of a history are meant."""
+    """Which rows of a history are selected."""
 
     ops: tuple[str, ...] = OPS
     since: datetime | None = None  # committed from here on
@@ -534,7 +534,7 @@ class ReplayBatch(NamedTuple):
 
 
 def selected(history: DataFrame, selection: Selection) -> DataFrame:
-    """Returns the rows that are meant; one without a type is a tombstone, and none of them."""
+    """Returns the selected rows; rows without a type are tombstones, and left out."""
     found = history.where(F.col("op").isin(*selection.ops) & F.col("type").isNotNull())
     if selection.since is not None:
         found = found.where(F.col("ts") >= F.lit(selection.since))
@@ -578,8 +578,8 @@ def pieces(rows: DataFrame, cut: Cut) -> DataFrame:
 def batches(pieces: Iterable[tuple[int, int, int]], after: int, cut: Cut) -> list[ReplayBatch]:
     """Returns batches that together have all pieces, in order.
 
-    Pieces that follow each other are one batch while they do not have too many rows, unless the
-    time between them matters.  Whoever begins behind one of the batches gets the same ones.
+    Adjoining pieces are joined while they do not have too many rows, unless the time between them
+    matters.  Beginning after any of the batches gives the same remaining ones.
     """
     found: list[ReplayBatch] = []
     for last, rows, at_us in sorted(pieces):

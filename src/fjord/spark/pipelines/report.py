@@ -1,4 +1,4 @@
-"""What a job says while it runs, and what it has done at its end."""
+"""The progress of a pipeline while it runs, and its report at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fjord.clock import SystemClock
 from fjord.errors import FjordError, NotFoundError, UsageError
 from fjord.spark.options import Location
 
-#: What is done right now, how much of it, and of how much; None: nobody knows.
+#: The current step, how much of it is done, and of how much; None: unknown.
 Progress = Callable[[str, int, int | None], None]
 Figure = int | float | str | bool | None
 
@@ -40,10 +40,10 @@ class Report:
     ok: bool = True  # False: what was looked at is not as it should be; exit code 1
 
 
-# -- what Spark says when it fails, as one sentence -----------------------------------------------
+# -- errors of Spark, as one sentence --------------------------------------------------------------
 #
-# A task that fails tells its error to the driver as text, inside the text of others.  The last
-# error of Python in there is the cause; without one the first line has to do.
+# A failed task sends its error to the driver as text, inside the text of others.  The last Python
+# error in it is the cause; without one the first line is used.
 
 
 _MISSING: Final = re.compile(
@@ -54,7 +54,7 @@ _CAUSE: Final = re.compile(r"^(?:[\w.]*\.)?\w*Error: (.+)$", re.MULTILINE)
 
 @contextlib.contextmanager
 def explained() -> Iterator[None]:
-    """Turns an error of Spark into a FjordError that says what it is about."""
+    """Turns an error of Spark into a FjordError with its cause."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -62,7 +62,7 @@ def explained() -> Iterator[None]:
 
 
 def cause(text: str) -> str:
-    """Returns the sentence that matters in what Spark says."""
+    """Returns the relevant sentence of an error text of Spark."""
     if missing := _MISSING.search(text):
         return (
             f"the Python of Spark's workers has no {missing[1]}: install 'fjord-journal[spark]' on "
@@ -72,22 +72,22 @@ def cause(text: str) -> str:
     return str(found[-1]) if found else text.strip().partition("\n")[0] or "Spark failed"
 
 
-# -- how reports get at rows: the history in, kept frames, and small frames out -------------------
+# -- the rows of reports: the history in, kept frames, and small frames out ------------------------
 
 
 def before(history: DataFrame, end: datetime | None) -> DataFrame:
     """Returns what happened before a date, or everything.
 
-    Without a date none is made up: the clock of the server may be ahead of this machine's.
+    There is no default date: the clock of the server may be ahead of this machine's.
     """
     return history if end is None else history.where(F.col("ts") < end)
 
 
 @contextlib.contextmanager
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Lets Spark keep a frame: in memory, and on its disks what is too much for that.
+    """Lets Spark keep a frame in memory, and what does not fit on its disks.
 
-    So it is computed once, and all that comes from it is of one moment.
+    So it is computed once, and everything derived from it is of one moment.
     """
     found = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
@@ -129,7 +129,7 @@ def now() -> datetime:
 
 
 def check_zones(*moments: datetime | None) -> None:
-    """Ensures that dates say which moments they mean.
+    """Ensures that dates have a time zone.
 
     Raises:
         UsageError: if one has no time zone.

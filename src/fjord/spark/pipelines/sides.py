@@ -1,13 +1,13 @@
-"""The places that have the rows of a table, and that `reconcile` compares.
+"""The copies of a table's rows that `reconcile` compares.
 
-    server      what the node says of its blocks, and what it serves itself: the tail
-    metadata    what the JSON file beside each block says
+    server      the node's list of its blocks, and the rows that it serves itself: the tail
+    metadata    the JSON file beside each block
     cold        the Parquet files of the blocks
-    manifest    what the warehouse says of its files
+    manifest    the warehouse's list of its files
     warehouse   its Parquet files
 
-Files are read so that a damaged one does not end everything: the rows that cannot be read are not
-there, and so the figures differ.  The checksums of pages are compared on the way.
+A damaged file does not end the comparison: rows that cannot be read are missing, so the figures
+differ.  The checksums of pages are verified on the way.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Line = tuple[str, int | None, int | None, int | None, int | None, int | None, in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which rows are looked at; fixed once, so that all sides speak of the same."""
+    """Which rows are compared; fixed once, so that all sides use the same."""
 
     location: Location
     table: str
@@ -60,11 +60,11 @@ class Scope:
 
 
 def scope(location: Location, table: str, start: int, end: int, *, blocks: str = "") -> Scope:
-    """Finds out what there is of a table.
+    """Returns the extent of a table.
 
     Args:
-        start: the first seq that counts.
-        end: the first one that no longer counts; 0 = everything that is durable.
+        start: the first seq to compare.
+        end: the exclusive end; 0 = everything that is durable.
         blocks: where the blocks are, if not where the node says.
 
     Raises:
@@ -81,11 +81,11 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
         raise FjordError(f"the range ends at seq {end}, before it begins at {start}")
     wanted = [one for one in found if one.last >= start and one.first < stop]
     if wanted and not (blocks or wanted[0].location):
-        raise FjordError("this node does not say where its blocks are; say it with blocks")
+        raise FjordError("this node does not report where its blocks are; give blocks")
     return Scope(
         location=location,
         table=table,
-        # Where nothing is ever forgotten, rows of before the first block are lost ones.
+        # If the table never drops rows, those before the first block are lost.
         start=start if is_kept else max(start, extent.earliest() + 1),
         end=stop,
         is_kept=is_kept,
@@ -96,9 +96,9 @@ def scope(location: Location, table: str, start: int, end: int, *, blocks: str =
 
 
 def _is_kept(nature: Nature, blocks: Sequence[BlockInfo]) -> bool:
-    """Says whether everything that a table ever had must still be there.
+    """Returns whether every row that a table ever had must still exist.
 
-    The journal of a node without blocks keeps the messages of a log, and of others what counts.
+    The journal of a node without blocks keeps the messages of a log; of other tables, live rows.
     """
     is_sealed = bool(blocks) or (nature.kind == Kind.STREAM and not nature.is_latest)
     return nature.has_history and not nature.forgets and is_sealed
@@ -108,15 +108,15 @@ def _is_kept(nature: Nature, blocks: Sequence[BlockInfo]) -> bool:
 
 
 def line(name: str, found: Metadata | DataFile) -> Line:
-    """Returns what a description says of a block or a file."""
+    """Returns the figures in a description of a block or a file."""
     return (name, found.rows, found.min_seq, found.max_seq, None, found.value_crc, None)
 
 
 def described(scope: Scope) -> tuple[dict[str, Metadata], dict[str, str]]:
-    """Reads the metadata of all blocks, and compares it with what the node says.
+    """Reads the metadata of all blocks, and compares it with the node's list.
 
     Returns:
-        the metadata, and what is wrong with it, by the name of the block.
+        the metadata, and its problems, by the name of the block.
     """
     if not scope.blocks:
         return {}, {}
@@ -135,8 +135,8 @@ def described(scope: Scope) -> tuple[dict[str, Metadata], dict[str, str]]:
     if scope.is_kept and scope.start < first.first and previous:
         problems.setdefault(
             first.name,
-            f"the block before it, {previous}, is not there, and the table has no retention; if "
-            f"it had one when that went, give the start {first.first}",
+            f"the block before it, {previous}, is missing, and the table has no retention; if "
+            f"it had one when that block was removed, give the start {first.first}",
         )
     return metadata, problems
 
@@ -145,7 +145,7 @@ def _described(catalog: Catalog, block: BlockInfo) -> tuple[Metadata | None, str
     try:
         found = catalog.read(block.name)
     except FileNotFoundError:
-        return None, "its metadata is not there"
+        return None, "its metadata is missing"
     except CorruptionError as error:
         return None, f"its metadata is damaged: {error.reason}"
     if (found.bytes, found.crc32c) != (block.bytes, block.crc):
@@ -188,7 +188,7 @@ def tail(spark: SparkSession, scope: Scope) -> DataFrame:
 
 
 def damages(spark: SparkSession, scope: Scope, names: Sequence[str]) -> dict[str, str]:
-    """Compares the checksums of whole files, by tasks of Spark; returns what is wrong."""
+    """Compares the checksums of whole files, by tasks of Spark; returns problems."""
     if not names:
         return {}
     location = scope.store
@@ -209,7 +209,7 @@ def _damage(catalog: Catalog, name: str) -> str:
     try:
         catalog.verify(name)
     except FileNotFoundError:
-        return "its metadata is not there"
+        return "its metadata is missing"
     except CorruptionError as error:
         return error.reason
     return ""
@@ -244,8 +244,8 @@ def stock(target: str, table: str) -> Stock:
     columns = state.columns.split(",") if state.columns else tuple(schema.COLUMNS)
     if missing := [name for name in COLUMNS if name not in columns]:
         raise FjordError(
-            f"{target} has not the column {', '.join(missing)}, so its rows cannot be compared; "
-            f"ingest {', '.join(COLUMNS)} at least, into another folder"
+            f"{target} lacks the column {', '.join(missing)}, so its rows cannot be compared; "
+            f"ingest at least {', '.join(COLUMNS)} into another folder"
         )
     paths = [one.path for one in found.files()]
     folders = {path.rpartition("/")[0] for path in paths}
@@ -294,7 +294,7 @@ def lines_frame(spark: SparkSession, lines: Sequence[Line]) -> DataFrame:
     return spark.createDataFrame(rows, DDL)
 
 
-# -- rows in a few figures, so that two places that should have the same rows can be compared -----
+# -- summaries of rows, to compare copies that should have the same rows ---------------------------
 #
 #     frame --summarise--> a line for each bucket --compare--> the lines of buckets that differ
 #     two frames --differences--> how many rows of a bucket one of them lacks, or has otherwise
@@ -309,14 +309,13 @@ def lines_frame(spark: SparkSession, lines: Sequence[Line]) -> DataFrame:
 #     row_crc     sum of the CRC32 of all rows, each as a text of all columns (see `row_crc`);
 #                 two rows that have exchanged their keys, values or dates change it
 #
-# A figure that is null is one that a place does not know; it agrees with every other.  Seqs of
-# one table have gaps by nature, since all tables share one order: what is missing shows only when
-# places are compared.
+# A null figure is unknown to a copy, and agrees with every other.  The seqs of one table always
+# have gaps, since all tables share one order: missing rows show only when copies are compared.
 #
 # All functions are pure: frames in, a frame out, and no action of Spark runs.
 
 
-#: What the functions here need of a history.
+#: The columns that the functions here need.
 COLUMNS: Final = ("seq", "ts", "op", "key", "value")
 FIGURES: Final = ("rows", "min_seq", "max_seq", "duplicates", "value_crc", "row_crc")
 #: A line of a summary, as Spark declares it.
@@ -326,7 +325,7 @@ DDL: Final = ", ".join(("bucket string", *(f"{name} bigint" for name in FIGURES)
 TAIL: Final = "tail"
 
 _BINS_PER_BLOCK: Final = 4
-# Of a bucket that a place has no rows of.
+# The line of a bucket of which a copy has no rows.
 _NOTHING: Final = {"rows": 0, "duplicates": 0, "value_crc": 0, "row_crc": 0}
 
 
@@ -384,8 +383,8 @@ def _shown(name: str) -> Column:
 
 def summarise(frame: DataFrame, bucket: Column) -> DataFrame:
     """Returns a line for each bucket that has rows; checksums are of the columns that it has."""
-    # Which seqs there are is kept as bitmaps of 32,768 each: exact, and three times as fast as to
-    # count them by a hash table.
+    # Distinct seqs are kept as bitmaps of 32,768 each: exact, and three times as fast as counting
+    # them with a hash table.
     parts = frame.groupBy(bucket.alias("of"), F.bitmap_bucket_number("seq").alias("part")).agg(
         F.count("*").alias("rows"),
         F.min("seq").alias("min_seq"),
@@ -436,7 +435,7 @@ def _differs(name: str, by_bucket: WindowSpec) -> Column:
 
 
 def differences(left: DataFrame, right: DataFrame, bucket: Column) -> DataFrame:
-    """Returns by bucket what each of two frames lacks of the other, and what is not the same.
+    """Returns by bucket what each of two frames lacks, and what differs.
 
     `*_missing` is how many seqs the frame lacks, `*_missing_from` the first of them; `changed` is
     how many seqs both have, and not with the same in all columns.  Only buckets with any have a

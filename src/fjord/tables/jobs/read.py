@@ -120,7 +120,7 @@ def _moment_us(one: Held, state: View, now_us: int) -> int:
 def _values(state: View, seen: Sequence[Held]) -> list[bytes | None]:
     """Returns the values of jobs, None for a dead job whose value is damaged.
 
-    Such a job must not hide the others; the reason of its death tells of the damage.
+    Such a job must not hide the others; its reason names the damage.
     """
     pointers = [one.row.pointer for one in seen]
     try:

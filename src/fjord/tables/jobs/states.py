@@ -19,42 +19,42 @@ _BURY, _REMOVE = Opcode.JOB_BURY, Opcode.JOB_REMOVE
 
 
 class StateChange(NamedTuple):
-    """One transition from a state to another one, or back to itself."""
+    """One transition from a state to another, or to itself."""
 
     before: State | None  # None: it did not exist
     after: State | None  # None: it is gone
     opcode: Opcode
-    how: How | None  # if the op says it
+    how: How | None  # if the op has it
     words: str  # the cause
-    numbers: tuple[str, ...] = ()  # of the promises that ask for it
+    numbers: tuple[str, ...] = ()  # of the promises that require it
 
 
 CHANGES: Final = (
-    StateChange(None, _W, _ADD, None, "pushed, and no job waits under its key", ("FJ-02", "SJ-16")),
-    StateChange(_W, _W, _REPLACE, None, "pushed again: merged", ("FJ-04", "SJ-16", "SJ-27")),
-    StateChange(_W, _W, _WAIT, How.RESCHEDULE, "given another date or priority, by key"),
-    StateChange(_W, _T, _TAKE, None, "due, and handed out", ("FJ-13", "SJ-28")),
+    StateChange(None, _W, _ADD, None, "pushed; no job of its key was waiting", ("FJ-02", "SJ-16")),
+    StateChange(_W, _W, _REPLACE, None, "pushed again, and merged", ("FJ-04", "SJ-16", "SJ-27")),
+    StateChange(_W, _W, _WAIT, How.RESCHEDULE, "rescheduled: another date or priority"),
+    StateChange(_W, _T, _TAKE, None, "due, and taken by a worker", ("FJ-13", "SJ-28")),
     StateChange(
-        _T, _T, _TOUCH, None, "its worker wants more time; or overtaken", ("FJ-32", "SJ-13")
+        _T, _T, _TOUCH, None, "lease renewed; or a newer job was pushed", ("FJ-32", "SJ-13")
     ),
-    StateChange(_T, None, _DONE, None, "its work is done", ("SJ-11",)),
-    StateChange(_T, _W, _WAIT, How.TIMEOUT, "its lease was over", ("SJ-12", "SJ-14")),
-    StateChange(_T, _W, _WAIT, How.FAIL, "its worker failed", ("SJ-14",)),
-    StateChange(_T, _W, _WAIT, How.GIVEN_BACK, "its worker gave it back: not counted"),
-    StateChange(_T, _D, _BURY, How.TIMEOUT, "its lease was over once too often", ("SJ-15",)),
-    StateChange(_T, _D, _BURY, How.FAIL, "failed once too often, or for good", ("SJ-15",)),
+    StateChange(_T, None, _DONE, None, "done by its worker", ("SJ-11",)),
+    StateChange(_T, _W, _WAIT, How.TIMEOUT, "its lease expired", ("SJ-12", "SJ-14")),
+    StateChange(_T, _W, _WAIT, How.FAIL, "failed by its worker", ("SJ-14",)),
+    StateChange(_T, _W, _WAIT, How.GIVEN_BACK, "given back by its worker, not counted"),
+    StateChange(_T, _D, _BURY, How.TIMEOUT, "its lease expired too often", ("SJ-15",)),
+    StateChange(_T, _D, _BURY, How.FAIL, "failed too often, or for good", ("SJ-15",)),
     StateChange(
-        _T, None, _REMOVE, How.SUPERSEDED, "back, but overtaken by a newer one", ("FJ-32",)
+        _T, None, _REMOVE, How.SUPERSEDED, "given back, but a newer job replaces it", ("FJ-32",)
     ),
-    StateChange(_T, None, _REMOVE, How.EXPIRE, "back, but its expiry came", ("SJ-06",)),
-    StateChange(_W, None, _REMOVE, How.DONE, "due, handed out and done at once", ("FJ-28",)),
-    StateChange(_W, None, _REMOVE, How.EXPIRE, "its expiry came", ("SJ-06", "SJ-25")),
-    StateChange(_W, None, _REMOVE, How.CANCEL, "cancelled, by key"),
+    StateChange(_T, None, _REMOVE, How.EXPIRE, "given back, but it has expired", ("SJ-06",)),
+    StateChange(_W, None, _REMOVE, How.DONE, "taken and done at once", ("FJ-28",)),
+    StateChange(_W, None, _REMOVE, How.EXPIRE, "expired", ("SJ-06", "SJ-25")),
+    StateChange(_W, None, _REMOVE, How.CANCEL, "cancelled by key"),
     StateChange(_W, None, _REMOVE, How.SUPERSEDED, "a newer job of its key came back", ("FJ-32",)),
     StateChange(_W, _D, _BURY, How.FAIL, "buried by key, or its value is damaged", ("SJ-15",)),
-    StateChange(_D, _W, _WAIT, How.REVIVE, "revived: it never failed", ("SJ-15",)),
-    StateChange(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key waits anew", ("SJ-16",)),
-    StateChange(_D, None, _REMOVE, How.EXPIRE, "revived, but its expiry came", ("SJ-06",)),
+    StateChange(_D, _W, _WAIT, How.REVIVE, "revived, as if it had never failed", ("SJ-15",)),
+    StateChange(_D, None, _REMOVE, How.SUPERSEDED, "revived, but its key is waiting", ("SJ-16",)),
+    StateChange(_D, None, _REMOVE, How.EXPIRE, "revived, but it has expired", ("SJ-06",)),
     StateChange(_D, None, _REMOVE, How.DISCARD, "discarded"),
     StateChange(_W, None, _REMOVE, How.PURGE, "its table was dropped"),
     StateChange(_T, None, _REMOVE, How.PURGE, "its table was dropped"),

@@ -68,7 +68,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     here = Location.of_path(str(tmp_path / "data"))
     with pytest.raises(FjordError, match="at least 1 byte"):
         compact(spark, here, "t", target_bytes=0)
-    with pytest.raises(FjordError, match="2 blocks or more"):
+    with pytest.raises(FjordError, match="at least 2 blocks"):
         compact(spark, here, "t", min_blocks=1)
     with fjord.open(here.path) as db:
         db.stream("events").append(b"v")

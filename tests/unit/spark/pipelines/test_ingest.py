@@ -109,8 +109,8 @@ def test_a_table_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("columns", "ops", "problem"),
     [
-        ("seq,key,value", "", "has not the column ts, op, expires_at, type, so nobody can tell"),
-        ("", "APPEND,SET", "has not rows of MOVE, DELETE, PURGE, EXPIRE"),
+        ("seq,key,value", "", "lacks the column ts, op, expires_at, type, so the value"),
+        ("", "APPEND,SET", "lacks rows of MOVE, DELETE, PURGE, EXPIRE"),
     ],
 )
 def test_current_values_need_all_that_gives_and_takes_them(
@@ -130,5 +130,5 @@ def test_a_checkpoint_in_another_form_tells_no_end(tmp_path: Path) -> None:
 def test_rows_without_their_ops_are_not_compared(tmp_path: Path) -> None:
     stored = ParquetWarehouse(target_at(str(tmp_path)))
     assert stored.add(replace(batch(0, 1, 9), columns="seq,key,value"), [file(1, 9)])
-    with pytest.raises(FjordError, match="has not the column ts, op, so its rows cannot be comp"):
+    with pytest.raises(FjordError, match="lacks the column ts, op, so its rows cannot be comp"):
         sides.stock(str(tmp_path), "events")

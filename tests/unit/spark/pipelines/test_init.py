@@ -76,7 +76,7 @@ def test_a_table_of_jobs_is_refused_if_it_is_there(tmp_path: Path) -> None:
     with fjord.open(data.path) as database:
         database.create_jobs("pages")
         database.kv("settings").set("k", 1)
-    with pytest.raises(FjordError, match="pages is a table of jobs"):
+    with pytest.raises(FjordError, match="pages is a jobs table"):
         init(str(project), data, table="pages")
     assert not project.exists()
     kinds = [

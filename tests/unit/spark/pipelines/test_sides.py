@@ -43,7 +43,7 @@ def test_what_nothing_forgets_counts_from_the_start(
     assert (lacking.start, len(lacking.blocks)) == (1, 2)
     problems = sides.described(lacking)[1]
     assert problems.keys() == {blocks[1].name}
-    assert f"the block before it, {blocks[0].name}, is not there" in problems[blocks[1].name]
+    assert f"the block before it, {blocks[0].name}, is missing" in problems[blocks[1].name]
     # Who asks for a later start does not care for what was before.
     later = sides.scope(where, "events", blocks[1].first, 0)
     assert (later.start, sides.described(later)[1]) == (blocks[1].first, {})

@@ -141,7 +141,7 @@ def test_loss_is_said_with_the_missing_range(
     forgetful: Extent, commits: list[int], caplog: Any
 ) -> None:
     start = forgetful.blocks[0].first - 1
-    missing = f"what events had from seq {commits[3] + 1} to {start} is gone and was not read"
+    missing = f"the rows of events from seq {commits[3] + 1} to {start} are gone and were not read"
     with pytest.raises(FjordError, match=f"{missing}.*failOnDataLoss"):
         forgetful.advance(commits[3])
     forgetful._options = SourceOptions(
@@ -154,7 +154,7 @@ def test_loss_is_said_with_the_missing_range(
 def test_what_was_seen_to_be_empty_is_not_lost(forgetful: Extent, commits: list[int]) -> None:
     start = forgetful.blocks[0].first - 1
     assert forgetful.advance(commits[10], seen=start + 3).rows == rows_of(forgetful)
-    with pytest.raises(FjordError, match=f"from seq {start - 1} to {start} is gone"):
+    with pytest.raises(FjordError, match=f"from seq {start - 1} to {start} are gone"):
         forgetful.advance(commits[10], seen=start - 2)
 
 
@@ -162,7 +162,7 @@ def test_who_stands_at_the_beginning_misses_what_is_gone(forgetful: Extent) -> N
     """An offset 0 that a query has is no wish to begin with what is left."""
     start = forgetful.blocks[0].first - 1
     assert forgetful.lost(0) == (1, start)
-    with pytest.raises(FjordError, match=f"what events had from seq 1 to {start} is gone"):
+    with pytest.raises(FjordError, match=f"the rows of events from seq 1 to {start} are gone"):
         forgetful.advance(0)
     assert forgetful.advance(0, seen=start).rows == rows_of(forgetful)
 

@@ -70,7 +70,7 @@ def test_a_query_that_was_overtaken_moves_nothing(database: fjord.Database, capl
     told.onQueryProgress(progress(old))
     ProgressListener().onQueryProgress(progress(old))
     assert subscriber.position == 0
-    assert caplog.text.count("the mark of subscriber spark of events stays behind") == 2
+    assert caplog.text.count("the mark of subscriber spark of events is not moved") == 2
 
 
 def test_a_session_has_one_listener() -> None:

@@ -42,19 +42,19 @@ GOOD: dict[str, Any] = {"e": {"0": EPOCH}, "s": {"0": 1}, "v": 1}
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ("{", "it is no JSON"),
-        ("[]", "it is no object"),
+        ("{", "it is not JSON"),
+        ("[]", "it is not an object"),
         ({**GOOD, "v": 2}, "its version is 2, and this version of Fjord knows 1"),
         ({"e": {"0": ""}, "s": {"0": 1}}, "its version is None"),
-        ({**GOOD, "x": 1}, "members that nobody knows: x"),
-        ({**GOOD, "s": 5}, "its member s has not just the shard 0"),
-        ({**GOOD, "s": {"0": 1, "1": 1}}, "its member s has not just the shard 0"),
-        ({**GOOD, "s": {"0": 1.0}}, "1.0 is no seq"),
-        ({**GOOD, "s": {"0": True}}, "True is no seq"),
-        ({**GOOD, "s": {"0": -1}}, "-1 is no seq"),
-        ({**GOOD, "e": {"0": "xyz"}}, "'xyz' is no epoch"),
-        ({**GOOD, "e": {"0": EPOCH.upper()}}, "is no epoch"),
-        ({**GOOD, "e": {"0": None}}, "None is no epoch"),
+        ({**GOOD, "x": 1}, "unknown members: x"),
+        ({**GOOD, "s": 5}, "its member s must have only the shard 0"),
+        ({**GOOD, "s": {"0": 1, "1": 1}}, "its member s must have only the shard 0"),
+        ({**GOOD, "s": {"0": 1.0}}, "1.0 is not a seq"),
+        ({**GOOD, "s": {"0": True}}, "True is not a seq"),
+        ({**GOOD, "s": {"0": -1}}, "-1 is not a seq"),
+        ({**GOOD, "e": {"0": "xyz"}}, "'xyz' is not an epoch"),
+        ({**GOOD, "e": {"0": EPOCH.upper()}}, "is not an epoch"),
+        ({**GOOD, "e": {"0": None}}, "None is not an epoch"),
         ({**GOOD, "p": {"name": "a"}}, "its member p names no subscriber"),
         (
             {**GOOD, "p": {"epoch": "7", "name": "a", "server": "s", "table": "t"}},
@@ -65,4 +65,4 @@ GOOD: dict[str, Any] = {"e": {"0": EPOCH}, "s": {"0": 1}, "v": 1}
 def test_what_is_no_offset_is_named(given: Any, problem: str) -> None:
     with pytest.raises(FjordError, match=problem) as caught:
         progress.decode(given)
-    assert "a checkpoint of its own" in str(caught.value)
+    assert "its own checkpoint" in str(caught.value)

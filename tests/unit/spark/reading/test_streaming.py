@@ -163,18 +163,20 @@ def test_offsets_of_another_history_are_refused(
     ((_, end),) = batches(found)
     seq = progress.decode(end).seq
     other = progress.encode(Offset(seq=seq - 20, epoch="f" * 32))
-    with pytest.raises(FjordError, match=r"up to seq .* is not the history of .*new checkpoint"):
+    with pytest.raises(
+        FjordError, match=r"up to seq .* is no longer the history of .*new checkpoint"
+    ):
         found.latestOffset(other, ALL)
     beyond = progress.encode(Offset(seq=10**9))
-    with pytest.raises(FjordError, match="up to seq 1000000000 is not the history of"):
+    with pytest.raises(FjordError, match="up to seq 1000000000 is no longer the history of"):
         found.latestOffset(beyond, ALL)
     again = stream(readers, mixed)  # a batch that runs again is planned first
-    with pytest.raises(FjordError, match="is not the history of"):
+    with pytest.raises(FjordError, match="is no longer the history of"):
         again.partitions(progress.encode(Offset(seq=5)), other)
     lossy = stream(readers, mixed, failOnDataLoss="false")
     assert len(lossy.partitions(progress.encode(Offset(seq=5)), other)) > 0
     assert lossy.latestOffset(other, ALL) == end
-    assert "is not the history of" in caplog.text
+    assert "is no longer the history of" in caplog.text
 
 
 def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
@@ -191,7 +193,7 @@ def test_a_batch_from_the_beginning_that_runs_again_misses_nothing_in_silence(
             db.stream("events").append_many([b"y"] * 10)
             db.seal("events")
         first = db.blocks("events")[0].first
-    gone = f"what events had from seq 1 to {first - 1} is gone and was not read"
+    gone = f"the rows of events from seq 1 to {first - 1} are gone and were not read"
     with pytest.raises(FjordError, match=gone):
         stream(readers, tmp_path).partitions(start, end)
     with pytest.raises(FjordError, match=gone):
@@ -216,7 +218,7 @@ def test_what_was_packed_before_it_was_read_is_missed(
     readers[-1].stop()
     first_seq = packing.pack(tmp_path)
     for begin in (start, middle):
-        missing = f"from seq {progress.decode(begin).seq + 1} to {first_seq - 1} is gone"
+        missing = f"from seq {progress.decode(begin).seq + 1} to {first_seq - 1} are gone"
         found = stream(readers, tmp_path, table=table)
         with pytest.raises(FjordError, match=missing):
             found.partitions(begin, end)
@@ -263,7 +265,7 @@ def test_after_a_journal_was_put_back_all_that_is_there_is_read(
     lossy.stop()
     appended(path, b"late", 60)
     strict = stream(readers, path)
-    with pytest.raises(FjordError, match="is not the history of"):
+    with pytest.raises(FjordError, match="is no longer the history of"):
         strict.latestOffset(end, ALL)
     lossy = stream(readers, path, failOnDataLoss="false", maxRowsPerTrigger="100")
     made = batches(lossy, end)
@@ -273,7 +275,7 @@ def test_after_a_journal_was_put_back_all_that_is_there_is_read(
     again = stream(readers, path, failOnDataLoss="false")
     assert [row["value"] for begin, after in made for row in rows(again, begin, after)] == found
     strict = stream(readers, path)
-    with pytest.raises(FjordError, match="is not the history of"):
+    with pytest.raises(FjordError, match="is no longer the history of"):
         strict.partitions(*made[0])
 
 

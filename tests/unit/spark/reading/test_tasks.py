@@ -146,7 +146,7 @@ def test_what_has_left_the_journal_is_read_from_blocks(
 def test_what_is_gone_is_said(place: Location, packed: int, caplog: Any) -> None:
     lossy = parts.wanted(location=place, has_history=False, fails_on_loss=False)
     strict = parts.wanted(location=place, has_history=False)
-    missing = f"what events had from seq 5 to {packed - 1} is gone and was not read"
+    missing = f"the rows of events from seq 5 to {packed - 1} are gone and were not read"
     with pytest.raises(FjordError, match=f"{missing}.*failOnDataLoss"):
         list(tasks.read_tail(tail(strict, 5, 10**6)))
     found = seqs(tasks.read_tail(tail(lossy, 5, 10**6)))
@@ -195,5 +195,5 @@ def test_damage_is_found(block: BlockInfo) -> None:
 def test_a_block_that_is_not_seen_here_is_named(place: Location, tmp_path: Path) -> None:
     wanted = parts.wanted(location=place, blocks=str(tmp_path))
     (first, *_) = blocks_of(place)
-    with pytest.raises(FjordError, match=f"does not see the block {tmp_path}.*option blocks"):
+    with pytest.raises(FjordError, match=f"cannot find the block {tmp_path}.*option blocks"):
         list(tasks.read_cold(cold(wanted, [Share(first, 0, first.rows)])))

@@ -99,7 +99,7 @@ def test_a_table_keeps_its_form_and_its_source(table: DeltaWarehouse) -> None:
     add(table, batch(0))
     location = table.target.location
     assert isinstance(warehouse.warehouse_at(location), DeltaWarehouse)
-    with pytest.raises(FjordError, match="is a table of delta, not of parquet"):
+    with pytest.raises(FjordError, match="is a table of form delta, not parquet"):
         warehouse.warehouse_at(location, "parquet")
     other = QueryBatch(query="q", number=1, table="other", start=11, end=20)
     with pytest.raises(FjordError, match="holds the table 'events', not 'other'"):

@@ -205,7 +205,7 @@ def test_old_commits_go_and_a_writer_that_slept_meanwhile_is_refused(
         f"{10:020}.json",
     ]
     assert ParquetWarehouse(target).state() == whole
-    with pytest.raises(FjordError, match="has gone on to commit 10 while this writer was at 2"):
+    with pytest.raises(FjordError, match="has advanced to commit 10 while this writer was at 2"):
         sleeper.add(batch(0, "zombie", start=11), [])
     assert ParquetWarehouse(target).state() == whole
 
@@ -224,7 +224,7 @@ def test_a_reader_that_meets_the_trimming_looks_again(
     monkeypatch.setattr(LocalTarget, "read", racing)
     assert ParquetWarehouse(target).state().number == 1
     monkeypatch.setattr(LocalTarget, "read", lambda self, path: racing_for_ever(path))
-    with pytest.raises(CorruptionError, match="files vanish"):
+    with pytest.raises(CorruptionError, match="files disappear"):
         ParquetWarehouse(target).state()
 
 
@@ -250,7 +250,7 @@ def test_nothing_is_not_a_table(tmp_path: Path) -> None:
 def test_a_table_keeps_its_form(target: Target) -> None:
     add(ParquetWarehouse(target), batch(0))
     assert warehouse.warehouse_at(target.location, "parquet").has("q", 0)
-    with pytest.raises(FjordError, match="is a table of parquet, not of delta"):
+    with pytest.raises(FjordError, match="is a table of form parquet, not delta"):
         warehouse.warehouse_at(target.location, "delta")
 
 

@@ -120,7 +120,7 @@ def test_declared_columns_are_planned(text: str) -> None:
         ("uri string, depth decimal(10,2)", "may be tinyint, smallint, int, bigint, decimal"),
         ("uri string, depth double", "depth is a double"),
         ("uri string, seen timestamp_ntz", "seen is a timestamp_ntz, and may be timestamp"),
-        ("uri string, uri string", "uri is there 2 times"),
+        ("uri string, uri string", "uri occurs 2 times"),
         ("uri string, size int", "there is no column 'size': this table takes the columns uri, de"),
         ("uri string, key string", "there is no column 'key'"),
         ("uri string, priority string", "priority is a string, and may be tinyint"),
@@ -173,7 +173,7 @@ def test_rows_of_history_are_written_as_they_are() -> None:
 
     assert plan.encode(batch(6))["value"].to_pylist() == rows
     for other in (1, None):
-        with pytest.raises(FjordError, match="takes rows of them only, whose type is 6"):
+        with pytest.raises(FjordError, match="takes only rows of them, whose type is 6"):
             plan.encode(batch(other))
 
 

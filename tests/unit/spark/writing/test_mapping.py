@@ -170,8 +170,8 @@ def test_a_type_comes_with_the_bytes_of_history() -> None:
         pytest.param(None, b"a", "type has a null", id="null"),
         pytest.param(None, None, "type has a null", id="a deletion"),
         pytest.param(6, b"a", "a row of declared columns, and this table has none", id="a row"),
-        pytest.param(7, b"a", "none of 0 to 5", id="too large"),
-        pytest.param(-1, b"a", "none of 0 to 5", id="negative"),
+        pytest.param(7, b"a", "outside of 0 to 5", id="too large"),
+        pytest.param(-1, b"a", "outside of 0 to 5", id="negative"),
         pytest.param(2, None, "value has a null where", id="no value"),
     ],
 )
@@ -259,11 +259,11 @@ def test_a_delay_is_seconds(type_: str, given: object, found_us: int) -> None:
 @pytest.mark.parametrize(
     ("column", "type_", "given", "told"),
     [
-        ("priority", "int", 256, "priority has numbers from 0 to 255"),
-        ("priority", "smallint", -1, "priority has numbers from 0 to 255"),
+        ("priority", "int", 256, "priority must have numbers from 0 to 255"),
+        ("priority", "smallint", -1, "priority must have numbers from 0 to 255"),
         ("delay", "int", -1, "delay has a negative number"),
-        ("delay", "double", float("nan"), "delay has seconds"),
-        ("delay", "double", float("inf"), "delay has seconds"),
+        ("delay", "double", float("nan"), "delay must have seconds"),
+        ("delay", "double", float("inf"), "delay must have seconds"),
         ("process_at", "timestamp", datetime(1969, 1, 1, tzinfo=UTC), "process_at has a date"),
         ("expires_at", "timestamp", datetime(1970, 1, 1, tzinfo=UTC), "expires_at has a date"),
     ],

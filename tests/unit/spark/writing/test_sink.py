@@ -112,7 +112,9 @@ def test_spark_finds_the_parameters_that_it_names() -> None:
 
 
 def test_a_table_that_is_not_there_needs_a_kind(database: FakeDatabase) -> None:
-    with pytest.raises(FjordError, match=r"no table 'new' in fjord.*kind what to make: stream"):
+    with pytest.raises(
+        FjordError, match=r"no table 'new' in fjord.*create one with the option kind: stream"
+    ):
         writer_of(table="new")
     assert writer_of(table="new", kind="jobs").write(iter([])).stages == ()
     assert (database.staged, database.commits) == ([], [])
@@ -179,7 +181,7 @@ def test_what_is_there_already_is_said(
     assert caplog.messages == []
     writer_of(txnId="me", txnVersion="6").commit([staged(3, 4), staged(5, partition=1)])
     stream_writer_of(txnId="me").commit([staged(6, query="q")], batchId=7)
-    told = "batch {} of me is in the table events already, which has its batches up to 7: "
+    told = "batch {} of me is already in the table events, which has its batches up to 7: "
     assert caplog.messages == [
         told.format(6) + "3 rows were not written again",
         told.format(7) + "1 rows were not written again",
@@ -216,9 +218,9 @@ def test_rows_without_a_query_are_refused(database: FakeDatabase) -> None:
 
 
 def test_a_task_that_says_nothing_is_refused(database: FakeDatabase) -> None:
-    with pytest.raises(FjordError, match="1 of 2 tasks do not say"):
+    with pytest.raises(FjordError, match="1 of 2 tasks did not report"):
         writer_of().commit([staged(1), None])
-    with pytest.raises(FjordError, match="1 of 1 tasks do not say"):
+    with pytest.raises(FjordError, match="1 of 1 tasks did not report"):
         stream_writer_of().commit([None], 0)
     assert database.commits == []
 
@@ -234,7 +236,7 @@ def test_a_stage_that_is_gone_says_why(database: FakeDatabase) -> None:
 
 
 def test_nothing_is_overwritten() -> None:
-    with pytest.raises(FjordError, match=r"only added to: leave mode\('overwrite'\) out"):
+    with pytest.raises(FjordError, match=r"omit mode\('overwrite'\)"):
         sink.writer({"server": SERVER}, SCHEMA, overwrite=True)
     with pytest.raises(FjordError, match="output mode complete"):
         sink.stream_writer({"server": SERVER}, SCHEMA, overwrite=True)
