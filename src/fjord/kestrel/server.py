@@ -442,9 +442,12 @@ class Connection(asyncio.Protocol):
             requests.append(more)
             items += more.items
         reply = await self._reply(first._replace(items=items))
-        for number, request in enumerate(requests):
-            if len(requests) > 1 and reply.stored:
-                reply = reply._replace(item_count=int(reply.stored[number]))
+        at = 0
+        for request in requests:
+            if reply.stored:
+                part = reply.stored[at : at + len(request.items)]
+                reply = reply._replace(item_count=sum(part))
+                at += len(part)
             await self.send(request, reply)
             if self._is_ending:
                 return
