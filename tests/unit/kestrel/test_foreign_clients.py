@@ -27,10 +27,12 @@ FOREIGN = (
     *(f"{word} q 0 0 8|get q|x" for word in STORING),
     *("cas q 0 0 2 7||", "touch q 10", "incr q 1", "DECR q 1"),
     *("gat 10 q", "gats 10 q", "verbosity 1"),
+    *("cache_memlimit 64", "slabs automove 0", "lru mode flat", "lru_crawler enable"),
+    *("mn", "mg q v", "md q", "ma q", "me q"),
 )
 NO_SIZE = {
-    "add q 0 0": "set needs a queue, flags, an expiry and a size",
-    "add q 0 0 x": "the size of a set is a number",
+    "add q 0 0": "add needs a queue, flags, an expiry and a size",
+    "add q 0 0 x": "the size of add is a number",
     "add q 0 0 99999999": "the item is too large",
 }
 BINARY = "the binary protocol is not served"
