@@ -533,9 +533,11 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
     """
     directory = os.path.join(folder, DIRECTORY)
     disk.make_directory(directory)
+    disk.keep_owner(directory, folder)
     disk.sync_directory(folder)
     fresh = os.path.join(directory, name + _MADE)
-    write_file(disk, fresh, reader.chunks(damaged, offset, damaged.size()))
+    rest = reader.chunks(damaged, offset, damaged.size())
+    write_file(disk, fresh, rest, like=os.path.join(folder, name))
     taken = set(disk.names(directory))
     kept, count = name, 0
     while kept in taken:

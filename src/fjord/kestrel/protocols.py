@@ -234,14 +234,8 @@ class MemcacheReader(LineReader):
         self._begun = None
         if begun.verb is not Verb.PUT:
             return begun
-        return KestrelRequest(
-            Verb.PUT,
-            begun.queue,
-            (data,),
-            begun.expires_in_ms,
-            begun.expires_at_ms,
-            is_quiet=begun.is_quiet,
-        )
+        expiry = begun[3:5]  # from now on, or since 1970
+        return KestrelRequest(Verb.PUT, begun.queue, (data,), *expiry, is_quiet=begun.is_quiet)
 
 
 def _read_line(line: bytes, *, is_exact: bool) -> _Begun:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, exporter, protocols
+from fjord.kestrel import codec, exporter, protocols, reader
+from fjord.kestrel.collection import Collection, Packed, pack_queues
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -179,10 +183,38 @@ def test_rotating_packing_rewriting_and_exports_keep_the_mode_of_a_file(tmp_path
 
 
 @pytest.mark.root
-def test_packing_keeps_the_owner_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / QUEUE
-    path.write_bytes(encoded(item(b"one"), codec.remove()))
-    os.chown(path, 12345, 23456)
-    lived(tmp_path).pack()
-    status = path.stat()
-    assert (status.st_uid, status.st_gid, status.st_size) == (12345, 23456, 0)
+def test_packing_keeps_the_owner_of_all_files(caplog: pytest.LogCaptureFixture) -> None:
+    owner = 12345, 23456
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, QUEUE)
+        path.write_bytes(encoded(item(b"one"), codec.remove(), item(b"two")) + b"damaged")
+        path.chmod(0o600)
+        for one in (folder, path):
+            os.chown(one, *owner)
+        (packed,) = pack_queues(LocalDisk(), folder, QUEUE, QueueConfig(), SimClock())
+        assert isinstance(packed, Packed)
+        listed = list(Path(folder).rglob("*"))
+        names = {one.name for one in listed}
+        assert names >= {QUEUE, "cars~~sums", "~~lock", "~~corrupt"}
+        assert {(one.stat().st_uid, one.stat().st_gid) for one in listed} == {owner}
+        assert stat.S_IMODE(Path(folder, "~~lock").stat().st_mode) == 0o600
+        with as_owner(*owner):
+            again = Collection(LocalDisk(), folder, None, SimClock())
+            assert again.peek(QUEUE) is not None
+            again.close()
+        assert not caplog.messages
+        os.chown(Path(folder, "cars~~sums"), 0, 0)
+        with as_owner(*owner):
+            assert reader.read_sums(LocalDisk(), folder, QUEUE) == {}
+        assert caplog.messages == ["the sums of a queue cannot be read"]
+
+
+@contextlib.contextmanager
+def as_owner(uid: int, gid: int) -> Iterator[None]:
+    os.setegid(gid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
