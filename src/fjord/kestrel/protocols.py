@@ -234,8 +234,8 @@ class MemcacheReader(LineReader):
         self._begun = None
         if begun.verb is not Verb.PUT:
             return begun
-        expiry = begun[3:5]  # from now on, or since 1970
-        return KestrelRequest(Verb.PUT, begun.queue, (data,), *expiry, is_quiet=begun.is_quiet)
+        # With its expiry, from now on or since 1970.
+        return KestrelRequest(Verb.PUT, begun.queue, (data,), *begun[3:5], is_quiet=begun.is_quiet)
 
 
 def _read_line(line: bytes, *, is_exact: bool) -> _Begun:

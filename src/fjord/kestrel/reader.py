@@ -585,8 +585,7 @@ def read_sums(disk: disks.Disk, folder: str, queue: str) -> dict[int, Sum]:
             data = file.read(0, SUMS_BYTES_MAX + 1)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
-            fields = {"queue": queue, "error": error}
-            _log.warning("the sums of a queue cannot be read", extra={"fields": fields})
+            _log.warning("sums cannot be read", extra={"fields": {"queue": queue, "error": error}})
         return {}
     return decode_sums(data) if len(data) <= SUMS_BYTES_MAX else {}
 

@@ -443,7 +443,8 @@ class Connection(asyncio.Protocol):
         while len(requests) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
             size += sum(map(len, more.items))
             if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
-                self._ahead = more  # of another queue or expiry, or too much at once
+                # Of another queue or expiry, or too much: one commit has all of these, or none.
+                self._ahead = more
                 break
             requests.append(more)
             items += more.items
