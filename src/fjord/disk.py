@@ -110,7 +110,7 @@ class Disk(Protocol):
     def rename(self, old: str, new: str) -> None: ...
 
     def keep_owner(self, path: str, old: str) -> None:
-        """Gives a file the owner and the mode of the one that it is to replace."""
+        """Gives a file the owner and the mode of another, or a directory's owner alone."""
         ...
 
     def link(self, old: str, new: str) -> None:
@@ -354,9 +354,10 @@ class LocalDisk:
 
     def keep_owner(self, path: str, old: str) -> None:
         status = os.stat(old)
+        if not stat.S_ISDIR(status.st_mode):
+            os.chmod(path, stat.S_IMODE(status.st_mode))
         with contextlib.suppress(PermissionError):  # only root may give files away
-            os.chown(path, status.st_uid, status.st_gid)
-        os.chmod(path, stat.S_IMODE(status.st_mode))
+            os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)
 
     def link(self, old: str, new: str) -> None:
         os.link(old, new, follow_symlinks=False)

@@ -91,3 +91,10 @@ def test_a_put_of_the_text_protocol_is_one_commit(daemon: Daemon, tables: Servin
         expect(client, b"put s:\n%b\n" % (b"item\n" * COUNT), b"+%d\n" % COUNT)
         assert int(db.stats()["groups"]) - before < COUNT // 10
         db.drop("s")
+
+
+def test_puts_of_the_text_protocol_are_counted_one_by_one(tables: Serving) -> None:
+    with raw(tables.text_port) as client:
+        expect(client, b"put t:\na\nb\n\nput t:\nc\nd\ne\n\n", b"+2\n+3\n")
+        expect(client, b"put t:\n\nput t:\nf\n\nput t:\n\n", b"+0\n+1\n+0\n")
+        expect(client, b"get t\n" * 7, b":a\n:b\n:c\n:d\n:e\n:f\n*\n")

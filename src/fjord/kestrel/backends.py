@@ -57,11 +57,10 @@ class _Listening:
         return future
 
     def unlisten(self, queue: str, future: asyncio.Future[bool]) -> None:
-        waiting = self._listening.get(queue)
-        if waiting is not None:
-            waiting.pop(future, None)
-            if not waiting:
-                del self._listening[queue]
+        waiting = self._listening.get(queue, {})
+        waiting.pop(future, None)
+        if not waiting:
+            self._listening.pop(queue, None)
 
 
 class DirectoryBackend(_Listening):

@@ -393,8 +393,10 @@ def locked(disk: disks.Disk, folder: str) -> Iterator[None]:
     Raises:
         DirectoryInUseError: if one is in it.
     """
-    lock = disk.lock(os.path.join(folder, _LOCK))
+    path = os.path.join(folder, _LOCK)
+    lock = disk.lock(path)
     try:
+        disk.keep_owner(path, folder)  # so that the next one may be of who owns that
         yield
     finally:
         lock.release()

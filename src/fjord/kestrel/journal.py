@@ -172,10 +172,13 @@ class Journal:
         if any(known.get(number) != one for number, one in self._sums.items()):
             with self._failing():
                 self._put_sums(known)  # a file that is made now must not have the sum of another
+        older = self.segments[-1].name if self.segments else ""  # "": the directory
         if not self.segments or self.segments[-1].number >= 0:
             self.segments.append(Segment(self.queue, len(self.segments)))
             self._is_renamed = True
         self._file = self._disk.open(self._path(self.current.name), writable=True, create=True)
+        if self._is_renamed:
+            self._disk.keep_owner(self._path(self.current.name), self._path(older))
         self._is_dirty = True  # a process that died may have left what no disk has yet
 
     # -- writing ----------------------------------------------------------------------------------
@@ -533,9 +536,11 @@ def keep(disk: disks.Disk, folder: str, name: str, damaged: disks.File, offset: 
     """
     directory = os.path.join(folder, DIRECTORY)
     disk.make_directory(directory)
+    disk.keep_owner(directory, folder)
     disk.sync_directory(folder)
     fresh = os.path.join(directory, name + _MADE)
-    write_file(disk, fresh, reader.chunks(damaged, offset, damaged.size()))
+    rest = reader.chunks(damaged, offset, damaged.size())
+    write_file(disk, fresh, rest, like=os.path.join(folder, name))
     taken = set(disk.names(directory))
     kept, count = name, 0
     while kept in taken:

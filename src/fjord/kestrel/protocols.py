@@ -175,7 +175,8 @@ _KNOWN_LINES_MAX: Final = 4096
 _KNOWN_LINE_BYTES_MAX: Final = 256
 # Commands that memcached has and Kestrel has not; data follows the first ones.
 _STORING: Final = frozenset({"add", "replace", "append", "prepend", "cas"})
-_FOREIGN: Final = _STORING | {"touch", "incr", "decr", "gat", "gats", "verbosity"}
+_TENDING: Final = {"cache_memlimit", "slabs", "lru", "lru_crawler", "mn", "mg", "md", "ma", "me"}
+_FOREIGN: Final = _STORING | _TENDING | {"touch", "incr", "decr", "gat", "gats", "verbosity"}
 
 _Begun = tuple[KestrelRequest, int | None]  # and how many bytes of data follow the line
 
@@ -233,14 +234,8 @@ class MemcacheReader(LineReader):
         self._begun = None
         if begun.verb is not Verb.PUT:
             return begun
-        return KestrelRequest(
-            Verb.PUT,
-            begun.queue,
-            (data,),
-            begun.expires_in_ms,
-            begun.expires_at_ms,
-            is_quiet=begun.is_quiet,
-        )
+        # With its expiry, from now on or since 1970.
+        return KestrelRequest(Verb.PUT, begun.queue, (data,), *begun[3:5], is_quiet=begun.is_quiet)
 
 
 def _read_line(line: bytes, *, is_exact: bool) -> _Begun:
@@ -257,7 +252,7 @@ def _read_line(line: bytes, *, is_exact: bool) -> _Begun:
     if command == "set":
         return _memcache_set(rest)
     if command in _FOREIGN and not is_exact:
-        size = _size(rest) if command in _STORING else None
+        size = _size(command, rest) if command in _STORING else None
         reason = f"queues have no {command}"
         is_quiet = rest[-1:] == ["noreply"]
         return KestrelRequest(Verb.BROKEN, words=(reason,), is_quiet=is_quiet), size
@@ -306,17 +301,17 @@ def _parse_common(command: str, rest: list[str]) -> KestrelRequest | None:
     return None
 
 
-def _size(rest: list[str]) -> int:
+def _size(command: str, rest: list[str]) -> int:
     """Returns how many bytes of data follow a line that stores something."""
     if len(rest) < 4:
-        raise _LineError("set needs a queue, flags, an expiry and a size")
+        raise _LineError(f"{command} needs a queue, flags, an expiry and a size")
     if (size := number(rest[3])) is None:
-        raise _LineError("the size of a set is a number")
+        raise _LineError(f"the size of {command} is a number")
     return size
 
 
 def _memcache_set(rest: list[str]) -> _Begun:
-    size, queue = _size(rest), rest[0]
+    size, queue = _size("set", rest), rest[0]
     flags, expiry = number(rest[1]), number(rest[2], low=-NUMBER_MAX)
     if names.queue_problem(queue):
         raise _LineError(_BAD_QUEUE)

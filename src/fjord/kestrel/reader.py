@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ from fjord import limits
 from fjord.errors import Code, CorruptionError, DirectoryError, NotFoundError
 from fjord.kestrel import codec, names
 from fjord.kestrel.codec import Broken, Decoder, OpBatch, Placed
+
+_log = logging.getLogger("fjord.kestrel")
 
 _CHUNK_BYTES: Final = 1 * limits.MIB
 # A look at the directory is repeated while files are renamed meanwhile.
@@ -580,7 +583,9 @@ def read_sums(disk: disks.Disk, folder: str, queue: str) -> dict[int, Sum]:
     try:
         with contextlib.closing(disk.open(os.path.join(folder, names.sums(queue)))) as file:
             data = file.read(0, SUMS_BYTES_MAX + 1)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            _log.warning("sums cannot be read", extra={"fields": {"queue": queue, "error": error}})
         return {}
     return decode_sums(data) if len(data) <= SUMS_BYTES_MAX else {}
 
@@ -594,11 +599,10 @@ def put_sums(disk: disks.Disk, folder: str, queue: str, known: Mapping[int, Sum]
     path = os.path.join(folder, names.sums(queue))
     data = encode_sums(known)
     if known and len(data) <= SUMS_BYTES_MAX:
-        try:
+        with contextlib.suppress(OSError):  # a queue does without them, but not with old ones
             disks.replace_whole(disk, path, data)
-        except OSError:
-            pass  # a queue does without them, but not with old ones
-        else:
+            current = os.path.join(folder, queue)
+            disk.keep_owner(path, current if disk.exists(current) else folder)
             return True
     for name in names.sums(queue), names.sums_made(queue):
         if disk.exists(os.path.join(folder, name)):

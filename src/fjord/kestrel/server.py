@@ -167,6 +167,8 @@ class Server:
         self.changed = asyncio.Event()  # the sweeper looks again what there is to do
         self.orphans: list[Session] = []  # whose connections are gone, with items open
         self._sweeping: asyncio.Task[None] | None = None
+        # When what has expired is looked for again.
+        self._expiry_us = self.started_us + (options.sweep_ms or 0) * 1000
 
     async def start(self, at: socket.socket, text_at: socket.socket | None = None) -> None:
         """Accepts connections; the first socket is for memcache."""
@@ -280,11 +282,12 @@ class Server:
 
     async def _sweep(self) -> None:
         """Looks for what expires, times out or was left open, as often as each asks for."""
-        sweep_seconds = (self.options.sweep_ms or 0) / 1000
         try:
             while True:
+                left_us = max(1, self._expiry_us - self.clock.monotonic_us())
+                expiry_seconds = left_us / 1_000_000 if self.options.sweep_ms else None
                 retry_seconds = _RETRY_SECONDS if self.orphans else None
-                periods = (sweep_seconds, self.backend.tidy_seconds, retry_seconds)
+                periods = (expiry_seconds, self.backend.tidy_seconds, retry_seconds)
                 with contextlib.suppress(TimeoutError):
                     seconds = min(filter(None, periods), default=None)
                     await asyncio.wait_for(self.changed.wait(), seconds)
@@ -302,9 +305,12 @@ class Server:
         if self.backend.tidy_seconds is not None:
             with _bearing():
                 await self.backend.tidy(self.forget)
-        for queue in await self.backend.names() if self.options.sweep_ms else ():
-            with _bearing():
-                await self.backend.flush_expired(queue)
+        now_us = self.clock.monotonic_us()
+        if self.options.sweep_ms and now_us >= self._expiry_us:
+            self._expiry_us = now_us + self.options.sweep_ms * 1000
+            for queue in await self.backend.names():
+                with _bearing():
+                    await self.backend.flush_expired(queue)
         await self.backend.settle()
 
 
@@ -437,14 +443,18 @@ class Connection(asyncio.Protocol):
         while len(requests) < _REPLIES_MAX and (more := self._reader.next_request()) is not None:
             size += sum(map(len, more.items))
             if more[:2] != first[:2] or more[3:5] != first[3:5] or size > FREE_BYTES:
-                self._ahead = more  # of another queue or expiry, or too much at once
+                # Of another queue or expiry, or too much: one commit has all of these, or none.
+                self._ahead = more
                 break
             requests.append(more)
             items += more.items
         reply = await self._reply(first._replace(items=items))
-        for number, request in enumerate(requests):
-            if len(requests) > 1 and reply.stored:
-                reply = reply._replace(item_count=int(reply.stored[number]))
+        at = 0
+        for request in requests:
+            if reply.stored:
+                part = reply.stored[at : at + len(request.items)]
+                reply = reply._replace(item_count=sum(part))
+                at += len(part)
             await self.send(request, reply)
             if self._is_ending:
                 return

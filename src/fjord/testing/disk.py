@@ -321,7 +321,7 @@ class SimDisk:
             self._step({old: None, new: inode})
 
     def keep_owner(self, path: str, old: str) -> None:
-        self._inode(path)  # nobody owns anything here
+        """Does nothing: nobody owns anything here."""
 
     def link(self, old: str, new: str) -> None:
         inode = self._inode(old)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import struct
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fjord.disk import LocalDisk
-from fjord.kestrel import codec, exporter, protocols
+from fjord.kestrel import codec, exporter, protocols, reader
+from fjord.kestrel.collection import Collection, Packed, pack_queues
 from fjord.kestrel.config import QueueConfig
 from fjord.kestrel.journal import Journal
 from fjord.kestrel.queue import PersistentQueue
@@ -27,10 +31,12 @@ FOREIGN = (
     *(f"{word} q 0 0 8|get q|x" for word in STORING),
     *("cas q 0 0 2 7||", "touch q 10", "incr q 1", "DECR q 1"),
     *("gat 10 q", "gats 10 q", "verbosity 1"),
+    *("cache_memlimit 64", "slabs automove 0", "lru mode flat", "lru_crawler enable"),
+    *("mn", "mg q v", "md q", "ma q", "me q"),
 )
 NO_SIZE = {
-    "add q 0 0": "set needs a queue, flags, an expiry and a size",
-    "add q 0 0 x": "the size of a set is a number",
+    "add q 0 0": "add needs a queue, flags, an expiry and a size",
+    "add q 0 0 x": "the size of add is a number",
     "add q 0 0 99999999": "the item is too large",
 }
 BINARY = "the binary protocol is not served"
@@ -177,10 +183,39 @@ def test_rotating_packing_rewriting_and_exports_keep_the_mode_of_a_file(tmp_path
 
 
 @pytest.mark.root
-def test_packing_keeps_the_owner_of_a_file(tmp_path: Path) -> None:
-    path = tmp_path / QUEUE
-    path.write_bytes(encoded(item(b"one"), codec.remove()))
-    os.chown(path, 12345, 23456)
-    lived(tmp_path).pack()
-    status = path.stat()
-    assert (status.st_uid, status.st_gid, status.st_size) == (12345, 23456, 0)
+def test_packing_keeps_the_owner_of_all_files(caplog: pytest.LogCaptureFixture) -> None:
+    owner = 12345, 23456
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, QUEUE)
+        path.write_bytes(encoded(item(b"one"), codec.remove(), item(b"two")) + b"damaged")
+        path.chmod(0o600)
+        Path(folder, "boats.904").write_bytes(b"")  # its writer died before there was `boats`
+        for one in (Path(folder), *Path(folder).iterdir()):
+            os.chown(one, *owner)
+        packed = list(pack_queues(LocalDisk(), folder, "", QueueConfig(), SimClock()))
+        assert [type(one) for one in packed] == [Packed, Packed]
+        listed = list(Path(folder).rglob("*"))
+        names = {one.name for one in listed}
+        assert names >= {QUEUE, "boats", "cars~~sums", "~~lock", "~~corrupt"}
+        assert {(one.stat().st_uid, one.stat().st_gid) for one in listed} == {owner}
+        assert stat.S_IMODE(Path(folder, "~~lock").stat().st_mode) == 0o600
+        with as_owner(*owner):
+            again = Collection(LocalDisk(), folder, None, SimClock())
+            assert again.peek(QUEUE) is not None
+            again.close()
+        assert not caplog.messages
+        os.chown(Path(folder, "cars~~sums"), 0, 0)
+        with as_owner(*owner):
+            assert reader.read_sums(LocalDisk(), folder, QUEUE) == {}
+        assert caplog.messages == ["sums cannot be read"]
+
+
+@contextlib.contextmanager
+def as_owner(uid: int, gid: int) -> Iterator[None]:
+    os.setegid(gid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)

@@ -340,6 +340,21 @@ async def test_timeouts_come_and_go_with_the_configuration(world: World) -> None
     assert world.backend.tidy_seconds is None
 
 
+@served(ServerOptions(sweep_ms=300), {"queues": {"q": {"openTransactionTimeout": 1}}})
+async def test_what_has_expired_is_looked_for_as_often_as_asked(world: World) -> None:
+    client = await world.client()
+    await client.put(b"q", b"a")
+    asked, walk = list[float](), world.backend.flush_expired
+
+    async def counted(queue: str) -> int:
+        asked.append(world.clock.monotonic_us() / 1000)
+        return await walk(queue)
+
+    world.backend.flush_expired = counted  # type: ignore[method-assign]
+    await world.until(lambda: len(asked) == 3)
+    assert asked[2] - asked[0] >= 300  # others are looked for every 10 ms
+
+
 @served()
 async def test_open_item_of_a_deleted_queue_is_forgotten(world: World) -> None:
     holder, client = await world.clients(2)

@@ -204,7 +204,7 @@ REFUSED: dict[str, list[str]] = {
     "no such command": ["", "what q 0 0 1", "what q 0 0 1|x", "dump_config"],
     "set needs a queue, flags, an expiry and a size": ["set q 0 0"],
     "flags and expiry of a set are numbers": ["set q x 0 1", "set q 0 x 1"],
-    "the size of a set is a number": ["set q 0 0 -1", "set q 0 0 x"],
+    "the size of set is a number": ["set q 0 0 -1", "set q 0 0 x"],
     "the item is too large": ["set q 0 0 67108865"],
     "the data is longer than its size": ["set q 0 0 1|xyz", "set q 0 0 1|x\rx"],
     "line too long": ["get " + "q" * 8192],
