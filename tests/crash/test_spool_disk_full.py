@@ -21,12 +21,7 @@ from fjord.client.spool.files import Fate
 from fjord.client.spool.writer import Spool, Sync
 from fjord.errors import DiskFullError
 from tests.crash.ext4 import Ext4, tmpfs
-from tests.crash.spool_processes import (
-    REFUSED,
-    TracedWriter,
-    Writing,
-    folder_of,
-)
+from tests.crash.spool_processes import REFUSED, TracedWriter, Writing, folder_of
 from tests.crash.spool_world import Tables, check, forward, opened, spool_files, write
 from tests.crash.tracing import Life, TracedDaemon, noted
 

@@ -16,14 +16,7 @@ import fjord
 from fjord.client.spool import files
 from fjord.client.spool.files import line_of
 from fjord.clock import SystemClock
-from tests.crash.spool_world import (
-    PERIOD_US,
-    SpoolInMemory,
-    Tables,
-    check,
-    forward,
-    write_all,
-)
+from tests.crash.spool_world import PERIOD_US, SpoolInMemory, Tables, check, forward, write_all
 from tests.crash.tracing import Life, TracedDaemon, noted
 
 SEEDS: Final = range(12)

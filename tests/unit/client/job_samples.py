@@ -206,12 +206,7 @@ PUSHING: Final = [
         [push_of(b"k", b"l", priorities=b"\7\7", process_at_us=repeat(2_000_000, 2))],
         [TOKEN],
     ),
-    Sample(
-        "push_raw",
-        lambda t: t.push_raw(**columns_of(b"k")),
-        [push_of(b"k")],
-        [TOKEN],
-    ),
+    Sample("push_raw", lambda t: t.push_raw(**columns_of(b"k")), [push_of(b"k")], [TOKEN]),
     Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]
 

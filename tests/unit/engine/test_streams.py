@@ -11,14 +11,7 @@ from fjord import commands, limits
 from fjord.errors import Code
 from fjord.streams import Mode, Start
 from fjord.tables.state import Tree
-from tests.unit.engine.stream_shell import (
-    Shell,
-    append,
-    batch,
-    entries_of,
-    rows_of,
-    seqs_of,
-)
+from tests.unit.engine.stream_shell import Shell, append, batch, entries_of, rows_of, seqs_of
 
 
 @pytest.fixture
