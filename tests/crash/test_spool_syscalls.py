@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,14 +31,6 @@ WRITER_STEP = 4
 FORWARDER_STEP = 7
 DAEMON_STEP = 4
 SYNCS = [Sync.NONE, Sync.EACH, Sync.GROUP]
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with tracing.TracedDaemon(tracing.Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
 
 
 def chosen(found: Sequence[tracing.Point], step: int) -> list[tracing.Point]:

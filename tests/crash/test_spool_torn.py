@@ -21,18 +21,9 @@ from fjord.client.spool.writer import Spool
 from fjord.clock import SystemClock
 from tests.crash import spool_world
 from tests.crash.spool_processes import TracedWriter, Writing, folder_of, is_killed
-from tests.crash.tracing import Life, TracedDaemon
 
 RECORDS: Final = 2
 LARGE: Final = bytes(500_000)
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with TracedDaemon(Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
 
 
 class Whole:
