@@ -73,9 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the tests marked soak, each for this long",
     )
     parser.addoption(
-        "--rewrite",
-        action="store_true",
-        help="write the answers of scenario files as they are now",
+        "--rewrite", action="store_true", help="write the answers of scenario files as they are now"
     )
 
 

@@ -69,6 +69,18 @@ def test_the_dead_come_back_as_they_are_picked(
     assert db.jobs(dead).count() == (matched, 0, 6 - matched)
 
 
+def test_a_dry_run_shows_the_first_of_many(to: tuple[str, str], db: fjord.Database) -> None:
+    jobs = db.jobs("many-dead")
+    jobs.push_many(keys=[f"k{number:02}" for number in range(25)])
+    assert jobs.fail_many(jobs.next(count=25), bury=True) == []
+    words = ("jobs", "discard", "many-dead", "--key-prefix", "k", "--dry-run", *to)
+    dry = run(*words)
+    assert len(dry.stdout.splitlines()) == 10
+    assert dry.stderr == "25 dead jobs match, the first 10 are shown; nothing was changed\n"
+    (shown,) = found(run(*words, "--json"))
+    assert (shown["matched"], [one["key"] for one in shown["first"]][9:]) == (25, ["k09"])
+
+
 def test_the_dead_are_picked_by_row(dead: str, to: tuple[str, str], db: fjord.Database) -> None:
     jobs = db.jobs(dead)
     first, second, third = (str(job.row) for job in jobs.dead(domain="a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterator
@@ -169,23 +170,48 @@ class Progress:
             assert self._changed.wait_for(lambda: self._count >= count, timeout=60)
 
 
-def kill_and_restart(daemon: Daemon, progress: Progress) -> None:
-    for count in KILLS_AT:
-        progress.wait(count)
-        port = daemon.port
-        daemon.kill()
-        daemon.start(port)
+@contextlib.contextmanager
+def killed(daemon: Daemon) -> Iterator[Progress]:
+    """Kills and restarts a daemon at certain numbers."""
+
+    def kill() -> None:
+        for count in KILLS_AT:
+            progress.wait(count)
+            port = daemon.port
+            daemon.kill()
+            daemon.start(port)
+
+    progress = Progress()
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield progress
+    killer.join(timeout=60)
 
 
 def test_a_loop_of_adds_over_a_daemon_that_is_killed_counts_right(tmp_path: Path) -> None:
     with Daemon(tmp_path / "data") as daemon, fjord.connect(daemon.url) as db:
-        progress = Progress()
-        killer = threading.Thread(target=kill_and_restart, args=(daemon, progress))
-        killer.start()
         kv = db.kv("loop")
-        kv.set("count", 0)
-        for number in range(1, ADDS + 1):
-            assert kv.add("count", 1) == number
-            progress.add()
-        killer.join(timeout=60)
+        with killed(daemon) as progress:
+            kv.set("count", 0)
+            for number in range(1, ADDS + 1):
+                assert kv.add("count", 1) == number
+                progress.add()
         assert kv.get("count") == ADDS
+
+
+def test_many_tasks_over_a_daemon_that_is_killed_count_right(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await fjord.aio.connect(daemon.url) as db:
+            kv = db.kv("loop")
+            await kv.set("count", 0)
+
+            async def add_many() -> None:
+                for _ in range(ADDS // 10):
+                    await kv.add("count", 1)
+                    progress.add()
+
+            await asyncio.gather(*(add_many() for _ in range(10)))
+            assert await kv.get("count") == ADDS
+
+    with Daemon(tmp_path / "data") as daemon, killed(daemon) as progress:
+        asyncio.run(main())

@@ -20,34 +20,19 @@ from fjord.forwarder import IN_FLIGHT, Forwarder, Progress
 from tests.acceptance.cutting import CuttingProxy, Way
 from tests.acceptance.daemon import Daemon
 from tests.acceptance.forward_process import long_period
-from tests.crash.spool_world import (
-    DEADLINE_SECONDS,
-    LOAD_ROWS,
-    PERIOD_US,
-    HeldFile,
-    SpoolInMemory,
-    Tables,
-    check,
-    forward,
-    opened,
-    put_in_the_past,
-    spool_files,
-    stream_values,
-    write,
-    write_all,
-)
+from tests.crash import spool_world
 from tests.unit.client.scripted import Answer, Scripted, say, usual
 
 
 @pytest.fixture
-def tables() -> Tables:
-    return Tables()
+def tables() -> spool_world.Tables:
+    return spool_world.Tables()
 
 
 @pytest.fixture
 def small_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (records, reader):
-        monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
+        monkeypatch.setattr(module, "ROWS_MAX", spool_world.LOAD_ROWS)
 
 
 def is_erased(path: Path) -> bool:
@@ -58,11 +43,11 @@ def is_erased(path: Path) -> bool:
 
 
 def test_a_late_value_does_not_replace_a_newer_one(
-    db: fjord.Database, daemon: Daemon, tables: Tables, tmp_path: Path
+    db: fjord.Database, daemon: Daemon, tables: spool_world.Tables, tmp_path: Path
 ) -> None:
     kv = db.kv(tables.kv)
     kv.set_many({"deleted since": "old", "set since": "old", "older": "old"})
-    with opened(tmp_path) as spool:
+    with spool_world.opened(tmp_path) as spool:
         late = spool.kv(tables.kv)
         late.set_many({"replaced": "late", "new": "late"})
         late.set("deleted since", "late")
@@ -70,7 +55,7 @@ def test_a_late_value_does_not_replace_a_newer_one(
         late.delete("set since")
     kv.set_many({"replaced": "newer", "set since": "newer"})
     kv.delete("deleted since")
-    forward(tmp_path, daemon.url)
+    spool_world.forward(tmp_path, daemon.url)
     assert dict(kv.range("")) == {
         "new": "late",
         "older": "late",
@@ -86,54 +71,56 @@ def test_a_late_value_does_not_replace_a_newer_one(
 def test_a_damaged_record_is_set_aside_and_the_rest_goes_on(
     daemon: Daemon,
     db: fjord.Database,
-    tables: Tables,
+    tables: spool_world.Tables,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with opened(tmp_path) as spool:
-        write_all(spool, tables, range(4))
-        (path,) = spool_files(tmp_path)
+    with spool_world.opened(tmp_path) as spool:
+        spool_world.write_all(spool, tables, range(4))
+        (path,) = spool_world.spool_files(tmp_path)
         size = path.stat().st_size
-        write_all(spool, tables, range(4, 12))
+        spool_world.write_all(spool, tables, range(4, 12))
     data = bytearray(path.read_bytes())
     data[size + 40] ^= 2  # in the text of record 4
     path.write_bytes(data)
-    progress = forward(tmp_path, daemon.url)
+    progress = spool_world.forward(tmp_path, daemon.url)
     assert (progress.records, progress.set_aside) == (11, {Fate.DAMAGED: 1})
     assert [alert.rule for alert in progress.alerts] == ["aside"]
     assert f"{path.name}: 1 damaged record was set aside" in caplog.messages
     left = path.read_bytes()[size:]
     assert left[:1] == b"!"
     assert left[1:50] == data[size + 1 : size + 50]  # all else of it is as it was
-    check(db, tables, [*range(4), *range(5, 12)])
+    spool_world.check(db, tables, [*range(4), *range(5, 12)])
 
 
 def test_a_record_that_is_refused_is_set_aside_and_the_rest_goes_on(
     daemon: Daemon,
     db: fjord.Database,
-    tables: Tables,
+    tables: spool_world.Tables,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     db.kv(tables.kv).set("2", 2)
-    with opened(tmp_path) as spool:
-        write_all(spool, tables, range(10))
+    with spool_world.opened(tmp_path) as spool:
+        spool_world.write_all(spool, tables, range(10))
         spool.jobs(tables.kv).push("not into a table of values")
-        write_all(spool, tables, range(10, 20))
+        spool_world.write_all(spool, tables, range(10, 20))
         spool.stream(tables.kv).append_many(["nor these", "two"])
-        write_all(spool, tables, range(20, 30))
-    progress = forward(tmp_path, daemon.url)
+        spool_world.write_all(spool, tables, range(20, 30))
+    progress = spool_world.forward(tmp_path, daemon.url)
     assert (progress.records, progress.refused) == (30, {Code.WRONG_KIND: 2})
     assert [alert.rule for alert in progress.alerts] == ["aside"]
     told = [text for text in caplog.messages if "is refused and was set aside" in text]
     assert len(told) == 2
     assert "WRONG_KIND" in told[0]
-    check(db, tables, range(30))
-    again = forward(tmp_path, daemon.url)  # another forwarder tells of it, and sends nothing
+    spool_world.check(db, tables, range(30))
+    again = spool_world.forward(
+        tmp_path, daemon.url
+    )  # another forwarder tells of it, and sends nothing
     assert (again.records, [alert.rule for alert in again.alerts]) == (0, ["aside"])
-    put_in_the_past(tmp_path)
-    forward(tmp_path, daemon.url)
-    assert not spool_files(tmp_path)
+    spool_world.put_in_the_past(tmp_path)
+    spool_world.forward(tmp_path, daemon.url)
+    assert not spool_world.spool_files(tmp_path)
     assert len(files.aside_names(str(tmp_path))) == 1
 
 
@@ -142,7 +129,7 @@ def test_a_record_that_is_refused_is_set_aside_and_the_rest_goes_on(
 
 async def until(is_so: Callable[[], bool]) -> None:
     """Waits for something that a forwarder in the same loop does."""
-    async with asyncio.timeout(DEADLINE_SECONDS):
+    async with asyncio.timeout(spool_world.DEADLINE_SECONDS):
         while not is_so():  # noqa: ASYNC110 - what it waits for has no event
             await asyncio.sleep(0.001)
 
@@ -154,7 +141,7 @@ def while_forwarding(forwarder: Forwarder, act: Callable[[], Awaitable[None]]) -
         task = asyncio.create_task(forwarder.run())
         await act()
         forwarder.stop()
-        await asyncio.wait_for(task, DEADLINE_SECONDS)
+        await asyncio.wait_for(task, spool_world.DEADLINE_SECONDS)
         return forwarder.progress
 
     return asyncio.run(main())
@@ -162,7 +149,7 @@ def while_forwarding(forwarder: Forwarder, act: Callable[[], Awaitable[None]]) -
 
 @pytest.mark.req("FJ-16", "FJ-27")
 def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
-    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: spool_world.Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fjord.forwarder.REPLY_SECONDS", 0.5)  # it notices sooner
     directory, period = tmp_path / "spool", long_period()
@@ -170,13 +157,13 @@ def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
         forwarder = Forwarder(str(directory), daemon.url, period=period)
 
         async def act() -> None:
-            write_all(spool, tables, range(10))
+            spool_world.write_all(spool, tables, range(10))
             await until(lambda: forwarder.progress.records == 10)
             port = daemon.port
             await asyncio.to_thread(daemon.kill)
-            write_all(spool, tables, range(10, 20))
+            spool_world.write_all(spool, tables, range(10, 20))
             await until(lambda: bool(forwarder.progress.problem))
-            write_all(spool, tables, range(20, 30))
+            spool_world.write_all(spool, tables, range(20, 30))
             await asyncio.to_thread(daemon.start, port)
             await until(lambda: forwarder.progress.records == 30)
             await until(lambda: not forwarder.progress.problem)
@@ -184,8 +171,8 @@ def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
         progress = while_forwarding(forwarder, act)
         assert progress.retries > 0
         with fjord.connect(daemon.url) as db:
-            check(db, tables, range(30))
-        (path,) = spool_files(directory)
+            spool_world.check(db, tables, range(30))
+        (path,) = spool_world.spool_files(directory)
         assert is_erased(path)
 
 
@@ -193,18 +180,20 @@ def test_what_is_written_while_the_daemon_is_away_arrives_when_it_is_back(
 @pytest.mark.usefixtures("small_loads")
 @pytest.mark.parametrize("way", list(Way))
 def test_connections_that_are_cut_anywhere_double_and_lose_nothing(
-    way: Way, daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+    way: Way, daemon: Daemon, db: fjord.Database, tables: spool_world.Tables, tmp_path: Path
 ) -> None:
     written = 0
     with CuttingProxy(daemon.port) as proxy:
         for place in range(0, 900, 30):
-            with opened(tmp_path) as spool:
-                write_all(spool, tables, range(written, written + 4 * LOAD_ROWS))
-            written += 4 * LOAD_ROWS
+            with spool_world.opened(tmp_path) as spool:
+                spool_world.write_all(
+                    spool, tables, range(written, written + 4 * spool_world.LOAD_ROWS)
+                )
+            written += 4 * spool_world.LOAD_ROWS
             proxy.arm(way, place)
-            forward(tmp_path, proxy.url)
+            spool_world.forward(tmp_path, proxy.url)
         assert proxy.cuts > 20
-    check(db, tables, range(written))
+    spool_world.check(db, tables, range(written))
 
 
 # -- what becomes of files ------------------------------------------------------------------------
@@ -212,11 +201,13 @@ def test_connections_that_are_cut_anywhere_double_and_lose_nothing(
 
 @pytest.mark.req("FJ-25")
 @pytest.mark.usefixtures("small_loads")
-def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: Path) -> None:
+def test_nothing_is_erased_before_it_is_acknowledged(
+    tables: spool_world.Tables, tmp_path: Path
+) -> None:
     """A record that is under way is in the file, whatever is sent or acknowledged beside it."""
-    with opened(tmp_path) as spool:
-        write_all(spool, tables, range(20 * LOAD_ROWS))
-        (path,) = spool_files(tmp_path)
+    with spool_world.opened(tmp_path) as spool:
+        spool_world.write_all(spool, tables, range(20 * spool_world.LOAD_ROWS))
+        (path,) = spool_world.spool_files(tmp_path)
         whole = path.read_bytes()
         acknowledged = files.HEADER_BYTES
         early: list[int] = []  # acknowledged up to here when something behind it was gone
@@ -234,7 +225,7 @@ def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: P
             return say(usual(command))
 
         with Scripted(script) as scripted:
-            progress = forward(tmp_path, scripted.url)
+            progress = spool_world.forward(tmp_path, scripted.url)
     assert progress.batches > 2 * IN_FLIGHT
     assert not early
     assert acknowledged == len(whole)
@@ -243,25 +234,27 @@ def test_nothing_is_erased_before_it_is_acknowledged(tables: Tables, tmp_path: P
 
 @pytest.mark.req("FJ-26")
 def test_a_finished_file_is_removed_when_its_writer_has_gone_on_and_its_name_used_again(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+    daemon: Daemon, db: fjord.Database, tables: spool_world.Tables, tmp_path: Path
 ) -> None:
-    idle = opened(tmp_path)
-    write(idle, tables, 0)
-    (path,) = spool_files(tmp_path)
+    idle = spool_world.opened(tmp_path)
+    spool_world.write(idle, tables, 0)
+    (path,) = spool_world.spool_files(tmp_path)
     first = path.read_bytes()[: files.HEADER_BYTES]
-    assert forward(tmp_path, daemon.url).files_deleted == 0  # its period is not over
-    assert forward(tmp_path, daemon.url, hours=1).files_deleted == 0  # somebody may still write
-    write(idle, tables, 1)
+    assert spool_world.forward(tmp_path, daemon.url).files_deleted == 0  # its period is not over
+    assert (
+        spool_world.forward(tmp_path, daemon.url, hours=1).files_deleted == 0
+    )  # somebody may still write
+    spool_world.write(idle, tables, 1)
     idle.close()
-    assert forward(tmp_path, daemon.url, hours=1).files_deleted == 1
-    assert not spool_files(tmp_path)
-    with opened(tmp_path) as spool:
-        write(spool, tables, 2)
-    (again,) = spool_files(tmp_path)
+    assert spool_world.forward(tmp_path, daemon.url, hours=1).files_deleted == 1
+    assert not spool_world.spool_files(tmp_path)
+    with spool_world.opened(tmp_path) as spool:
+        spool_world.write(spool, tables, 2)
+    (again,) = spool_world.spool_files(tmp_path)
     assert again == path
     assert again.read_bytes()[: files.HEADER_BYTES] != first  # to the daemon it is another file
-    forward(tmp_path, daemon.url)
-    check(db, tables, range(3))
+    spool_world.forward(tmp_path, daemon.url)
+    spool_world.check(db, tables, range(3))
 
 
 # -- in order, and at once ------------------------------------------------------------------------
@@ -280,24 +273,26 @@ class Watched(Forwarder):
 
 
 def test_records_of_a_process_that_goes_on_to_the_next_file_stay_in_order(
-    daemon: Daemon, db: fjord.Database, tables: Tables, tmp_path: Path
+    daemon: Daemon, db: fjord.Database, tables: spool_world.Tables, tmp_path: Path
 ) -> None:
-    slot = files.slot_of(SystemClock().wall_us(), PERIOD_US)
-    earlier, later = (HeldFile(tmp_path / files.name_of(slot + hour)) for hour in (-1, 0))
+    slot = files.slot_of(SystemClock().wall_us(), spool_world.PERIOD_US)
+    earlier, later = (
+        spool_world.HeldFile(tmp_path / files.name_of(slot + hour)) for hour in (-1, 0)
+    )
     numbers, rounds = itertools.count(0, 4), iter(range(4))
 
     def act() -> None:
         """What a process does at the end of a period, while the forwarder is between two files."""
         for _ in itertools.islice(rounds, 1):
-            memory = SpoolInMemory()
-            write_all(memory, tables, itertools.islice(numbers, 2))
+            memory = spool_world.SpoolInMemory()
+            spool_world.write_all(memory, tables, itertools.islice(numbers, 2))
             for file, line in zip((earlier, later), memory.lines, strict=True):
                 file.write(line)
 
     act()
     forwarder = Watched(tmp_path, daemon.url, act)
-    asyncio.run(asyncio.wait_for(forwarder.run(until_empty=True), DEADLINE_SECONDS))
-    found = [int(value) for value in stream_values(db, tables.stream)]
+    asyncio.run(asyncio.wait_for(forwarder.run(until_empty=True), spool_world.DEADLINE_SECONDS))
+    found = [int(value) for value in spool_world.stream_values(db, tables.stream)]
     # Those of one round are in order; that several rounds mix is due to the test, not to time.
     assert [number for number in found if number % 8 == 0] == [0, 8, 16, 24]
     assert all(found.index(number) < found.index(number + 4) for number in (0, 8, 16, 24))
@@ -311,7 +306,7 @@ def test_a_forwarder_that_sleeps_is_woken_by_a_write(
     how: str,
     daemon: Daemon,
     db: fjord.Database,
-    tables: Tables,
+    tables: spool_world.Tables,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -319,13 +314,13 @@ def test_a_forwarder_that_sleeps_is_woken_by_a_write(
         monkeypatch.setattr(waking, "_watch", lambda directory: None)
     else:
         monkeypatch.setattr(waking.Bell, "ring", lambda bell: None)
-    forwarder = Forwarder(str(tmp_path), daemon.url, poll=10 * DEADLINE_SECONDS)
+    forwarder = Forwarder(str(tmp_path), daemon.url, poll=10 * spool_world.DEADLINE_SECONDS)
 
     async def act() -> None:
-        with opened(tmp_path) as spool:
+        with spool_world.opened(tmp_path) as spool:
             for number in range(20):
-                write(spool, tables, number)
+                spool_world.write(spool, tables, number)
                 await until(lambda seen=number + 1: forwarder.progress.records == seen)  # type: ignore[misc]
 
     while_forwarding(forwarder, act)
-    check(db, tables, range(20))
+    spool_world.check(db, tables, range(20))

@@ -15,7 +15,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from fjord import limits
@@ -52,12 +51,7 @@ class Ext4:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def mount(self) -> None:
@@ -95,6 +89,17 @@ def tmpfs(folder: Path, *, kib: int) -> Iterator[Path]:
         yield path
     finally:
         _unmount_for_good(path)
+
+
+@contextmanager
+def small_disk(kind: str, folder: Path, *, kib: int) -> Iterator[Path]:
+    """A disk with that much space: `tmpfs`, or `ext4` with what that needs for itself."""
+    if kind == "tmpfs":
+        with tmpfs(folder, kib=kib) as path:
+            yield path
+    else:
+        with Ext4(folder, mib=max(2, 2 * kib // limits.KIB)) as disk:
+            yield disk.path
 
 
 def _unmount_for_good(path: Path) -> None:

@@ -20,15 +20,7 @@ from typing import Any
 import fjord
 from fjord.client.blocking.jobs import Job, Jobs
 from fjord.client.jobs.records import JobBatch
-from tests.invariants.histories import (
-    Event,
-    Failed,
-    Finished,
-    Outcome,
-    Taken,
-    Touched,
-    to_line,
-)
+from tests.invariants.histories import Event, Failed, Finished, Outcome, Taken, Touched, to_line
 
 LEASE_SECONDS = 1.0
 LEASE_US = round(LEASE_SECONDS * 1_000_000)

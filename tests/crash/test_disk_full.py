@@ -28,7 +28,7 @@ from fjord.client.blocking.database import Database
 from fjord.disk import LocalFile
 from fjord.errors import DiskFullError
 from tests.crash import world
-from tests.crash.ext4 import Ext4, tmpfs
+from tests.crash.ext4 import small_disk, tmpfs
 from tests.crash.tracing import (
     DEADLINE_SECONDS,
     GONE,
@@ -51,22 +51,6 @@ Values = dict[bytes, bytes]
 # -- disks ----------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def in_memory(folder: Path) -> Iterator[Path]:
-    with tmpfs(folder, kib=8 * limits.KIB) as path:
-        yield path
-
-
-@contextlib.contextmanager
-def on_ext4(folder: Path) -> Iterator[Path]:
-    with Ext4(folder, mib=16) as disk:
-        yield disk.path
-
-
-DISKS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Path]]]] = {
-    "tmpfs": in_memory,
-    "ext4": on_ext4,
-}
 ON_EACH_DISK = [
     pytest.mark.root,
     pytest.mark.parametrize(
@@ -122,7 +106,7 @@ EACH_FILLING = pytest.mark.parametrize("filling", FILLINGS.values(), ids=FILLING
 
 @pytest.fixture
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    with DISKS[request.param](tmp_path) as path:
+    with small_disk(request.param, tmp_path, kib=8 * limits.KIB) as path:
         yield path
 
 

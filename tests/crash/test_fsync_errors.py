@@ -11,23 +11,9 @@ import pytest
 
 from fjord.cli.output import EXIT_DISK, EXIT_USAGE
 from tests.acceptance.daemon import FJORD
+from tests.crash import tracing
 from tests.crash.ext4 import Cut, Ext4
 from tests.crash.test_power_cut import DISK_MIB, Load, life_on
-from tests.crash.tracing import (
-    DEADLINE_SECONDS,
-    GONE,
-    REPLY_CALLS,
-    Life,
-    Player,
-    Point,
-    TracedCall,
-    TracedDaemon,
-    connected_to,
-    noted,
-    parse_trace,
-    points,
-    trace,
-)
 from tests.crash.world import make_script
 
 pytestmark = pytest.mark.strace
@@ -40,22 +26,24 @@ SAMPLE = 6
 RARE_MAX = 8
 
 
-def sync_points(folder: Path) -> list[Point]:
+def sync_points(folder: Path) -> list[tracing.Point]:
     """Returns all calls of a whole life that wait for the disk."""
-    life, player = Life(data=folder / "data", log=folder / "log"), Player()
-    with TracedDaemon(life, *trace()) as traced:
+    life, player = tracing.Life(data=folder / "data", log=folder / "log"), tracing.Player()
+    with tracing.TracedDaemon(life, *tracing.trace()) as traced:
         assert player.play(traced, SCRIPT)
         assert traced.stop() == 0
-        return [point for point in points(traced.calls()) if point.name in SYNCS]
+        return [point for point in tracing.points(traced.calls()) if point.name in SYNCS]
 
 
-def check_calls_after_failure(calls: list[TracedCall]) -> None:
+def check_calls_after_failure(calls: list[tracing.TracedCall]) -> None:
     """Asserts that nothing is acknowledged after a failed sync, and that none is made again."""
     failed = next(number for number, call in enumerate(calls) if call.is_injected)
     path = calls[failed].path
     later = calls[failed + 1 :]
     assert [call for call in later if call.name in SYNCS and call.path == path] == []
-    replies = [call for call in later if call.name in REPLY_CALLS and "socket:" in call.path]
+    replies = [
+        call for call in later if call.name in tracing.REPLY_CALLS and "socket:" in call.path
+    ]
     assert replies == []
 
 
@@ -68,15 +56,18 @@ def check_last_words(log: str) -> None:
 
 
 def fail_sync(
-    folder: Path, point: Point, what: str, *, for_ever: bool = False, flaw: str = ""
+    folder: Path, point: tracing.Point, what: str, *, for_ever: bool = False, flaw: str = ""
 ) -> None:
     """Plays the script on a disk that fails at one point, and looks at the end of the daemon."""
     folder = folder / f"{point.name}-{point.number}"
     folder.mkdir()
-    life, player = Life(data=folder / "data", log=folder / "log", flaw=flaw), Player()
-    with noted(f"replay: fail_sync(folder, {point}, {what!r}, for_ever={for_ever})"):
+    life, player = (
+        tracing.Life(data=folder / "data", log=folder / "log", flaw=flaw),
+        tracing.Player(),
+    )
+    with tracing.noted(f"replay: fail_sync(folder, {point}, {what!r}, for_ever={for_ever})"):
         options = point.inject(what, for_ever=for_ever)
-        with TracedDaemon(life, *options) as traced:
+        with tracing.TracedDaemon(life, *options) as traced:
             lived = traced.is_ready and player.play(traced, SCRIPT)
             code = traced.stop() if lived else traced.wait()
         # Before it serves there is nothing to lose, and it may say that it cannot be opened.
@@ -105,9 +96,9 @@ def test_syncs_that_fail_for_ever_are_the_end(tmp_path: Path) -> None:
 def test_a_full_disk_that_a_sync_meets_is_the_end_too(
     error: str, number: int, tmp_path: Path
 ) -> None:
-    life, player = Life(data=tmp_path / "data", log=tmp_path / "log"), Player()
-    with TracedDaemon(life) as traced:
-        traced.attach(*Point("fdatasync", number).inject(f"error={error}"))
+    life, player = tracing.Life(data=tmp_path / "data", log=tmp_path / "log"), tracing.Player()
+    with tracing.TracedDaemon(life) as traced:
+        traced.attach(*tracing.Point("fdatasync", number).inject(f"error={error}"))
         assert not player.play(traced, SCRIPT)
         assert traced.wait() == EXIT_DISK, traced.log()
     check_last_words(traced.log())
@@ -117,7 +108,7 @@ def test_a_full_disk_that_a_sync_meets_is_the_end_too(
 
 @pytest.mark.parametrize("number", [1, 2, 20, 50])
 def test_a_write_that_fails_is_the_end(number: int, tmp_path: Path) -> None:
-    assert fail_call(tmp_path, Point("pwrite64", number))
+    assert fail_call(tmp_path, tracing.Point("pwrite64", number))
 
 
 @pytest.mark.parametrize("name", ["fallocate", "ftruncate", "rename"])
@@ -125,16 +116,16 @@ def test_a_rare_call_that_fails_is_the_end_or_does_no_harm(name: str, tmp_path: 
     for number in range(1, RARE_MAX):
         folder = tmp_path / str(number)
         folder.mkdir()
-        if not fail_call(folder, Point(name, number)):
+        if not fail_call(folder, tracing.Point(name, number)):
             break
     assert number > 1
 
 
-def fail_call(folder: Path, point: Point) -> bool:
+def fail_call(folder: Path, point: tracing.Point) -> bool:
     """Lets a call of a daemon that serves fail; says whether there is such a call."""
-    life, player = Life(data=folder / "data", log=folder / "log"), Player()
-    with noted(f"replay: fail_call(folder, {point})"):
-        with TracedDaemon(life) as traced:
+    life, player = tracing.Life(data=folder / "data", log=folder / "log"), tracing.Player()
+    with tracing.noted(f"replay: fail_call(folder, {point})"):
+        with tracing.TracedDaemon(life) as traced:
             traced.attach(*point.inject("error=EIO"))
             goes_on = player.play(traced, LONG_SCRIPT)
             code = traced.stop() if goes_on else traced.wait()
@@ -147,20 +138,20 @@ def fail_call(folder: Path, point: Point) -> bool:
 
 def test_the_search_finds_a_daemon_that_syncs_again(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="0 == 3"):
-        fail_sync(tmp_path, Point("fdatasync", 20), "error=EIO", flaw="syncs again")
+        fail_sync(tmp_path, tracing.Point("fdatasync", 20), "error=EIO", flaw="syncs again")
 
 
 def test_a_sync_that_fails_under_load_ends_every_session(tmp_path: Path) -> None:
-    life, load = Life(data=tmp_path / "data", log=tmp_path / "log"), Load()
-    with TracedDaemon(life) as traced:
+    life, load = tracing.Life(data=tmp_path / "data", log=tmp_path / "log"), Load()
+    with tracing.TracedDaemon(life) as traced:
         load.check(traced)
         with load.run(traced, 0):
             load.wait_for(20)
-            traced.attach(*Point("fdatasync", 10).inject("error=EIO"))
+            traced.attach(*tracing.Point("fdatasync", 10).inject("error=EIO"))
             assert traced.wait() == EXIT_DISK, traced.log()
         check_last_words(traced.log())
         check_calls_after_failure(traced.calls())
-    with TracedDaemon(life) as traced:
+    with tracing.TracedDaemon(life) as traced:
         load.check(traced)
 
 
@@ -172,10 +163,10 @@ def test_what_is_served_after_a_failed_sync_survives_a_power_cut(cut: Cut, tmp_p
     for number in (12, 30, 50):
         folder = tmp_path / str(number)
         folder.mkdir()
-        player = Player()
-        with noted(f"at the fdatasync number {number}"), Ext4(folder, mib=DISK_MIB) as disk:
-            options = Point("fdatasync", number).inject("error=EIO")
-            with TracedDaemon(life_on(disk, folder, boot=1), *options) as traced:
+        player = tracing.Player()
+        with tracing.noted(f"at the fdatasync number {number}"), Ext4(folder, mib=DISK_MIB) as disk:
+            options = tracing.Point("fdatasync", number).inject("error=EIO")
+            with tracing.TracedDaemon(life_on(disk, folder, boot=1), *options) as traced:
                 assert not player.play(traced, SCRIPT)
                 assert traced.wait() == EXIT_DISK, traced.log()
             player.check(life_on(disk, folder, boot=1))
@@ -188,7 +179,7 @@ def test_what_is_served_after_a_failed_sync_survives_a_power_cut(cut: Cut, tmp_p
 def test_the_command_ends_with_code_3_and_one_line(tmp_path: Path) -> None:
     trace_path, log_path = tmp_path / "strace", tmp_path / "log"
     options = ["-f", "-y", "-s", "0", "-o", str(trace_path)]
-    options += Point("fdatasync", 9).inject("error=EIO")
+    options += tracing.Point("fdatasync", 9).inject("error=EIO")
     command = [*FJORD, "serve", "--data", str(tmp_path / "data"), "--listen", "0"]
     with log_path.open("w") as log:
         served = subprocess.Popen(
@@ -197,12 +188,15 @@ def test_the_command_ends_with_code_3_and_one_line(tmp_path: Path) -> None:
     try:
         assert served.stdout is not None
         url = served.stdout.readline().split()[1]
-        with pytest.raises(GONE), connected_to(url, os.pidfd_open(served.pid)) as db:
+        with (
+            pytest.raises(tracing.GONE),
+            tracing.connected_to(url, os.pidfd_open(served.pid)) as db,
+        ):
             for number in range(20):
                 db.kv().set("key", number)
-        assert served.wait(DEADLINE_SECONDS) == EXIT_DISK
+        assert served.wait(tracing.DEADLINE_SECONDS) == EXIT_DISK
     finally:
         served.kill()
         served.communicate()
     check_last_words(log_path.read_text())
-    check_calls_after_failure(parse_trace(trace_path.read_text()))
+    check_calls_after_failure(tracing.parse_trace(trace_path.read_text()))

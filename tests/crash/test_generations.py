@@ -12,16 +12,7 @@ from fjord.index.memory import MemoryIndexes
 from fjord.jobs import Drained, Period
 from fjord.journal import frame
 from fjord.testing import SimClock, SimCrash, SimDisk
-from tests.unit.engine.test_generations import (
-    HOUR,
-    SECRET,
-    TABLE,
-    create,
-    listed,
-    push,
-    push_some,
-    take_all,
-)
+from tests.unit.engine import test_generations
 from tests.unit.engine.test_job_packing import settle
 from tests.unit.engine.world import settings
 
@@ -40,21 +31,21 @@ def test_a_crash_at_any_call_of_a_turn_loses_nothing(kind: str) -> None:
         if kind == "power_cut":
             indexes.drop()
         clock = SimClock()
-        clock.advance(2 * HOUR)
+        clock.advance(2 * test_generations.HOUR)
         engine = open_on(disk, indexes, clock)
         if steps:
-            found = listed(engine)
+            found = test_generations.listed(engine)
             assert found, point
-            counted = engine.job_counts()[TABLE]
+            counted = engine.job_counts()[test_generations.TABLE]
             assert sum(found.values()) == sum(counted), (point, found, counted)
-            take_all(engine)
+            test_generations.take_all(engine)
             settle(engine, clock)
-            assert list(listed(engine).values()) == [0]
-            assert len(listed(engine)) == 1
+            assert list(test_generations.listed(engine).values()) == [0]
+            assert len(test_generations.listed(engine)) == 1
         engine.close()
         found_again = open_on(disk, indexes, clock)
         if steps:
-            assert list(listed(found_again).values()) == [0]
+            assert list(test_generations.listed(found_again).values()) == [0]
         found_again.close()
         assert disk.unwiped == [], point
     assert whole.wiped > 0
@@ -81,7 +72,7 @@ class Watched(SimDisk):
     def _look(self, path: str) -> None:
         file = self.open(path)
         self.wiped += path.endswith(frame.UNWIPED)
-        if SECRET in file.read(0, file.size()):
+        if test_generations.SECRET in file.read(0, file.size()):
             self.unwiped.append(path)
 
 
@@ -94,14 +85,14 @@ def live(disk: SimDisk, indexes: MemoryIndexes) -> list[bool]:
     steps: list[bool] = []
     try:
         engine = open_on(disk, indexes, clock)
-        create(engine, period=Period.HOUR, drained=Drained.TRUNCATE, secure=True)
+        test_generations.create(engine, period=Period.HOUR, drained=Drained.TRUNCATE, secure=True)
         steps.append(True)
-        push_some(engine, clock, 100, SECRET * 50)
-        clock.advance(HOUR)
+        test_generations.push_some(engine, clock, 100, test_generations.SECRET * 50)
+        clock.advance(test_generations.HOUR)
         settle(engine, clock)
         steps.append(True)
-        take_all(engine)
-        push(engine, clock, 2)
+        test_generations.take_all(engine)
+        test_generations.push(engine, clock, 2)
         settle(engine, clock)
         steps.append(engine.stats()["packed_segments"] > 0)
         engine.close()

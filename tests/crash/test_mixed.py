@@ -95,10 +95,7 @@ def test_whatever_was_acknowledged_or_read_stays(seed: int) -> None:
 
 def nested(world: World) -> Engine:
     settings = EngineSettings(
-        disk=world.disk,
-        clock=world.clock,
-        indexes=world.indexes,
-        segment_bytes=SEGMENT_BYTES,
+        disk=world.disk, clock=world.clock, indexes=world.indexes, segment_bytes=SEGMENT_BYTES
     )
     return open_engine("/srv/fjord/data", settings)
 

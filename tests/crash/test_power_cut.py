@@ -20,20 +20,8 @@ import pytest
 
 from fjord.disk import LocalDisk
 from fjord.errors import FjordError
+from tests.crash import tracing
 from tests.crash.ext4 import Cut, Ext4
-from tests.crash.tracing import (
-    DEADLINE_SECONDS,
-    GONE,
-    Life,
-    Player,
-    Point,
-    TracedDaemon,
-    chosen,
-    connected,
-    noted,
-    points,
-    trace,
-)
 from tests.crash.world import make_script
 
 pytestmark = [pytest.mark.root, pytest.mark.loop]
@@ -65,7 +53,7 @@ class Load:
         self._guard = threading.Lock()
 
     @contextlib.contextmanager
-    def run(self, traced: TracedDaemon, life: int) -> Iterator[None]:
+    def run(self, traced: tracing.TracedDaemon, life: int) -> Iterator[None]:
         """Writes for as long as the daemon lives; the daemon must be gone at the end."""
         self._is_over = False
         threads = [
@@ -84,7 +72,7 @@ class Load:
     def wait_for(self, writes: int) -> None:
         """Waits until so many more writes were acknowledged."""
         for _ in range(writes):
-            assert self._progress.acquire(timeout=DEADLINE_SECONDS)
+            assert self._progress.acquire(timeout=tracing.DEADLINE_SECONDS)
 
     def end(self) -> None:
         """From now on no answer counts.
@@ -95,10 +83,10 @@ class Load:
         with self._guard:
             self._is_over = True
 
-    def _write(self, traced: TracedDaemon, writer: int, life: int) -> None:
+    def _write(self, traced: tracing.TracedDaemon, writer: int, life: int) -> None:
         """Writes under few keys, and batches, until the connection breaks."""
         dice = random.Random(f"{writer} {life}")
-        with contextlib.suppress(*GONE), connected(traced) as db:
+        with contextlib.suppress(*tracing.GONE), tracing.connected(traced) as db:
             table = db.kv("load")
             for number in itertools.count():
                 value = b"%d:%d:%d " % (life, writer, number)
@@ -116,10 +104,10 @@ class Load:
                     self.count += 1
                 self._progress.release()
 
-    def check(self, traced: TracedDaemon) -> None:
+    def check(self, traced: tracing.TracedDaemon) -> None:
         """Asserts that every key has its last acknowledged value, or the one attempted."""
         assert traced.is_ready, traced.log()
-        with connected(traced) as db:
+        with tracing.connected(traced) as db:
             found = db.kv("load").get_many(self.attempted) if self.attempted else {}
         wrong = [
             key
@@ -139,12 +127,12 @@ def survive_cuts(folder: Path, cut: Cut, seed: int, cuts: int, flaw: str = "") -
     """Cuts the power again and again; returns how many writes were acknowledged."""
     dice, load = random.Random(seed), Load()
     with (
-        noted(f"replay: survive_cuts(folder, {cut}, {seed}, {cuts})"),
+        tracing.noted(f"replay: survive_cuts(folder, {cut}, {seed}, {cuts})"),
         Ext4(folder, mib=DISK_MIB) as disk,
     ):
         for number in range(cuts):
             life = life_on(disk, folder, boot=number, flaw=flaw)
-            with TracedDaemon(life) as traced:
+            with tracing.TracedDaemon(life) as traced:
                 load.check(traced)
                 with load.run(traced, number):
                     load.wait_for(dice.randint(1, WRITES_PER_LIFE))
@@ -152,30 +140,32 @@ def survive_cuts(folder: Path, cut: Cut, seed: int, cuts: int, flaw: str = "") -
                     disk.cut_power(cut)
             disk.unmount()
             disk.mount()
-        with TracedDaemon(life_on(disk, folder, boot=cuts, flaw=flaw)) as traced:
+        with tracing.TracedDaemon(life_on(disk, folder, boot=cuts, flaw=flaw)) as traced:
             load.check(traced)
     return load.count
 
 
-def life_on(disk: Ext4, folder: Path, *, boot: int, flaw: str = "") -> Life:
+def life_on(disk: Ext4, folder: Path, *, boot: int, flaw: str = "") -> tracing.Life:
     """Returns a life of a directory on a disk; nothing of the page cache outlives its boot."""
-    return Life(data=disk.path / "data", log=folder / "log", boot=f"boot {boot}", flaw=flaw)
+    return tracing.Life(data=disk.path / "data", log=folder / "log", boot=f"boot {boot}", flaw=flaw)
 
 
-def whole_life(disk: Ext4, folder: Path, seed: int) -> list[Point]:
+def whole_life(disk: Ext4, folder: Path, seed: int) -> list[tracing.Point]:
     """Plays a script to its end; returns all points at which the power can be cut."""
-    with TracedDaemon(life_on(disk, folder, boot=1), *trace()) as traced:
-        assert Player().play(traced, make_script(seed, SCRIPT_LENGTH))
+    with tracing.TracedDaemon(life_on(disk, folder, boot=1), *tracing.trace()) as traced:
+        assert tracing.Player().play(traced, make_script(seed, SCRIPT_LENGTH))
         assert traced.stop() == 0
     remove_data(disk)
-    return points(traced.calls())
+    return tracing.points(traced.calls())
 
 
-def survive_cut_at(disk: Ext4, folder: Path, cut: Cut, seed: int, point: Point) -> bool:
+def survive_cut_at(disk: Ext4, folder: Path, cut: Cut, seed: int, point: tracing.Point) -> bool:
     """Cuts the power at one call of a script; says whether it came there."""
-    player = Player()
-    with noted(f"replay: survive_cut_at(disk, folder, {cut}, {seed}, {point})"):
-        with TracedDaemon(life_on(disk, folder, boot=1), *point.inject("signal=KILL")) as traced:
+    player = tracing.Player()
+    with tracing.noted(f"replay: survive_cut_at(disk, folder, {cut}, {seed}, {point})"):
+        with tracing.TracedDaemon(
+            life_on(disk, folder, boot=1), *point.inject("signal=KILL")
+        ) as traced:
             if traced.is_ready:
                 player.play(traced, make_script(seed, SCRIPT_LENGTH))
             code = traced.stop()
@@ -206,7 +196,7 @@ def test_a_power_cut_at_any_call_keeps_exactly_what_was_acknowledged(
     cut: Cut, tmp_path: Path
 ) -> None:
     with Ext4(tmp_path, mib=DISK_MIB) as disk:
-        wanted = chosen(whole_life(disk, tmp_path, 1), ROUTINE_STEP)[cut - 1 :: len(Cut)]
+        wanted = tracing.chosen(whole_life(disk, tmp_path, 1), ROUTINE_STEP)[cut - 1 :: len(Cut)]
         reached = [survive_cut_at(disk, tmp_path, cut, 1, point) for point in wanted]
     # What a daemon does by itself depends on time, so that a few points may not come again.
     assert sum(reached) >= 0.9 * len(wanted) > 20

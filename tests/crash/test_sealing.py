@@ -12,34 +12,29 @@ from collections.abc import Callable
 import pytest
 
 from fjord.testing import SimCrash, SimDisk
-from tests.crash.stream_world import (
-    AGED,
-    HOUR_US,
-    LATEST,
-    LOG,
-    STREAMS,
-    Numbers,
-    Row,
-    World,
-    every_point,
-)
+from tests.crash import stream_world
 
 ROUNDS = 2
 
 
-class SealingWorld(World):
+class SealingWorld(stream_world.World):
     """Three streams that are written to and sealed by turns, and what there has to be of them."""
 
     def __init__(self, disk: SimDisk, seed: int, blocks_disk: SimDisk | None = None) -> None:
         super().__init__(disk, blocks_disk)
-        self.numbers = Numbers(seed)
-        self.values: dict[str, list[bytes]] = {name: [] for name in STREAMS}  # acknowledged
-        self.attempted: tuple[str, list[bytes]] = (LOG, [])  # written, and not answered yet
+        self.numbers = stream_world.Numbers(seed)
+        self.values: dict[str, list[bytes]] = {
+            name: [] for name in stream_world.STREAMS
+        }  # acknowledged
+        self.attempted: tuple[str, list[bytes]] = (
+            stream_world.LOG,
+            [],
+        )  # written, and not answered yet
         self.newest: dict[bytes, bytes] = {}  # of the stream that keeps the latest
         self.walls_us: dict[bytes, int] = {}
 
     def write(self) -> None:
-        for table in STREAMS:
+        for table in stream_world.STREAMS:
             for _ in range(2):
                 self.write_once(table)
 
@@ -51,7 +46,7 @@ class SealingWorld(World):
         self.append(table, rows)
         self.values[table] += values
         self.attempted = (table, [])
-        if table == LATEST:
+        if table == stream_world.LATEST:
             self.newest |= dict(rows)
 
     def live(self) -> None:
@@ -81,7 +76,7 @@ class SealingWorld(World):
         table, values = self.attempted
         found = {value for _, _, value in self.read_all(table)}
         is_there = [value in found for value in values]
-        if table == LATEST:
+        if table == stream_world.LATEST:
             if any(is_there):
                 self.newest |= {key: value for _, key, value in self.read_all(table)}
         elif values:
@@ -91,13 +86,13 @@ class SealingWorld(World):
 
     def check(self) -> None:
         """Every message is there once, in order; but for old ones where they may go."""
-        assert _values(self.read_all(LOG, 4)) == self.values[LOG]
-        found = _values(self.read_all(AGED, 3))
-        gone = self.values[AGED][: len(self.values[AGED]) - len(found)]
-        assert found == self.values[AGED][len(gone) :]
-        limit_us = self.clock.wall_us() - HOUR_US
+        assert _values(self.read_all(stream_world.LOG, 4)) == self.values[stream_world.LOG]
+        found = _values(self.read_all(stream_world.AGED, 3))
+        gone = self.values[stream_world.AGED][: len(self.values[stream_world.AGED]) - len(found)]
+        assert found == self.values[stream_world.AGED][len(gone) :]
+        limit_us = self.clock.wall_us() - stream_world.HOUR_US
         assert all(self.walls_us[value] < limit_us for value in gone)
-        latest = {key: value for _, key, value in self.read_all(LATEST)}
+        latest = {key: value for _, key, value in self.read_all(stream_world.LATEST)}
         assert latest == self.newest
         self.check_index()
 
@@ -112,7 +107,7 @@ STEPS: list[Callable[[SealingWorld], None]] = [
 ]
 
 
-def _values(messages: list[Row]) -> list[bytes]:
+def _values(messages: list[stream_world.Row]) -> list[bytes]:
     assert messages == sorted(messages, key=lambda row: row[0])
     return [value for _, _, value in messages]
 
@@ -130,7 +125,7 @@ def test_a_life_without_a_crash_seals_packs_and_retires() -> None:
     world.live()
     world.check()
     assert world.engine.stats()["first_seq"] > first_seq
-    assert len(_values(world.read_all(AGED))) < len(world.values[AGED])
+    assert len(_values(world.read_all(stream_world.AGED))) < len(world.values[stream_world.AGED])
     world.settle()
     assert world.store.names() == world.block_names()
 
@@ -145,7 +140,7 @@ def test_a_third_of_all_calls_may_be_the_last(seed: int, kind: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["power_cut", "process_crash"])
 def test_every_call_may_be_the_last(kind: str, soak_seconds: float) -> None:
-    assert every_point(calls_of, cut, kind, soak_seconds) > 0
+    assert stream_world.every_point(calls_of, cut, kind, soak_seconds) > 0
 
 
 def calls_of(seed: int) -> int:

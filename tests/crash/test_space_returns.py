@@ -93,10 +93,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def take_all(disk: Path) -> None:
     """Takes what is left, as others may."""
-    with (
-        (disk / "others").open("wb", buffering=0) as others,
-        contextlib.suppress(OSError),
-    ):
+    with (disk / "others").open("wb", buffering=0) as others, contextlib.suppress(OSError):
         while others.write(bytes(100_000)):
             pass
 

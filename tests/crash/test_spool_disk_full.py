@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,51 +20,20 @@ from fjord import limits
 from fjord.client.spool.files import Fate
 from fjord.client.spool.writer import Spool, Sync
 from fjord.errors import DiskFullError
-from tests.crash.ext4 import Ext4, tmpfs
-from tests.crash.spool_processes import (
-    REFUSED,
-    TracedWriter,
-    Writing,
-    folder_of,
-)
+from tests.crash.ext4 import small_disk
+from tests.crash.spool_processes import REFUSED, TracedWriter, Writing, folder_of
 from tests.crash.spool_world import Tables, check, forward, opened, spool_files, write
-from tests.crash.tracing import Life, TracedDaemon, noted
+from tests.crash.tracing import noted
 
 COUNT: Final = 4
 ROOM_BYTES: Final = 64 * limits.KIB
 LATER: Final = 1000  # the number of a record that is written when there is space again
 
 
-@contextlib.contextmanager
-def in_memory(folder: Path) -> Iterator[Path]:
-    with tmpfs(folder, kib=256) as path:
-        yield path
-
-
-@contextlib.contextmanager
-def on_ext4(folder: Path) -> Iterator[Path]:
-    with Ext4(folder, mib=2) as disk:
-        yield disk.path
-
-
-DISKS: Final[dict[str, Callable[[Path], contextlib.AbstractContextManager[Path]]]] = {
-    "tmpfs": in_memory,
-    "ext4": on_ext4,
-}
-
-
 @pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.loop)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    with DISKS[request.param](tmp_path) as path:
+    with small_disk(request.param, tmp_path, kib=256) as path:
         yield path
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with TracedDaemon(Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
 
 
 def fill(disk: Path, *, room_bytes: int) -> Path:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,21 +33,13 @@ from tests.crash.spool_world import (
     spool_files,
     write,
 )
-from tests.crash.tracing import Life, TracedDaemon, noted
+from tests.crash.tracing import noted
 
 pytestmark = [pytest.mark.root, pytest.mark.loop]
 
 SEEDS: Final = range(2)
 LIVES: Final = 5
 DISK_MIB: Final = 8
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with TracedDaemon(Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
 
 
 class CutForwarder(Forwarder):

@@ -18,15 +18,7 @@ import fjord
 from fjord.client.spool import files
 from fjord.client.spool.files import SpoolFile
 from tests.acceptance.daemon import Daemon
-from tests.crash.spool_world import (
-    Tables,
-    check,
-    forward,
-    opened,
-    put_in_the_past,
-    spool_files,
-    write_all,
-)
+from tests.crash import spool_world
 
 EARLIER: Final = range(200)
 LATER: Final = range(200, 320)
@@ -50,7 +42,7 @@ def cut_power(path: Path, size: int) -> None:
 
 def headers(directory: Path) -> set[bytes]:
     found = set()
-    for path in spool_files(directory):
+    for path in spool_world.spool_files(directory):
         file = SpoolFile(str(directory), path.name, is_writable=False)
         assert file.header is not None
         found.add(file.header.identity)
@@ -63,31 +55,31 @@ def headers(directory: Path) -> set[bytes]:
 def test_what_is_written_after_a_power_cut_arrives(
     daemon: Daemon, tmp_path: Path, kept: float
 ) -> None:
-    tables, spool = Tables(f"cut{round(100 * kept)}"), tmp_path / "spool"
-    with opened(spool) as writer:
-        write_all(writer, tables, EARLIER)
-    (path,) = spool_files(spool)
+    tables, spool = spool_world.Tables(f"cut{round(100 * kept)}"), tmp_path / "spool"
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, EARLIER)
+    (path,) = spool_world.spool_files(spool)
     before = path.read_bytes()
-    forward(spool, daemon.url)
+    spool_world.forward(spool, daemon.url)
     # Neither the end of the file nor what was erased of it was on the disk.
     path.write_bytes(before)
     cut_power(path, files.HEADER_BYTES + round(kept * (len(before) - files.HEADER_BYTES)))
 
-    with opened(spool) as writer:
-        write_all(writer, tables, LATER)
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, LATER)
     assert len(headers(spool)) == 2
-    forward(spool, daemon.url)
+    spool_world.forward(spool, daemon.url)
     with fjord.connect(daemon.url) as db:
-        check(db, tables, [*EARLIER, *LATER])
+        spool_world.check(db, tables, [*EARLIER, *LATER])
 
 
 def test_writers_that_come_at_once_put_an_old_file_away_once(
     daemon: Daemon, tmp_path: Path
 ) -> None:
-    tables, spool = Tables("race"), tmp_path / "spool"
-    with opened(spool) as writer:
-        write_all(writer, tables, EARLIER)
-    (path,) = spool_files(spool)
+    tables, spool = spool_world.Tables("race"), tmp_path / "spool"
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, EARLIER)
+    (path,) = spool_world.spool_files(spool)
     cut_power(path, path.stat().st_size)
     context = multiprocessing.get_context("fork")
     begin = context.Barrier(8)
@@ -101,50 +93,50 @@ def test_writers_that_come_at_once_put_an_old_file_away_once(
         process.join(60)
         assert process.exitcode == 0
     assert len(headers(spool)) == 2
-    forward(spool, daemon.url)
+    spool_world.forward(spool, daemon.url)
     with fjord.connect(daemon.url) as db:
-        check(db, tables, [*EARLIER, *LATER])
+        spool_world.check(db, tables, [*EARLIER, *LATER])
 
 
-def _write_at_once(begin: object, spool: Path, tables: Tables, numbers: range) -> None:
+def _write_at_once(begin: object, spool: Path, tables: spool_world.Tables, numbers: range) -> None:
     begin.wait(60)  # type: ignore[attr-defined]
-    with opened(spool) as writer:
-        write_all(writer, tables, numbers)
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, numbers)
 
 
 def test_a_file_that_was_put_back_is_sent_again_as_another_one(
     daemon: Daemon, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Rather twice than never: nobody can tell what was written since."""
-    tables, spool = Tables("back"), tmp_path / "spool"
-    with opened(spool) as writer:
-        write_all(writer, tables, EARLIER)
-    (path,) = spool_files(spool)
+    tables, spool = spool_world.Tables("back"), tmp_path / "spool"
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, EARLIER)
+    (path,) = spool_world.spool_files(spool)
     put_back = path.read_bytes()[: files.HEADER_BYTES]
-    forward(spool, daemon.url)
+    spool_world.forward(spool, daemon.url)
     path.write_bytes(put_back)
-    with opened(spool) as writer:
-        write_all(writer, tables, LATER[:2])
-    forward(spool, daemon.url)
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, LATER[:2])
+    spool_world.forward(spool, daemon.url)
     with fjord.connect(daemon.url) as db:
-        check(db, tables, [*EARLIER, *LATER[:2]])
+        spool_world.check(db, tables, [*EARLIER, *LATER[:2]])
     assert "was cut, or put back to what it was" in caplog.text
 
 
 def test_an_old_file_that_is_sent_goes_away(daemon: Daemon, tmp_path: Path) -> None:
-    tables, spool = Tables("old"), tmp_path / "spool"
-    with opened(spool) as writer:
-        write_all(writer, tables, EARLIER)
-    (path,) = spool_files(spool)
+    tables, spool = spool_world.Tables("old"), tmp_path / "spool"
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, EARLIER)
+    (path,) = spool_world.spool_files(spool)
     cut_power(path, path.stat().st_size)
-    with opened(spool) as writer:
-        write_all(writer, tables, LATER)
-    put_away = [path for path in spool_files(spool) if path.name.startswith("old-")]
+    with spool_world.opened(spool) as writer:
+        spool_world.write_all(writer, tables, LATER)
+    put_away = [path for path in spool_world.spool_files(spool) if path.name.startswith("old-")]
     assert len(put_away) == 1
-    forward(spool, daemon.url)
+    spool_world.forward(spool, daemon.url)
     assert not put_away[0].exists()
-    put_in_the_past(spool)
-    forward(spool, daemon.url)
-    assert not spool_files(spool)
+    spool_world.put_in_the_past(spool)
+    spool_world.forward(spool, daemon.url)
+    assert not spool_world.spool_files(spool)
     with fjord.connect(daemon.url) as db:
-        check(db, tables, [*EARLIER, *LATER])
+        spool_world.check(db, tables, [*EARLIER, *LATER])

@@ -6,37 +6,18 @@ Whatever is there, the forwarder goes on, and every record that is whole arrives
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 import fjord
 from fjord.client.spool import files
 from fjord.client.spool.files import line_of
 from fjord.clock import SystemClock
-from tests.crash.spool_world import (
-    PERIOD_US,
-    SpoolInMemory,
-    Tables,
-    check,
-    forward,
-    write_all,
-)
-from tests.crash.tracing import Life, TracedDaemon, noted
+from tests.crash.spool_world import PERIOD_US, SpoolInMemory, Tables, check, forward, write_all
+from tests.crash.tracing import noted
 
 SEEDS: Final = range(12)
 GOOD: Final = 40  # records of a file
-
-
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with TracedDaemon(Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
-        assert "Traceback" not in traced.log()
 
 
 def good_lines(tables: Tables) -> list[bytes]:

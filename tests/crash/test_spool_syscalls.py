@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,37 +19,7 @@ import fjord
 from fjord.client.spool import files, reader, records
 from fjord.client.spool.writer import Sync
 from fjord.forwarder import Forwarder
-from tests.crash.spool_processes import (
-    SPOOL_CALLS,
-    SPOOL_ROUTINE,
-    Forwarding,
-    TracedForwarder,
-    TracedWriter,
-    Writing,
-    folder_of,
-    is_killed,
-)
-from tests.crash.spool_world import (
-    LOAD_ROWS,
-    Tables,
-    check,
-    forward,
-    opened,
-    put_in_the_past,
-    spool_files,
-    write,
-    write_all,
-)
-from tests.crash.tracing import (
-    REPLY_CALLS,
-    Life,
-    Point,
-    TracedCall,
-    TracedDaemon,
-    noted,
-    points,
-    trace,
-)
+from tests.crash import spool_processes, spool_world, tracing
 
 pytestmark = pytest.mark.strace
 
@@ -63,67 +33,61 @@ DAEMON_STEP = 4
 SYNCS = [Sync.NONE, Sync.EACH, Sync.GROUP]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("daemon")
-    with TracedDaemon(Life(data=folder / "data", log=folder / "log")) as traced:
-        assert traced.is_ready, traced.log()
-        yield traced.url
-
-
-def chosen(found: Sequence[Point], step: int) -> list[Point]:
+def chosen(found: Sequence[tracing.Point], step: int) -> list[tracing.Point]:
     """Returns all points that are rare, and every so many-th of the others."""
     return [
         point
         for number, point in enumerate(found)
-        if point.name not in SPOOL_ROUTINE or number % step == 0
+        if point.name not in spool_processes.SPOOL_ROUTINE or number % step == 0
     ]
 
 
-def inject(point: Point) -> tuple[str, ...]:
-    calls = ",".join(SPOOL_CALLS)
+def inject(point: tracing.Point) -> tuple[str, ...]:
+    calls = ",".join(spool_processes.SPOOL_CALLS)
     return ("-e", f"trace={calls}", "-e", f"inject={point.name}:signal=KILL:when={point.number}")
 
 
-TRACE_ALL = ("-e", "trace=" + ",".join(SPOOL_CALLS))
+TRACE_ALL = ("-e", "trace=" + ",".join(spool_processes.SPOOL_CALLS))
 
 
 # -- the writer -----------------------------------------------------------------------------------
 
 
-def writing(folder: Path, sync: str) -> Writing:
-    return Writing(
+def writing(folder: Path, sync: str) -> spool_processes.Writing:
+    return spool_processes.Writing(
         data=folder / "spool",
         log=folder / "log",
-        tables=Tables(f"w-{folder.name}"),
+        tables=spool_world.Tables(f"w-{folder.name}"),
         count=WRITTEN,
         sync=sync,
     )
 
 
-def life_of_a_writer(folder: Path, sync: str) -> list[TracedCall]:
+def life_of_a_writer(folder: Path, sync: str) -> list[tracing.TracedCall]:
     life = writing(folder, sync)
-    with TracedWriter(life, *TRACE_ALL) as traced:
+    with spool_processes.TracedWriter(life, *TRACE_ALL) as traced:
         assert traced.told() == list(range(WRITTEN)), traced.log()
         assert traced.wait() == 0
         return traced.calls()
 
 
-def survive_kill_of_writer(folder: Path, url: str, sync: str, point: Point) -> bool:
+def survive_kill_of_writer(folder: Path, url: str, sync: str, point: tracing.Point) -> bool:
     """Writes until a point and forwards what is left; says whether it came there."""
-    life = writing(folder_of(folder, f"{sync}-{point.name}-{point.number}"), sync)
-    with noted(f"the writer was killed at {point}, sync {sync}"):
-        with TracedWriter(life, *inject(point)) as traced:
+    life = writing(spool_processes.folder_of(folder, f"{sync}-{point.name}-{point.number}"), sync)
+    with tracing.noted(f"the writer was killed at {point}, sync {sync}"):
+        with spool_processes.TracedWriter(life, *inject(point)) as traced:
             told = traced.told()
             code = traced.wait()
-        assert code == 0 or is_killed(code), traced.log()
+        assert code == 0 or spool_processes.is_killed(code), traced.log()
         assert told == list(range(len(told)))
-        with opened(life.data) as spool:  # whoever comes next is not held up by what it finds
-            write(spool, life.tables, LATER)
-        forward(life.data, url)
+        with spool_world.opened(
+            life.data
+        ) as spool:  # whoever comes next is not held up by what it finds
+            spool_world.write(spool, life.tables, LATER)
+        spool_world.forward(life.data, url)
         with fjord.connect(url) as db:
-            check(db, life.tables, [*told, LATER], [len(told)])
-    return is_killed(code)
+            spool_world.check(db, life.tables, [*told, LATER], [len(told)])
+    return spool_processes.is_killed(code)
 
 
 @pytest.mark.req("FJ-16", "FJ-21", "FJ-27")
@@ -131,7 +95,7 @@ def survive_kill_of_writer(folder: Path, url: str, sync: str, point: Point) -> b
 def test_a_writer_that_is_killed_at_any_call_loses_nothing_that_it_was_told(
     sync: str, daemon: str, tmp_path: Path
 ) -> None:
-    found = points(life_of_a_writer(folder_of(tmp_path, "whole"), sync))
+    found = tracing.points(life_of_a_writer(spool_processes.folder_of(tmp_path, "whole"), sync))
     step = WRITER_STEP if sync == Sync.NONE else 3 * WRITER_STEP
     wanted = chosen(found, step)
     killed = [survive_kill_of_writer(tmp_path, daemon, sync, point) for point in wanted]
@@ -142,52 +106,52 @@ def test_a_writer_that_is_killed_at_any_call_loses_nothing_that_it_was_told(
 # -- the forwarder --------------------------------------------------------------------------------
 
 
-def fill(directory: Path, tables: Tables) -> list[int]:
+def fill(directory: Path, tables: spool_world.Tables) -> list[int]:
     """Makes a spool of two files: of a period that is over, and of this one.
 
     The first has a torn record, the other one that no daemon takes.
     """
-    with opened(directory) as spool:
-        write_all(spool, tables, range(FORWARDED // 2))
-        (path,) = spool_files(directory)
+    with spool_world.opened(directory) as spool:
+        spool_world.write_all(spool, tables, range(FORWARDED // 2))
+        (path,) = spool_world.spool_files(directory)
         with path.open("ab") as file:
             file.write(b"@0000ffff01234567abc")  # the beginning of a line
-        write_all(spool, tables, range(FORWARDED // 2, FORWARDED))
-    put_in_the_past(directory)
-    with opened(directory) as spool:
-        write_all(spool, tables, range(FORWARDED, FORWARDED + 8))
+        spool_world.write_all(spool, tables, range(FORWARDED // 2, FORWARDED))
+    spool_world.put_in_the_past(directory)
+    with spool_world.opened(directory) as spool:
+        spool_world.write_all(spool, tables, range(FORWARDED, FORWARDED + 8))
         spool.jobs(tables.kv).push("a job in a table of values")
-        write_all(spool, tables, range(FORWARDED + 8, 2 * FORWARDED))
+        spool_world.write_all(spool, tables, range(FORWARDED + 8, 2 * FORWARDED))
     return list(range(2 * FORWARDED))
 
 
-def forwarding(folder: Path, url: str, bug: str = "") -> Forwarding:
-    return Forwarding(data=folder / "spool", log=folder / "log", url=url, bug=bug)
+def forwarding(folder: Path, url: str, bug: str = "") -> spool_processes.Forwarding:
+    return spool_processes.Forwarding(data=folder / "spool", log=folder / "log", url=url, bug=bug)
 
 
-def life_of_a_forwarder(folder: Path, url: str) -> list[TracedCall]:
+def life_of_a_forwarder(folder: Path, url: str) -> list[tracing.TracedCall]:
     life = forwarding(folder, url)
-    fill(life.data, Tables(f"f-{folder.name}"))
-    with TracedForwarder(life, *TRACE_ALL) as traced:
+    fill(life.data, spool_world.Tables(f"f-{folder.name}"))
+    with spool_processes.TracedForwarder(life, *TRACE_ALL) as traced:
         assert traced.wait() == 0, traced.log()
         return traced.calls()
 
 
-def survive_kill_of_forwarder(folder: Path, url: str, point: Point, bug: str = "") -> bool:
+def survive_kill_of_forwarder(folder: Path, url: str, point: tracing.Point, bug: str = "") -> bool:
     """Forwards until a point, then to the end; says whether it came there."""
-    folder = folder_of(folder, f"{point.name}-{point.number}")
-    tables = Tables(f"f-{folder.name}-{bug.replace(' ', '-')}")
+    folder = spool_processes.folder_of(folder, f"{point.name}-{point.number}")
+    tables = spool_world.Tables(f"f-{folder.name}-{bug.replace(' ', '-')}")
     life = forwarding(folder, url, bug)
     numbers = fill(life.data, tables)
-    with noted(f"the forwarder was killed at {point}"):
-        with TracedForwarder(life, *inject(point)) as traced:
+    with tracing.noted(f"the forwarder was killed at {point}"):
+        with spool_processes.TracedForwarder(life, *inject(point)) as traced:
             code = traced.wait()
-        assert code == 0 or is_killed(code), traced.log()
-        forward(life.data, url)
+        assert code == 0 or spool_processes.is_killed(code), traced.log()
+        spool_world.forward(life.data, url)
         with fjord.connect(url) as db:
-            check(db, tables, numbers)
+            spool_world.check(db, tables, numbers)
         check_end(life.data)
-    return is_killed(code)
+    return spool_processes.is_killed(code)
 
 
 def check_end(directory: Path) -> None:
@@ -195,7 +159,7 @@ def check_end(directory: Path) -> None:
     (aside,) = files.aside_names(str(directory))
     torn = (directory / aside).read_bytes()[files.HEADER_BYTES :].split()
     assert torn == [b"!0000ffff01234567abc"]
-    (path,) = spool_files(directory)
+    (path,) = spool_world.spool_files(directory)
     (refused,) = path.read_bytes()[files.HEADER_BYTES :].translate(None, b"\0").split()
     assert refused.startswith(b"!")
 
@@ -204,10 +168,10 @@ def check_end(directory: Path) -> None:
 def test_a_forwarder_that_is_killed_at_any_call_sends_each_record_once(
     daemon: str, tmp_path: Path
 ) -> None:
-    calls = life_of_a_forwarder(folder_of(tmp_path, "whole"), daemon)
+    calls = life_of_a_forwarder(spool_processes.folder_of(tmp_path, "whole"), daemon)
     names = {call.name for call in calls}
     assert {"pwrite64", "rename", "flock", "sendto", "recvfrom"} <= names
-    wanted = chosen(points(calls), FORWARDER_STEP)
+    wanted = chosen(tracing.points(calls), FORWARDER_STEP)
     killed = [survive_kill_of_forwarder(tmp_path, daemon, point) for point in wanted]
     assert len(wanted) > 20
     assert sum(killed) >= 0.8 * len(wanted)
@@ -231,18 +195,20 @@ def test_a_call_of_a_forwarder_that_fails_doubles_and_loses_nothing(
 ) -> None:
     failed = 0
     for number in range(1, 40, 6):
-        folder, tables = folder_of(tmp_path, str(number)), Tables()
+        folder, tables = spool_processes.folder_of(tmp_path, str(number)), spool_world.Tables()
         life = forwarding(folder, daemon)
         numbers = fill(life.data, tables)
         inject = f"inject={name}:error={error}:when={number}"
-        with noted(f"{error} at {name} number {number}"):
-            with TracedForwarder(life, "-e", f"trace={name}", "-e", inject) as traced:
+        with tracing.noted(f"{error} at {name} number {number}"):
+            with spool_processes.TracedForwarder(
+                life, "-e", f"trace={name}", "-e", inject
+            ) as traced:
                 code = traced.wait()
             # It goes on, or it ends with an error and is started again.
             assert code in (0, 1), traced.log()
-            forward(life.data, daemon)
+            spool_world.forward(life.data, daemon)
             with fjord.connect(daemon) as db:
-                check(db, tables, numbers)
+                spool_world.check(db, tables, numbers)
             check_end(life.data)
         if not any(call.is_injected for call in traced.calls()):
             break  # there are no more of them
@@ -259,7 +225,7 @@ def test_the_search_finds_a_forwarder_with_a_bug(
 ) -> None:
     def search() -> None:
         for number in range(3, 12):
-            survive_kill_of_forwarder(tmp_path, daemon, Point(call, number), bug)
+            survive_kill_of_forwarder(tmp_path, daemon, tracing.Point(call, number), bug)
 
     with pytest.raises(AssertionError, match=said):
         search()
@@ -268,7 +234,7 @@ def test_the_search_finds_a_forwarder_with_a_bug(
 # -- the daemon -----------------------------------------------------------------------------------
 
 
-async def forward_while_alive(directory: Path, traced: TracedDaemon) -> bool:
+async def forward_while_alive(directory: Path, traced: tracing.TracedDaemon) -> bool:
     """Forwards until nothing is left, or until the daemon is gone; says whether it was the end."""
     forwarder = Forwarder(str(directory), traced.url)
     task = asyncio.create_task(forwarder.run(until_empty=True))
@@ -280,25 +246,30 @@ async def forward_while_alive(directory: Path, traced: TracedDaemon) -> bool:
     return True
 
 
-def play(life: Life, directory: Path, *strace: str) -> tuple[bool, list[TracedCall]]:
+def play(
+    life: tracing.Life, directory: Path, *strace: str
+) -> tuple[bool, list[tracing.TracedCall]]:
     """Forwards to a daemon that may be killed; says whether all was sent, and what it called."""
-    with TracedDaemon(life, *strace) as traced:
+    with tracing.TracedDaemon(life, *strace) as traced:
         is_sent = traced.is_ready and asyncio.run(forward_while_alive(directory, traced))
         traced.kill()
         return is_sent, traced.calls() if strace else []
 
 
-def survive_kill_of_daemon(folder: Path, point: Point) -> bool:
-    folder = folder_of(folder, f"{point.name}-{point.number}")
-    life, tables = Life(data=folder / "data", log=folder / "log"), Tables("killed")
+def survive_kill_of_daemon(folder: Path, point: tracing.Point) -> bool:
+    folder = spool_processes.folder_of(folder, f"{point.name}-{point.number}")
+    life, tables = (
+        tracing.Life(data=folder / "data", log=folder / "log"),
+        spool_world.Tables("killed"),
+    )
     directory = folder / "spool"
     numbers = fill(directory, tables)
-    with noted(f"the daemon was killed at {point}"):
+    with tracing.noted(f"the daemon was killed at {point}"):
         is_sent, _ = play(life, directory, *point.inject("signal=KILL"))
-        with TracedDaemon(life) as traced:
-            forward(directory, traced.url)
+        with tracing.TracedDaemon(life) as traced:
+            spool_world.forward(directory, traced.url)
             with fjord.connect(traced.url) as db:
-                check(db, tables, numbers)
+                spool_world.check(db, tables, numbers)
         check_end(directory)
     return not is_sent
 
@@ -306,22 +277,22 @@ def survive_kill_of_daemon(folder: Path, point: Point) -> bool:
 @pytest.fixture
 def small_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (records, reader):
-        monkeypatch.setattr(module, "ROWS_MAX", LOAD_ROWS)
+        monkeypatch.setattr(module, "ROWS_MAX", spool_world.LOAD_ROWS)
 
 
-def points_of_a_daemon(folder: Path) -> list[Point]:
-    fill(folder / "spool", Tables("killed"))
-    life = Life(data=folder / "data", log=folder / "log")
-    is_sent, calls = play(life, folder / "spool", *trace())
+def points_of_a_daemon(folder: Path) -> list[tracing.Point]:
+    fill(folder / "spool", spool_world.Tables("killed"))
+    life = tracing.Life(data=folder / "data", log=folder / "log")
+    is_sent, calls = play(life, folder / "spool", *tracing.trace())
     assert is_sent
-    return points(calls)
+    return tracing.points(calls)
 
 
 @pytest.mark.usefixtures("small_loads")
 @pytest.mark.req("FJ-16", "FJ-25")
 def test_a_daemon_that_is_killed_at_any_call_has_each_record_once(tmp_path: Path) -> None:
-    found = points_of_a_daemon(folder_of(tmp_path, "whole"))
-    first = next(at for at, point in enumerate(found) if point.name in REPLY_CALLS)
+    found = points_of_a_daemon(spool_processes.folder_of(tmp_path, "whole"))
+    first = next(at for at, point in enumerate(found) if point.name in tracing.REPLY_CALLS)
     wanted = found[first::DAEMON_STEP]  # from its first answer on
     killed = [survive_kill_of_daemon(tmp_path, point) for point in wanted]
     assert len(wanted) > 10
@@ -339,14 +310,18 @@ def test_a_kill_at_every_call_of_everybody_loses_nothing(
     deadline = time.monotonic() + soak_seconds
     killed = 0
     for number in itertools.count():
-        folder = folder_of(tmp_path, str(number))
+        folder = spool_processes.folder_of(tmp_path, str(number))
         for sync in SYNCS:
-            for point in points(life_of_a_writer(folder_of(folder, f"whole-{sync}"), sync)):
+            for point in tracing.points(
+                life_of_a_writer(spool_processes.folder_of(folder, f"whole-{sync}"), sync)
+            ):
                 killed += survive_kill_of_writer(folder, daemon, sync, point)
-        for point in points(life_of_a_forwarder(folder_of(folder, "whole"), daemon)):
+        for point in tracing.points(
+            life_of_a_forwarder(spool_processes.folder_of(folder, "whole"), daemon)
+        ):
             killed += survive_kill_of_forwarder(folder, daemon, point)
-        for point in points_of_a_daemon(folder_of(folder, "whole-daemon")):
-            killed += survive_kill_of_daemon(folder_of(folder, f"d-{point}"), point)
+        for point in points_of_a_daemon(spool_processes.folder_of(folder, "whole-daemon")):
+            killed += survive_kill_of_daemon(spool_processes.folder_of(folder, f"d-{point}"), point)
         print(f"round {number}: {killed} kills so far")
         if time.monotonic() > deadline:
             break

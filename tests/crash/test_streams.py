@@ -17,16 +17,7 @@ from fjord.columns import Strings
 from fjord.commands import Command, Opened, Page, Replies, Subscribers
 from fjord.streams import Start
 from fjord.testing import SimCrash, SimDisk
-from tests.crash.stream_world import (
-    AGED,
-    KV,
-    LATEST,
-    LOG,
-    Numbers,
-    Seen,
-    World,
-    set_command,
-)
+from tests.crash.stream_world import AGED, KV, LATEST, LOG, Numbers, Seen, World, set_command
 from tests.unit.engine.shore import append_command
 
 STEPS = 100

@@ -14,19 +14,7 @@ from pathlib import Path
 import pytest
 
 from fjord.errors import Code, CorruptionError, RefusedError
-from tests.crash.tracing import (
-    DISK_CALLS,
-    Life,
-    Player,
-    Point,
-    TracedCall,
-    TracedDaemon,
-    chosen,
-    connected,
-    noted,
-    points,
-    trace,
-)
+from tests.crash import tracing
 from tests.crash.world import KEYS, TABLE, make_script
 
 pytestmark = pytest.mark.strace
@@ -38,22 +26,25 @@ PARTS = 2
 ROUTINE_STEP = 29
 
 
-def whole_life(folder: Path, seed: int) -> list[TracedCall]:
+def whole_life(folder: Path, seed: int) -> list[tracing.TracedCall]:
     """Plays a script to its end; returns all calls of the daemon."""
-    life, player = Life(data=folder / "data", log=folder / "log"), Player()
-    with TracedDaemon(life, *trace()) as traced:
+    life, player = tracing.Life(data=folder / "data", log=folder / "log"), tracing.Player()
+    with tracing.TracedDaemon(life, *tracing.trace()) as traced:
         assert player.play(traced, make_script(seed, SCRIPT_LENGTH))
         assert traced.stop() == 0
         return traced.calls()
 
 
-def survive_kill(folder: Path, seed: int, point: Point, flaw: str = "") -> bool:
+def survive_kill(folder: Path, seed: int, point: tracing.Point, flaw: str = "") -> bool:
     """Plays a script until a point and looks at what is left; says whether it came there."""
     folder = folder / f"{point.name}-{point.number}"
     folder.mkdir()
-    life, player = Life(data=folder / "data", log=folder / "log", flaw=flaw), Player()
-    with noted(f"replay: survive_kill(folder, {seed}, {point})"):
-        with TracedDaemon(life, *point.inject("signal=KILL")) as traced:
+    life, player = (
+        tracing.Life(data=folder / "data", log=folder / "log", flaw=flaw),
+        tracing.Player(),
+    )
+    with tracing.noted(f"replay: survive_kill(folder, {seed}, {point})"):
+        with tracing.TracedDaemon(life, *point.inject("signal=KILL")) as traced:
             if traced.is_ready:
                 player.play(traced, make_script(seed, SCRIPT_LENGTH))
             code = traced.stop()
@@ -65,7 +56,7 @@ def survive_kill(folder: Path, seed: int, point: Point, flaw: str = "") -> bool:
 @pytest.mark.req("FJ-16", "FJ-18")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_kill_at_any_call_keeps_exactly_what_was_acknowledged(part: int, tmp_path: Path) -> None:
-    wanted = chosen(points(whole_life(tmp_path, SEED)), ROUTINE_STEP)[part::PARTS]
+    wanted = tracing.chosen(tracing.points(whole_life(tmp_path, SEED)), ROUTINE_STEP)[part::PARTS]
     killed = [survive_kill(tmp_path, SEED, point) for point in wanted]
     # What a daemon does by itself depends on time, so that a few points may not come again.
     assert sum(killed) >= 0.9 * len(wanted) > 20
@@ -73,7 +64,7 @@ def test_a_kill_at_any_call_keeps_exactly_what_was_acknowledged(part: int, tmp_p
 
 def test_the_script_rotates_and_packs(tmp_path: Path) -> None:
     calls = whole_life(tmp_path, SEED)
-    assert len(points(calls)) > 3 * SCRIPT_LENGTH
+    assert len(tracing.points(calls)) > 3 * SCRIPT_LENGTH
     made = [call for call in calls if call.name == "rename" and '.seg")' in call.rest]
     gone = [
         call
@@ -86,20 +77,22 @@ def test_the_script_rotates_and_packs(tmp_path: Path) -> None:
 
 
 def test_a_recovery_that_is_killed_at_each_of_its_calls_loses_nothing(tmp_path: Path) -> None:
-    life, player = Life(data=tmp_path / "data", log=tmp_path / "log"), Player()
-    with TracedDaemon(life) as traced:
+    life, player = tracing.Life(data=tmp_path / "data", log=tmp_path / "log"), tracing.Player()
+    with tracing.TracedDaemon(life) as traced:
         assert player.play(traced, make_script(SEED, SCRIPT_LENGTH))
         traced.kill()
     killed = 0
-    for name in DISK_CALLS:
+    for name in tracing.DISK_CALLS:
         for number in itertools.count(1):
-            with TracedDaemon(life, *Point(name, number).inject("signal=KILL")) as traced:
+            with tracing.TracedDaemon(
+                life, *tracing.Point(name, number).inject("signal=KILL")
+            ) as traced:
                 is_over = traced.is_ready
                 traced.kill()
             if is_over:
                 break
             killed += 1
-            with noted(f"after a recovery that was killed at {name} number {number}"):
+            with tracing.noted(f"after a recovery that was killed at {name} number {number}"):
                 player.check(life)
     assert killed > 10
 
@@ -107,14 +100,14 @@ def test_a_recovery_that_is_killed_at_each_of_its_calls_loses_nothing(tmp_path: 
 def test_the_search_finds_a_daemon_that_writes_late(tmp_path: Path) -> None:
     # That it was acknowledged is published, so the missing frame counts as damage.
     with pytest.raises(CorruptionError, match="is not readable"):
-        survive_kill(tmp_path, SEED, Point("pwrite64", 20), flaw="writes late")
+        survive_kill(tmp_path, SEED, tracing.Point("pwrite64", 20), flaw="writes late")
 
 
 def test_calls_that_are_interrupted_are_made_again(tmp_path: Path) -> None:
-    life, player = Life(data=tmp_path / "data", log=tmp_path / "log"), Player()
+    life, player = tracing.Life(data=tmp_path / "data", log=tmp_path / "log"), tracing.Player()
     interrupted = "pwrite64,fdatasync,fsync,fallocate"
-    options = (*trace(), "-e", f"inject={interrupted}:error=EINTR:when=2+3")
-    with TracedDaemon(life, *options) as traced:
+    options = (*tracing.trace(), "-e", f"inject={interrupted}:error=EINTR:when=2+3")
+    with tracing.TracedDaemon(life, *options) as traced:
         assert player.play(traced, make_script(SEED, SCRIPT_LENGTH)), traced.log()
         assert traced.stop() == 0
         injected = {call.name for call in traced.calls() if call.is_injected}
@@ -123,12 +116,12 @@ def test_calls_that_are_interrupted_are_made_again(tmp_path: Path) -> None:
 
 
 def test_a_read_that_fails_is_refused_and_the_next_one_served(tmp_path: Path) -> None:
-    life, player = Life(data=tmp_path / "data", log=tmp_path / "log"), Player()
-    with TracedDaemon(life) as traced:
+    life, player = tracing.Life(data=tmp_path / "data", log=tmp_path / "log"), tracing.Player()
+    with tracing.TracedDaemon(life) as traced:
         player.play(traced, make_script(SEED, 20))
         traced.stop()
     key = max(player.acknowledged, key=lambda key: len(player.acknowledged[key]))
-    with TracedDaemon(life) as traced, connected(traced) as db:
+    with tracing.TracedDaemon(life) as traced, tracing.connected(traced) as db:
         traced.attach("-e", "trace=pread64", "-e", "inject=pread64:error=EIO:when=1")
         with pytest.raises(RefusedError) as refusal:
             db.kv(TABLE).get(key)
@@ -146,7 +139,7 @@ def test_scripts_without_end_survive_a_kill_at_every_call(
     for seed in itertools.count(1_000):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        for point in points(whole_life(folder, seed)):
+        for point in tracing.points(whole_life(folder, seed)):
             killed += survive_kill(folder, seed, point)
         print(f"seed {seed}: {killed} kills so far")
         if time.monotonic() > deadline:

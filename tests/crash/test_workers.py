@@ -35,20 +35,8 @@ from fjord.journal.inspect import DumpRow
 from fjord.tables.jobs import layout
 from tests.acceptance.daemon import Daemon
 from tests.crash.job_worker import BEGUN, TIMEOUT_SECONDS, now
+from tests.invariants import histories
 from tests.invariants.checkers import CONCURRENT, violations
-from tests.invariants.histories import (
-    Event,
-    Failed,
-    Finished,
-    History,
-    Outcome,
-    Pushed,
-    Restarted,
-    Taken,
-    TimedOut,
-    Touched,
-    from_line,
-)
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "work"
@@ -131,7 +119,7 @@ class Producer(threading.Thread):
         self._dice = dice
         self._batches = batches
         self.wanted = threading.Semaphore(0)
-        self.pushes: list[Pushed] = []
+        self.pushes: list[histories.Pushed] = []
 
     def run(self) -> None:
         with fjord.connect(self._url, timeout=TIMEOUT_SECONDS) as db:
@@ -152,8 +140,8 @@ class Producer(threading.Thread):
             "process_at": datetime.now(UTC) + later if self._dice.random() < 0.8 else None,
         }
 
-    def _pushed(self, batch: int, row: dict[str, Any], began: int, ended: int) -> Pushed:
-        return Pushed(
+    def _pushed(self, batch: int, row: dict[str, Any], began: int, ended: int) -> histories.Pushed:
+        return histories.Pushed(
             began=began,
             ended=ended,
             # Those of a batch come into being at one moment, so there is an order among them.
@@ -167,22 +155,22 @@ class Producer(threading.Thread):
 # -- what they say, and what the journal says ------------------------------------------------------
 
 
-def read_notes(path: Path, ended: int) -> Iterator[Event]:
+def read_notes(path: Path, ended: int) -> Iterator[histories.Event]:
     """Yields what a worker wrote; what it asked for and got no answer to is unknown."""
-    pending: list[Event] = []
+    pending: list[histories.Event] = []
     for line in path.read_text().splitlines(keepends=True):
         if not line.endswith("}\n"):
             continue  # it was killed while it wrote that
         if line.startswith(f'{{"{BEGUN}"'):
-            pending = [from_line(one) for one in json.loads(line)[BEGUN]]
+            pending = [histories.from_line(one) for one in json.loads(line)[BEGUN]]
         else:
-            event = from_line(line)
-            if not isinstance(event, Taken):
+            event = histories.from_line(line)
+            if not isinstance(event, histories.Taken):
                 pending = []
             yield event
     for event in pending:
-        assert isinstance(event, Finished | Touched | Failed)
-        yield replace(event, ended=ended, outcome=Outcome.UNKNOWN)
+        assert isinstance(event, histories.Finished | histories.Touched | histories.Failed)
+        yield replace(event, ended=ended, outcome=histories.Outcome.UNKNOWN)
 
 
 @dataclass(slots=True)
@@ -191,9 +179,9 @@ class Journal:
 
     added: list[int]  # rows
     done: list[tuple[int, int]]  # row, xid
-    takes: list[Taken]
-    timeouts: list[TimedOut]
-    returns: list[Failed]  # jobs of replies that found nobody, which the daemon gave back
+    takes: list[histories.Taken]
+    timeouts: list[histories.TimedOut]
+    returns: list[histories.Failed]  # jobs of replies that found nobody, which the daemon gave back
     others: Counter[str]  # ops that should not be there
 
     @classmethod
@@ -214,7 +202,7 @@ class Journal:
         elif row.op == "JOB_TAKE":
             job = layout.decode(fields["image"])
             self.takes.append(
-                Taken(
+                histories.Taken(
                     began=began - (row.wall_us - fields["started_us"]),
                     ended=ended,
                     wall_us=row.wall_us,
@@ -232,9 +220,9 @@ class Journal:
             )
         elif row.op == "JOB_WAIT" and fields["state"] == State.TAKEN:
             if fields["how"] == How.TIMEOUT:
-                self.timeouts.append(TimedOut(began=began, ended=ended, xid=fields["at"]))
+                self.timeouts.append(histories.TimedOut(began=began, ended=ended, xid=fields["at"]))
             elif fields["how"] == How.GIVEN_BACK:
-                back = Failed(began=began, ended=ended, xid=fields["at"], counts=False)
+                back = histories.Failed(began=began, ended=ended, xid=fields["at"], counts=False)
                 self.returns.append(back)
         elif row.op not in _SAID_OF_OTHERS:
             self.others[row.op] += 1
@@ -252,10 +240,10 @@ class Round:
         self._path = path
         self._dice = random.Random(seed)
         self._daemon = Daemon(path / "data")
-        self._restarts: list[Event] = []
+        self._restarts: list[histories.Event] = []
         self._offset_us = time.time_ns() // 1000 - now()
 
-    def run(self) -> tuple[History, Journal, int]:
+    def run(self) -> tuple[histories.History, Journal, int]:
         """Returns the history, what the journal says, and how many workers were killed."""
         with self._daemon, fjord.connect(self._daemon.url, timeout=TIMEOUT_SECONDS) as db:
             db.create_jobs(TABLE, timeouts_max=254)
@@ -289,7 +277,7 @@ class Round:
         began, port = now(), self._daemon.port
         self._daemon.kill()
         self._daemon.start(port)
-        self._restarts.append(Restarted(began=began, ended=now()))
+        self._restarts.append(histories.Restarted(began=began, ended=now()))
 
     def _wait_for_the_end(self, crew: Crew, db: fjord.Database) -> None:
         deadline = time.monotonic() + SECONDS_MAX
@@ -297,27 +285,29 @@ class Round:
             assert time.monotonic() < deadline, "jobs are left"
             crew.wait_for(self.jobs, seconds=0.2)
 
-    def _gather(self, producer: Producer) -> tuple[History, Journal]:
-        history: History = [*producer.pushes, *self._restarts]
+    def _gather(self, producer: Producer) -> tuple[histories.History, Journal]:
+        history: histories.History = [*producer.pushes, *self._restarts]
         for path in sorted(self._path.glob("*.jsonl")):
             history += read_notes(path, now())
         values = {push.key: push.value for push in producer.pushes}
         journal = Journal.read(self._path / "data", values, self._offset_us)
-        noted = {event.xid: event for event in history if isinstance(event, Taken)}
-        history = [event for event in history if not isinstance(event, Taken)]
+        noted = {event.xid: event for event in history if isinstance(event, histories.Taken)}
+        history = [event for event in history if not isinstance(event, histories.Taken)]
         history += dated(journal.takes, noted)
         history += journal.timeouts
         history += journal.returns
         return sorted(history, key=in_order), journal
 
 
-def in_order(event: Event) -> tuple[int, int, int]:
+def in_order(event: histories.Event) -> tuple[int, int, int]:
     """Sorts events by their end, and the jobs of one answer as they stood in it."""
-    call, xid = (event.call, event.xid) if isinstance(event, Taken) else (0, 0)
+    call, xid = (event.call, event.xid) if isinstance(event, histories.Taken) else (0, 0)
     return event.ended, call, xid
 
 
-def dated(takes: list[Taken], noted: dict[int, Taken]) -> Iterator[Taken]:
+def dated(
+    takes: list[histories.Taken], noted: dict[int, histories.Taken]
+) -> Iterator[histories.Taken]:
     """Yields all that was handed out, also in replies that nobody noted.
 
     A worker waits for its answer, so the journal knows better when it began; and it was later
@@ -337,10 +327,10 @@ def check(path: Path, seed: int, jobs: int) -> Counter[str]:
     history, journal, killed = Round(path, seed, jobs).run()
     found = violations(history, rules=CONCURRENT)
     assert found == [], f"seed {seed}: {len(found)} violations, the first: {found[0]}"
-    finished = [event for event in history if isinstance(event, Finished)]
+    finished = [event for event in history if isinstance(event, histories.Finished)]
     rows = {take.xid: take.row for take in journal.takes}
-    acknowledged = [event.xid for event in finished if event.outcome is Outcome.OK]
-    unknown = {rows[event.xid] for event in finished if event.outcome is Outcome.UNKNOWN}
+    acknowledged = [event.xid for event in finished if event.outcome is histories.Outcome.OK]
+    unknown = {rows[event.xid] for event in finished if event.outcome is histories.Outcome.UNKNOWN}
     done = {xid: row for row, xid in journal.done}
     assert len(journal.added) == jobs, "every job was added once"
     assert sorted(done.values()) == sorted(journal.added), "every job was done"
@@ -350,8 +340,10 @@ def check(path: Path, seed: int, jobs: int) -> Counter[str]:
     assert set(journal.added) - {rows[xid] for xid in acknowledged} <= unknown, "nobody else"
     assert early_ends(history) == [], f"seed {seed}: a lease was over too early"
     assert journal.others == Counter(), "nothing was dropped, buried or moved"
-    refused = [event for event in finished if event.outcome is Outcome.REFUSED]
-    seen = {event.xid for event in history if isinstance(event, Taken) and event.call >= 0}
+    refused = [event for event in finished if event.outcome is histories.Outcome.REFUSED]
+    seen = {
+        event.xid for event in history if isinstance(event, histories.Taken) and event.call >= 0
+    }
     return Counter(
         done=len(acknowledged),
         unknown=len(unknown),
@@ -360,18 +352,20 @@ def check(path: Path, seed: int, jobs: int) -> Counter[str]:
         given_back=len(journal.returns),
         lost_replies=len(journal.takes) - len(seen),
         workers_killed=killed,
-        restarts=sum(isinstance(event, Restarted) for event in history),
+        restarts=sum(isinstance(event, histories.Restarted) for event in history),
     )
 
 
-def early_ends(history: History) -> list[TimedOut]:
+def early_ends(history: histories.History) -> list[histories.TimedOut]:
     """Returns leases that were over before their time; what extended them counts."""
     until: dict[int, int] = {}
     for event in history:
-        extends = isinstance(event, Touched) and event.outcome is Outcome.OK
-        if isinstance(event, Taken | Touched) and (extends or isinstance(event, Taken)):
+        extends = isinstance(event, histories.Touched) and event.outcome is histories.Outcome.OK
+        if isinstance(event, histories.Taken | histories.Touched) and (
+            extends or isinstance(event, histories.Taken)
+        ):
             until[event.xid] = max(until.get(event.xid, 0), event.began + event.lease_us)
-    ends = [event for event in history if isinstance(event, TimedOut)]
+    ends = [event for event in history if isinstance(event, histories.TimedOut)]
     return [event for event in ends if event.ended < until[event.xid]]
 
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.invariants.histories import Event, History, Outcome, Violation
-from tests.invariants.stream_histories import (
-    Change,
-    Message,
-    Opened,
-    Passed,
-    Retired,
-    Saw,
-    Wrote,
-)
+from tests.invariants.stream_histories import Change, Message, Opened, Passed, Retired, Saw, Wrote
 from tests.invariants.terms import Terms
 
 State = dict[bytes, bytes]

@@ -7,22 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.invariants.histories import (
-    DISCARDED,
-    SUPERSEDED,
-    Event,
-    Failed,
-    Finished,
-    History,
-    Outcome,
-    Pushed,
-    Removed,
-    Rescheduled,
-    Revived,
-    Taken,
-    TimedOut,
-    Violation,
-)
+from tests.invariants import histories
 from tests.invariants.terms import Terms
 
 
@@ -38,7 +23,7 @@ class Waiting:
     value: bytes
 
 
-def pushed(push: Pushed) -> Waiting:
+def pushed(push: histories.Pushed) -> Waiting:
     """Returns the job that a push makes where none waits."""
     # A client whose clock is ahead has its say in which push is the last one, no more.
     inserted_us = min(push.stamp_us, push.wall_us)
@@ -52,7 +37,7 @@ def pushed(push: Pushed) -> Waiting:
     )
 
 
-def merged(old: Waiting, push: Pushed, debounce_us: int) -> Waiting:
+def merged(old: Waiting, push: histories.Pushed, debounce_us: int) -> Waiting:
     """Returns what a waiting job becomes by a push of its key."""
     if push.stamp_us < old.updated_us:
         return old
@@ -68,7 +53,7 @@ def merged(old: Waiting, push: Pushed, debounce_us: int) -> Waiting:
     )
 
 
-def merging(history: History, terms: Terms) -> list[Violation]:
+def merging(history: histories.History, terms: Terms) -> list[histories.Violation]:
     """I15: a job that is handed out is what the pushes of its key come to."""
     if not terms.merges:
         return []
@@ -89,32 +74,32 @@ class _Fold:
         self._rows: dict[int, int] = {}  # xid -> row
         self._overtaken: set[int] = set()  # xids: a newer job of the key was taken meanwhile
 
-    def step(self, event: Event) -> Violation | None:
-        if isinstance(event, Taken):
+    def step(self, event: histories.Event) -> histories.Violation | None:
+        if isinstance(event, histories.Taken):
             return self._take(event)
-        if isinstance(event, Pushed):
+        if isinstance(event, histories.Pushed):
             self._push(event)
-        elif isinstance(event, Removed):
+        elif isinstance(event, histories.Removed):
             self._remove(event)
-        elif isinstance(event, Rescheduled | Revived):
+        elif isinstance(event, histories.Rescheduled | histories.Revived):
             self._unsure.add(event.key)
-        elif isinstance(event, Failed | TimedOut):
+        elif isinstance(event, histories.Failed | histories.TimedOut):
             self._give_back(event)
-        elif isinstance(event, Finished) and event.outcome is Outcome.OK:
+        elif isinstance(event, histories.Finished) and event.outcome is histories.Outcome.OK:
             self._keys.pop(event.xid, None)
         return None
 
-    def _give_back(self, event: Failed | TimedOut) -> None:
+    def _give_back(self, event: histories.Failed | histories.TimedOut) -> None:
         """Jobs wait again, with a date that is not known here; or are dead.
 
         Where a newer one of its key waits, or was taken meanwhile, a job is dropped; one that was
         pushed late is not newer.
         """
-        outcome = event.outcome if isinstance(event, Failed) else Outcome.OK
+        outcome = event.outcome if isinstance(event, histories.Failed) else histories.Outcome.OK
         key = self._keys.get(event.xid)
-        if key is None or outcome is Outcome.REFUSED:
+        if key is None or outcome is histories.Outcome.REFUSED:
             return
-        if outcome is Outcome.OK:
+        if outcome is histories.Outcome.OK:
             del self._keys[event.xid]
         if event.xid in self._overtaken:
             return
@@ -122,20 +107,20 @@ class _Fold:
         if waiting is None or waiting.updated_us < self._updated[event.xid]:
             self._unsure.add(key)
 
-    def _remove(self, removed: Removed) -> None:
-        if removed.how in (SUPERSEDED, DISCARDED):
+    def _remove(self, removed: histories.Removed) -> None:
+        if removed.how in (histories.SUPERSEDED, histories.DISCARDED):
             return
-        if removed.outcome is Outcome.UNKNOWN:
+        if removed.outcome is histories.Outcome.UNKNOWN:
             self._unsure.add(removed.key)
             return
         self._waiting.pop(removed.key, None)
         self._unsure.discard(removed.key)
 
-    def _push(self, push: Pushed) -> None:
-        if push.outcome is Outcome.REFUSED:
+    def _push(self, push: histories.Pushed) -> None:
+        if push.outcome is histories.Outcome.REFUSED:
             return
         self._stamps[push.value] = push.stamp_us
-        if push.outcome is Outcome.UNKNOWN:
+        if push.outcome is histories.Outcome.UNKNOWN:
             self._unsure.add(push.key)
             return
         old = self._waits(push.key, push.wall_us)
@@ -151,14 +136,14 @@ class _Fold:
             return found
         return None
 
-    def _overtake(self, take: Taken) -> None:
+    def _overtake(self, take: histories.Taken) -> None:
         """Of two jobs of a key that are taken at a time, the older one does not wait again."""
         for xid, key in self._keys.items():
             if key == take.key and xid not in self._overtaken:
                 ages = {one: (self._updated[one], self._rows[one]) for one in (xid, take.xid)}
                 self._overtaken.add(min(ages, key=ages.__getitem__))
 
-    def _take(self, take: Taken) -> Violation | None:
+    def _take(self, take: histories.Taken) -> histories.Violation | None:
         self._updated[take.xid] = self._stamps.get(take.value, 0)
         self._rows[take.xid] = take.row
         self._overtake(take)
@@ -170,7 +155,7 @@ class _Fold:
             return None
         if expected is None:
             text = f"{take.key!r} was handed out and did not wait"
-            return Violation(rule="I15", text=text, events=(take,))
+            return histories.Violation(rule="I15", text=text, events=(take,))
         found = {
             "inserted_us": take.inserted_us,
             "expires_at_us": take.expires_at_us,
@@ -188,4 +173,4 @@ class _Fold:
         if not wrong:
             return None
         text = f"{take.key!r}: {', '.join(wrong)}"
-        return Violation(rule="I15", text=text, events=(take,))
+        return histories.Violation(rule="I15", text=text, events=(take,))

@@ -6,24 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fjord.jobs import State
-from tests.invariants.histories import (
-    Died,
-    Event,
-    Failed,
-    Finished,
-    History,
-    Looked,
-    Outcome,
-    Pushed,
-    Removed,
-    Rescheduled,
-    Restarted,
-    Revived,
-    Row,
-    Taken,
-    TimedOut,
-    Touched,
-)
+from tests.invariants import histories
 
 START_US = 1_700_000_000_000_000
 SECOND = 1_000_000
@@ -31,19 +14,19 @@ LEASE_US = 60 * SECOND
 MASTER = b"the master's id."
 
 
-Told = TypeVar("Told", bound=Event)
+Told = TypeVar("Told", bound=histories.Event)
 
 
 class Tale:
     """A history that is told; every line of it begins when the one before has ended."""
 
     def __init__(self) -> None:
-        self.history: History = []
+        self.history: histories.History = []
         self.now = 1_000
         self._seq = 0
         self._calls = 0
 
-    def push(self, key: str, value: str = "", **fields: Any) -> Pushed:
+    def push(self, key: str, value: str = "", **fields: Any) -> histories.Pushed:
         """A push; its value is that of its key and number, if none is given."""
         self._seq += 1
         told = {
@@ -55,9 +38,9 @@ class Tale:
             "master": MASTER,
             **fields,
         }
-        return self._tell(Pushed, **told)
+        return self._tell(histories.Pushed, **told)
 
-    def take(self, *pushes: Pushed, **fields: Any) -> Taken:
+    def take(self, *pushes: histories.Pushed, **fields: Any) -> histories.Taken:
         """One answer of NEXT: jobs as they were pushed; returns the last one."""
         self._calls += 1
         began = self._begin()
@@ -77,43 +60,43 @@ class Tale:
                 "master": MASTER,
                 **fields,
             }
-            take = Taken(began=began, ended=began + 500, wall_us=self.wall_us, **told)
+            take = histories.Taken(began=began, ended=began + 500, wall_us=self.wall_us, **told)
             self.history.append(take)
         return take
 
-    def done(self, take: Taken, **fields: Any) -> Finished:
-        return self._tell(Finished, xid=take.xid, **fields)
+    def done(self, take: histories.Taken, **fields: Any) -> histories.Finished:
+        return self._tell(histories.Finished, xid=take.xid, **fields)
 
-    def stale(self, take: Taken) -> Finished:
-        return self.done(take, outcome=Outcome.REFUSED)
+    def stale(self, take: histories.Taken) -> histories.Finished:
+        return self.done(take, outcome=histories.Outcome.REFUSED)
 
-    def touch(self, take: Taken, **fields: Any) -> Touched:
-        return self._tell(Touched, **{"xid": take.xid, "lease_us": LEASE_US, **fields})
+    def touch(self, take: histories.Taken, **fields: Any) -> histories.Touched:
+        return self._tell(histories.Touched, **{"xid": take.xid, "lease_us": LEASE_US, **fields})
 
-    def fail(self, take: Taken, **fields: Any) -> Failed:
-        return self._tell(Failed, xid=take.xid, **fields)
+    def fail(self, take: histories.Taken, **fields: Any) -> histories.Failed:
+        return self._tell(histories.Failed, xid=take.xid, **fields)
 
-    def time_out(self, take: Taken) -> TimedOut:
-        return self._tell(TimedOut, xid=take.xid)
+    def time_out(self, take: histories.Taken) -> histories.TimedOut:
+        return self._tell(histories.TimedOut, xid=take.xid)
 
-    def remove(self, key: str, how: str = "cancelled", **fields: Any) -> Removed:
-        return self._tell(Removed, key=key.encode(), how=how, **fields)
+    def remove(self, key: str, how: str = "cancelled", **fields: Any) -> histories.Removed:
+        return self._tell(histories.Removed, key=key.encode(), how=how, **fields)
 
-    def reschedule(self, key: str) -> Rescheduled:
-        return self._tell(Rescheduled, key=key.encode())
+    def reschedule(self, key: str) -> histories.Rescheduled:
+        return self._tell(histories.Rescheduled, key=key.encode())
 
-    def die(self, take: Taken) -> Died:
-        return self._tell(Died, row=take.row)
+    def die(self, take: histories.Taken) -> histories.Died:
+        return self._tell(histories.Died, row=take.row)
 
-    def revive(self, take: Taken) -> Revived:
-        return self._tell(Revived, row=take.row, key=take.key)
+    def revive(self, take: histories.Taken) -> histories.Revived:
+        return self._tell(histories.Revived, row=take.row, key=take.key)
 
-    def look(self, *pushes: Pushed, state: State = State.WAITING) -> Looked:
-        rows = tuple(Row(state, push.seq, push.key, push.value) for push in pushes)
-        return self._tell(Looked, rows=rows)
+    def look(self, *pushes: histories.Pushed, state: State = State.WAITING) -> histories.Looked:
+        rows = tuple(histories.Row(state, push.seq, push.key, push.value) for push in pushes)
+        return self._tell(histories.Looked, rows=rows)
 
-    def restart(self) -> Restarted:
-        return self._tell(Restarted)
+    def restart(self) -> histories.Restarted:
+        return self._tell(histories.Restarted)
 
     def wait(self, seconds: float) -> None:
         self.now += round(seconds * SECOND)
@@ -133,6 +116,6 @@ class Tale:
         return event
 
 
-def at_once(event: Told, other: Event) -> Told:
+def at_once(event: Told, other: histories.Event) -> Told:
     """Returns an event as if it had gone on from its begin to the end of another one."""
     return replace(event, ended=other.ended + 1)

@@ -10,28 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Change,
-    Command,
-    CreateTable,
-    Delete,
-    Done,
-    Entries,
-    Erase,
-    Get,
-    Messages,
-    Modify,
-    Numbered,
-    Read,
-    Refusal,
-    Rename,
-    Replies,
-    Reply,
-    Set,
-    Touch,
-)
 from fjord.engine import Engine, EngineSettings, doctor, open_engine
 from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
@@ -88,14 +68,18 @@ class PackingMachine(RuleBasedStateMachine):
         self.crowds: dict[str, dict[bytes, bytes]] = {MANY: {}, LATEST: {}}
         self.seqs: dict[bytes, int] = {}  # of the stream's messages
         latest = StreamSettings(mode=Mode.LATEST, history=False)
-        create = CreateTable(name=LATEST, kind=Kind.STREAM.number, settings=latest.encode())
-        assert isinstance(self.run(create), Done)
+        create = commands.CreateTable(
+            name=LATEST, kind=Kind.STREAM.number, settings=latest.encode()
+        )
+        assert isinstance(self.run(create), commands.Done)
 
     # -- writes -----------------------------------------------------------------------------------
 
     @rule(key=key_of, number=st.integers(-99, 99), ttl=st.sampled_from([0, 0, 0, 50]))
     def set(self, key: bytes, number: int, ttl: int) -> None:
-        assert isinstance(self.run(self.set_command(key, number, ttl_us=ttl * 1_000_000)), Done)
+        assert isinstance(
+            self.run(self.set_command(key, number, ttl_us=ttl * 1_000_000)), commands.Done
+        )
         self.put(key, number)
         if ttl:
             self.expiries[key] = self.clock.wall_us() + ttl * 1_000_000
@@ -105,10 +89,10 @@ class PackingMachine(RuleBasedStateMachine):
         self.drop_expired()
         reply = self.run(self.set_command(key, 7, also=Strings.of(links)))
         if any(self.links.get(link, key) != key for link in links):
-            assert isinstance(reply, Refusal)
+            assert isinstance(reply, commands.Refusal)
             assert reply.code is Code.EXISTS
             return
-        assert isinstance(reply, Done)
+        assert isinstance(reply, commands.Done)
         self.put(key, 7)
         self.unlink(key)
         self.links |= dict.fromkeys(links, key)
@@ -116,10 +100,10 @@ class PackingMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(KEYS + LINKS), purge=st.booleans())
     def delete(self, name: bytes, purge: bool) -> None:
         self.drop_expired()
-        command = Delete(
+        command = commands.Delete(
             table=TABLE, keys=Strings.of([name]), timestamp_us=self.stamp(), purge=purge
         )
-        assert isinstance(self.run(command), Done)
+        assert isinstance(self.run(command), commands.Done)
         self.remove(self.links.get(name, name))
 
     @rule(name=st.sampled_from(KEYS + LINKS), number=st.integers(-99, 99))
@@ -128,9 +112,9 @@ class PackingMachine(RuleBasedStateMachine):
         key = self.links.get(name, name)
         reply = self.run(self.add_command(name, number))
         if key not in self.numbers:
-            assert isinstance(reply, Refusal)
+            assert isinstance(reply, commands.Refusal)
             return
-        assert isinstance(reply, Entries)
+        assert isinstance(reply, commands.Entries)
         self.numbers[key] += number
         assert reply.values[0] == integer(self.numbers[key])
         self.worked.pop(key, None)
@@ -138,11 +122,11 @@ class PackingMachine(RuleBasedStateMachine):
     @rule(key=key_of, to=key_of)
     def rename(self, key: bytes, to: bytes) -> None:
         self.drop_expired()
-        reply = self.run(Rename(table=TABLE, key=key, to=to, timestamp_us=self.stamp()))
+        reply = self.run(commands.Rename(table=TABLE, key=key, to=to, timestamp_us=self.stamp()))
         if key not in self.numbers or (to in self.numbers and to != key):
-            assert isinstance(reply, Refusal)
+            assert isinstance(reply, commands.Refusal)
         elif key != to:
-            assert isinstance(reply, Done)
+            assert isinstance(reply, commands.Done)
             number, expiry = self.numbers[key], self.expiries.get(key)
             further = [link for link, target in self.links.items() if target == key]
             self.remove(key)
@@ -155,12 +139,14 @@ class PackingMachine(RuleBasedStateMachine):
     def take(self, key: bytes) -> None:
         self.drop_expired()
         until_us = self.clock.wall_us() + WORK_SECONDS * 1_000_000
-        reply = self.run(Touch(table=TABLE, keys=Strings.of([key]), worked_until_us=until_us))
-        assert isinstance(reply, Entries)
+        reply = self.run(
+            commands.Touch(table=TABLE, keys=Strings.of([key]), worked_until_us=until_us)
+        )
+        assert isinstance(reply, commands.Entries)
         # Lease time stands still while no writer runs.
         lease_us = self.engine._leases.lease_us()
         free = key in self.numbers and self.worked.get(key, 0) <= lease_us
-        assert (reply.types[0] != Entries.MISSING) == free
+        assert (reply.types[0] != commands.Entries.MISSING) == free
         if free:
             self.worked[key] = lease_us + WORK_SECONDS * 1_000_000
 
@@ -168,17 +154,19 @@ class PackingMachine(RuleBasedStateMachine):
     def send_numbered(self, key: bytes, number: int) -> None:
         """A batch that adds one; sent again under its number it only tells its answer."""
         self.drop_expired()
-        batch = Numbered(
-            command=Batch(commands=[self.add_command(key, 1)]), client=b"c" * 16, number=number
+        batch = commands.Numbered(
+            command=commands.Batch(commands=[self.add_command(key, 1)]),
+            client=b"c" * 16,
+            number=number,
         )
         reply = self.run(batch)
         if number in self.answers:
-            assert isinstance(reply, Replies)
+            assert isinstance(reply, commands.Replies)
             assert _value(reply) == self.answers[number]
         elif key not in self.numbers:
-            assert isinstance(reply, Refusal)
+            assert isinstance(reply, commands.Refusal)
         else:
-            assert isinstance(reply, Replies)
+            assert isinstance(reply, commands.Replies)
             self.numbers[key] += 1
             self.worked.pop(key, None)
             self.answers[number] = _value(reply)
@@ -190,7 +178,7 @@ class PackingMachine(RuleBasedStateMachine):
             reply = self.run(set_command(items, timestamp_us=self.stamp(), table=MANY))
         else:
             reply = self.run(append_command(LATEST, list(items.items())))
-        assert isinstance(reply, Done)
+        assert isinstance(reply, commands.Done)
         self.crowds[table] |= items
         if table == LATEST:
             first_seq = reply.seq - len(keys) + 1
@@ -201,9 +189,9 @@ class PackingMachine(RuleBasedStateMachine):
         """Takes some keys away, not all of them one after the other."""
         gone = Strings.of(keys[::3])
         if table == MANY:
-            self.run(Delete(table=MANY, keys=gone, timestamp_us=self.stamp()))
+            self.run(commands.Delete(table=MANY, keys=gone, timestamp_us=self.stamp()))
         else:
-            self.run(Erase(table=LATEST, keys=gone))
+            self.run(commands.Erase(table=LATEST, keys=gone))
         for key in gone.rows():
             self.crowds[table].pop(key, None)
 
@@ -255,13 +243,13 @@ class PackingMachine(RuleBasedStateMachine):
 
     def check_crowds(self) -> None:
         """All keys are there, each with what it got last; messages still have their seqs."""
-        (reply,) = self.engine.run([Get(table=MANY, keys=Strings.of(CROWD))])
-        assert isinstance(reply, Entries)
+        (reply,) = self.engine.run([commands.Get(table=MANY, keys=Strings.of(CROWD))])
+        assert isinstance(reply, commands.Entries)
         rows = zip(CROWD, reply.types, reply.values.rows(), strict=True)
-        found = {key: data for key, type_, data in rows if type_ != Entries.MISSING}
+        found = {key: data for key, type_, data in rows if type_ != commands.Entries.MISSING}
         assert found == self.crowds[MANY]
-        (reply,) = self.engine.run([Read(table=LATEST, after=0)])
-        assert isinstance(reply, Messages)
+        (reply,) = self.engine.run([commands.Read(table=LATEST, after=0)])
+        assert isinstance(reply, commands.Messages)
         assert reply.ended
         messages = [one for one in told(reply) if not one.is_tombstone]
         expected = sorted((self.seqs[key], key, data) for key, data in self.crowds[LATEST].items())
@@ -273,17 +261,17 @@ class PackingMachine(RuleBasedStateMachine):
     def answers_are_those_of_the_model(self) -> None:
         self.drop_expired()
         names = KEYS + LINKS
-        (reply,) = self.engine.run([Get(table=TABLE, keys=Strings.of(names))])
-        assert isinstance(reply, Entries)
+        (reply,) = self.engine.run([commands.Get(table=TABLE, keys=Strings.of(names))])
+        assert isinstance(reply, commands.Entries)
         rows = zip(names, reply.types, reply.values.rows(), strict=True)
-        found = {name: data for name, type_, data in rows if type_ != Entries.MISSING}
+        found = {name: data for name, type_, data in rows if type_ != commands.Entries.MISSING}
         expected = {key: integer(number) for key, number in self.numbers.items()}
         expected |= {link: integer(self.numbers[key]) for link, key in self.links.items()}
         assert found == expected
 
     # -- inside -----------------------------------------------------------------------------------
 
-    def run(self, command: Command) -> Reply:
+    def run(self, command: commands.Command) -> commands.Reply:
         (reply,) = self.engine.run([command])
         check_tokens(self.engine, [reply])
         self.engine.sync()
@@ -295,8 +283,8 @@ class PackingMachine(RuleBasedStateMachine):
 
     def set_command(
         self, key: bytes, number: int, *, ttl_us: int = 0, also: Strings | None = None
-    ) -> Set:
-        return Set(
+    ) -> commands.Set:
+        return commands.Set(
             table=TABLE,
             keys=Strings.of([key]),
             types=bytes([INTEGER]),
@@ -306,11 +294,11 @@ class PackingMachine(RuleBasedStateMachine):
             also=also,
         )
 
-    def add_command(self, key: bytes, number: int) -> Modify:
-        return Modify(
+    def add_command(self, key: bytes, number: int) -> commands.Modify:
+        return commands.Modify(
             table=TABLE,
             key=key,
-            change=Change.ADD,
+            change=commands.Change.ADD,
             operand=integer(number),
             timestamp_us=self.stamp(),
         )
@@ -337,9 +325,9 @@ class PackingMachine(RuleBasedStateMachine):
             self.remove(key)
 
 
-def _value(reply: Replies) -> bytes:
+def _value(reply: commands.Replies) -> bytes:
     (entries,) = reply.replies
-    assert isinstance(entries, Entries)
+    assert isinstance(entries, commands.Entries)
     return entries.values[0]
 
 

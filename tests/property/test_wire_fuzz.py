@@ -16,13 +16,7 @@ from fjord import commands, limits
 from fjord.columns import Strings
 from fjord.commands import Batch, Command, Entries, Refusal, Reply
 from fjord.errors import Code, RemoteProtocolError
-from fjord.wire import (
-    RawReply,
-    ReplyDecoder,
-    Request,
-    RequestDecoder,
-    read_reply,
-)
+from fjord.wire import RawReply, ReplyDecoder, Request, RequestDecoder, read_reply
 from fjord.wire.explain import Line, explain
 from tests.property.wire_mutants import ANSWERS, REQUESTS, Mutants
 from tests.unit.wire.job_samples import numbers_of
@@ -215,11 +209,7 @@ def make_push(rows: list[tuple[Any, ...]], **rest: Any) -> commands.Push:
 
 pushes = st.builds(
     make_push,
-    st.lists(
-        st.tuples(u8s, u8s, binary, binary, binary, u64s, u64s),
-        min_size=1,
-        max_size=5,
-    ),
+    st.lists(st.tuples(u8s, u8s, binary, binary, binary, u64s, u64s), min_size=1, max_size=5),
     table=tables,
     timestamp_us=u64s,
     relative=booleans,
@@ -266,12 +256,7 @@ inner_commands: st.SearchStrategy[Command] = st.one_of(
     keyed(commands.Delete, timestamp_us=u64s, purge=booleans),
     modifies,
     st.builds(
-        commands.Rename,
-        table=tables,
-        key=binary,
-        to=binary,
-        timestamp_us=u64s,
-        overwrite=booleans,
+        commands.Rename, table=tables, key=binary, to=binary, timestamp_us=u64s, overwrite=booleans
     ),
     keyed(commands.Lock),
     keyed(commands.Unlock),

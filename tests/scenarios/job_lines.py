@@ -22,30 +22,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fjord import jobs, values
+from fjord import commands, jobs, values
 from fjord.columns import Strings
-from fjord.commands import (
-    Acted,
-    Bury,
-    Cancel,
-    Command,
-    CountJobs,
-    CreateTable,
-    Discard,
-    Extend,
-    Fail,
-    Find,
-    Finish,
-    JobPage,
-    Next,
-    Numbers,
-    Peek,
-    Push,
-    Reply,
-    Reschedule,
-    Revive,
-    Taken,
-)
 from fjord.jobs import Fairness, State
 from fjord.kinds import Kind
 
@@ -61,7 +39,7 @@ class Hands:
     def __init__(self) -> None:
         self._xids: dict[tuple[str, str, bytes], int] = {}
 
-    def note(self, line: Line, taken: Taken) -> None:
+    def note(self, line: Line, taken: commands.Taken) -> None:
         for at, key in enumerate(taken.keys.rows()):
             self._xids[_worker(line), line.words[0], key] = taken.first_xid + at
 
@@ -77,7 +55,7 @@ def _worker(line: Line) -> str:
 # -- commands -------------------------------------------------------------------------------------
 
 
-def _jobs(world: World, line: Line) -> Command:
+def _jobs(world: World, line: Line) -> commands.Command:
     usual = jobs.Settings()
     settings = jobs.Settings(
         merge=line.on("merge", default=True),
@@ -86,15 +64,17 @@ def _jobs(world: World, line: Line) -> Command:
         timeouts_max=int(line.options.get("timeouts", usual.timeouts_max)),
         debounce_us=_us(line, "debounce", usual.debounce_us),
     )
-    return CreateTable(name=line.words[0], kind=Kind.JOBS.number, settings=settings.encode())
+    return commands.CreateTable(
+        name=line.words[0], kind=Kind.JOBS.number, settings=settings.encode()
+    )
 
 
-def _push(world: World, line: Line) -> Command:
+def _push(world: World, line: Line) -> commands.Command:
     table, _, value = line.words
     (key,) = line.keys().rows()[:1]
     type_, data = values.encode(json.loads(value))
     sent_us = world.moment_us(line, "sent") or world.tick_us()
-    return Push(
+    return commands.Push(
         table=table,
         keys=Strings.of([key]),
         domains=Strings.of([line.options.get("domain", "").encode()]),
@@ -108,8 +88,8 @@ def _push(world: World, line: Line) -> Command:
     )
 
 
-def _next(world: World, line: Line) -> Command:
-    return Next(
+def _next(world: World, line: Line) -> commands.Command:
+    return commands.Next(
         table=line.words[0],
         count=int(line.options.get("count", "1")),
         domain=line.options.get("domain", "").encode(),
@@ -118,8 +98,8 @@ def _next(world: World, line: Line) -> Command:
     )
 
 
-def _fail(world: World, line: Line) -> Command:
-    return Fail(
+def _fail(world: World, line: Line) -> commands.Command:
+    return commands.Fail(
         table=line.words[0],
         xids=world.hands.xids(line),
         delay_us=_us(line, "delay"),
@@ -129,13 +109,15 @@ def _fail(world: World, line: Line) -> Command:
     )
 
 
-def _extend(world: World, line: Line) -> Command:
-    return Extend(table=line.words[0], xids=world.hands.xids(line), lease_us=_us(line, "lease"))
+def _extend(world: World, line: Line) -> commands.Command:
+    return commands.Extend(
+        table=line.words[0], xids=world.hands.xids(line), lease_us=_us(line, "lease")
+    )
 
 
-def _reschedule(world: World, line: Line) -> Command:
+def _reschedule(world: World, line: Line) -> commands.Command:
     is_dated = "at" in line.options or "delay" in line.options
-    return Reschedule(
+    return commands.Reschedule(
         table=line.words[0],
         keys=line.keys(),
         priority=int(line.options["priority"]) if "priority" in line.options else None,
@@ -144,21 +126,21 @@ def _reschedule(world: World, line: Line) -> Command:
     )
 
 
-def _redrive(world: World, line: Line) -> Command:
+def _redrive(world: World, line: Line) -> commands.Command:
     rows = _dead_rows(world, line)
-    return Revive(table=line.words[0], rows=rows, delay_us=_us(line, "delay"))
+    return commands.Revive(table=line.words[0], rows=rows, delay_us=_us(line, "delay"))
 
 
 def _dead_rows(world: World, line: Line) -> list[int]:
     """Returns the rows of the dead jobs with these keys, or of all of them."""
-    page = world.ask(Peek(table=line.words[0], state=State.DEAD))
-    assert isinstance(page, JobPage)
+    page = world.ask(commands.Peek(table=line.words[0], state=State.DEAD))
+    assert isinstance(page, commands.JobPage)
     keys = line.keys().rows() if len(line.words) > 1 else page.keys.rows()
     return [row for row, key in zip(page.rows, page.keys.rows(), strict=True) if key in keys]
 
 
-def _peek(state: State) -> Callable[[World, Line], Command]:
-    return lambda world, line: Peek(
+def _peek(state: State) -> Callable[[World, Line], commands.Command]:
+    return lambda world, line: commands.Peek(
         table=line.words[0], state=state, domain=line.options.get("domain", "").encode()
     )
 
@@ -172,23 +154,27 @@ def _us(line: Line, name: str, otherwise: int = 0) -> int:
     return otherwise if text is None else round(float(text) * SECOND_US)
 
 
-COMMANDS: dict[str, Callable[[World, Line], Command]] = {
+COMMANDS: dict[str, Callable[[World, Line], commands.Command]] = {
     "jobs": _jobs,
     "push": _push,
     "next": _next,
-    "done": lambda world, line: Finish(table=line.words[0], xids=world.hands.xids(line)),
+    "done": lambda world, line: commands.Finish(table=line.words[0], xids=world.hands.xids(line)),
     "touch": _extend,
     "fail": _fail,
-    "cancel": lambda world, line: Cancel(table=line.words[0], keys=line.keys()),
+    "cancel": lambda world, line: commands.Cancel(table=line.words[0], keys=line.keys()),
     "reschedule": _reschedule,
-    "bury": lambda world, line: Bury(table=line.words[0], keys=line.keys(), reason=_reason(line)),
+    "bury": lambda world, line: commands.Bury(
+        table=line.words[0], keys=line.keys(), reason=_reason(line)
+    ),
     "peek": _peek(State.WAITING),
     "taken": _peek(State.TAKEN),
     "dead": _peek(State.DEAD),
-    "find": lambda world, line: Find(table=line.words[0], keys=line.keys()),
+    "find": lambda world, line: commands.Find(table=line.words[0], keys=line.keys()),
     "redrive": _redrive,
-    "discard": lambda world, line: Discard(table=line.words[0], rows=_dead_rows(world, line)),
-    "count": lambda world, line: CountJobs(
+    "discard": lambda world, line: commands.Discard(
+        table=line.words[0], rows=_dead_rows(world, line)
+    ),
+    "count": lambda world, line: commands.CountJobs(
         table=line.words[0], domain=line.options.get("domain", "").encode()
     ),
 }
@@ -197,20 +183,20 @@ COMMANDS: dict[str, Callable[[World, Line], Command]] = {
 # -- answers --------------------------------------------------------------------------------------
 
 
-def shown(reply: Reply, begin_us: int, words: Sequence[str] = ()) -> str | None:
+def shown(reply: commands.Reply, begin_us: int, words: Sequence[str] = ()) -> str | None:
     """Returns an answer about jobs in plain words; None if it is about something else."""
-    if isinstance(reply, Taken):
+    if isinstance(reply, commands.Taken):
         if reply.rows:
             return "\n".join(_shown_job(reply, row, begin_us) for row in range(len(reply.rows)))
         until = f" until {_seconds(reply.next_at_us, begin_us)}" if reply.next_at_us else ""
         return f"nothing{until}"
-    if isinstance(reply, JobPage):
+    if isinstance(reply, commands.JobPage):
         rows = [_shown_row(reply, row, begin_us) for row in range(len(reply.rows))]
         return "\n".join(rows) or "nothing"
-    if isinstance(reply, Acted):
+    if isinstance(reply, commands.Acted):
         missing = [words[at] if at < len(words) else f"number {at + 1}" for at in reply.missing]
         return f"not there: {' '.join(missing)}" if missing else "done"
-    if isinstance(reply, Numbers):
+    if isinstance(reply, commands.Numbers):
         names = [name.decode() for name in reply.names.rows()]
         found = dict(zip(names, reply.values, strict=True))
         next_at_us = found.pop("next_at_us")
@@ -220,7 +206,7 @@ def shown(reply: Reply, begin_us: int, words: Sequence[str] = ()) -> str | None:
     return None
 
 
-def _shown_job(jobs_: Taken | JobPage, row: int, begin_us: int) -> str:
+def _shown_job(jobs_: commands.Taken | commands.JobPage, row: int, begin_us: int) -> str:
     """Says key and value, and of the rest what is not as usual."""
     value = values.decode(jobs_.types[row], jobs_.values[row])
     key = jobs_.keys[row].decode() or '""'
@@ -236,7 +222,7 @@ def _shown_job(jobs_: Taken | JobPage, row: int, begin_us: int) -> str:
     return " ".join(shown)
 
 
-def _shown_row(page: JobPage, row: int, begin_us: int) -> str:
+def _shown_row(page: commands.JobPage, row: int, begin_us: int) -> str:
     shown = _shown_job(page, row, begin_us)
     if page.xids[row]:
         return f"{shown} until={_seconds(page.moments_us[row], begin_us)}"

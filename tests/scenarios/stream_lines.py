@@ -20,32 +20,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fjord import streams, values
+from fjord import commands, streams, values
 from fjord.columns import Strings
-from fjord.commands import (
-    Acknowledge,
-    Append,
-    AsOf,
-    CloseSnapshot,
-    Command,
-    CreateTable,
-    Done,
-    Erase,
-    Lag,
-    ListSubscribers,
-    Messages,
-    Numbers,
-    Opened,
-    OpenSnapshot,
-    Position,
-    Read,
-    Reply,
-    Rest,
-    Seek,
-    Subscribe,
-    Subscribers,
-    Unsubscribe,
-)
 from fjord.kinds import Kind
 from fjord.streams import Mode, Start
 from tests.unit.engine.shore import told
@@ -62,7 +38,7 @@ class Readers:
     def __init__(self) -> None:
         self.seqs: dict[str, int] = {}  # names of appends -> last seq; names of snapshots
         self._places: dict[tuple[str, str], tuple[int, int]] = {}  # reader -> after, until
-        self._marks: dict[tuple[str, str], Position] = {}
+        self._marks: dict[tuple[str, str], commands.Position] = {}
 
     def seq(self, word: str) -> int:
         return self.seqs[word] if word in self.seqs else int(word)
@@ -74,26 +50,26 @@ class Readers:
     def epoch(self, table: str, name: str) -> int:
         return self._marks[table, name].epoch
 
-    def note(self, line: Line, reply: Reply) -> None:
+    def note(self, line: Line, reply: commands.Reply) -> None:
         """Takes note of what an answer says of a reader, or of a seq."""
         options, words = line.options, line.words
-        if isinstance(reply, Messages):
+        if isinstance(reply, commands.Messages):
             reader = (words[0], options.get("reader", ""))
             self._places[reader] = (reply.after, 0 if reply.ended else reply.until)
-        elif isinstance(reply, Position):
+        elif isinstance(reply, commands.Position):
             if line.verb == "seek":
                 self._places.pop((words[0], words[1]), None)
             self._marks[words[0], words[1]] = reply
-        elif isinstance(reply, Opened):
+        elif isinstance(reply, commands.Opened):
             self.seqs[words[0]] = reply.snapshot
-        elif isinstance(reply, Done) and "as" in options:
+        elif isinstance(reply, commands.Done) and "as" in options:
             self.seqs[options["as"]] = reply.seq
 
 
 # -- commands -------------------------------------------------------------------------------------
 
 
-def _stream(world: World, line: Line) -> Command:
+def _stream(world: World, line: Line) -> commands.Command:
     usual = streams.Settings()
     settings = streams.Settings(
         mode=Mode(line.options.get("mode", "log")),
@@ -101,15 +77,17 @@ def _stream(world: World, line: Line) -> Command:
         block_rows=int(line.options.get("rows", usual.block_rows)),
         retention_us=round(float(line.options.get("retention", "0")) * SECOND_US),
     )
-    return CreateTable(name=line.words[0], kind=Kind.STREAM.number, settings=settings.encode())
+    return commands.CreateTable(
+        name=line.words[0], kind=Kind.STREAM.number, settings=settings.encode()
+    )
 
 
-def _append(world: World, line: Line) -> Command:
+def _append(world: World, line: Line) -> commands.Command:
     world.tick_us()
     table, *rest = line.words
     found = [values.encode(json.loads(word)) for word in rest[1::2]]
     keys = [b"" if word == '""' else word.encode() for word in rest[::2]]
-    return Append(
+    return commands.Append(
         table=table,
         types=bytes([type_ for type_, _ in found]),
         keys=Strings.of(keys),
@@ -118,17 +96,17 @@ def _append(world: World, line: Line) -> Command:
     )
 
 
-def _erase(world: World, line: Line) -> Command:
+def _erase(world: World, line: Line) -> commands.Command:
     world.tick_us()
-    return Erase(table=line.words[0], keys=line.keys())
+    return commands.Erase(table=line.words[0], keys=line.keys())
 
 
-def _read(world: World, line: Line) -> Command:
+def _read(world: World, line: Line) -> commands.Command:
     after, until = world.readers.place(line.words[0], line.options.get("reader", ""))
     if "after" in line.options:
         after, until = world.readers.seq(line.options["after"]), 0
     count = int(line.options.get("count", "0"))
-    return Read(table=line.words[0], after=after, until=until, count=count)
+    return commands.Read(table=line.words[0], after=after, until=until, count=count)
 
 
 def _start(world: World, line: Line) -> dict[str, int]:
@@ -141,15 +119,15 @@ def _start(world: World, line: Line) -> dict[str, int]:
     return {"start": Start.SEQ, "at": world.readers.seq(word)}
 
 
-def _subscriber(kind: Callable[..., Command]) -> Callable[[World, Line], Command]:
-    def build(world: World, line: Line) -> Command:
+def _subscriber(kind: Callable[..., commands.Command]) -> Callable[[World, Line], commands.Command]:
+    def build(world: World, line: Line) -> commands.Command:
         table, name = line.words
         return kind(table=table, name=name, **_start(world, line))
 
     return build
 
 
-def _ack(world: World, line: Line) -> Command:
+def _ack(world: World, line: Line) -> commands.Command:
     table, name = line.words
     options = line.options
     seq = (
@@ -157,7 +135,7 @@ def _ack(world: World, line: Line) -> Command:
         if "seq" in options
         else world.readers.place(table, name)[0]
     )
-    return Acknowledge(
+    return commands.Acknowledge(
         table=table,
         name=name,
         seq=seq,
@@ -166,32 +144,36 @@ def _ack(world: World, line: Line) -> Command:
     )
 
 
-def _as_of(world: World, line: Line) -> Command:
+def _as_of(world: World, line: Line) -> commands.Command:
     name, *words = line.words
     options = [f"{name}={value}" for name, value in line.options.items()]
     command = world.build(type(line)(" ".join([*words, *options])))
-    if isinstance(command, Read):
-        command = Read(table=command.table, after=0, count=command.count)
-    return AsOf(snapshot=world.readers.seq(name), commands=[command])
+    if isinstance(command, commands.Read):
+        command = commands.Read(table=command.table, after=0, count=command.count)
+    return commands.AsOf(snapshot=world.readers.seq(name), commands=[command])
 
 
-COMMANDS: dict[str, Callable[[World, Line], Command]] = {
+COMMANDS: dict[str, Callable[[World, Line], commands.Command]] = {
     "stream": _stream,
     "append": _append,
     "erase": _erase,
     "read": _read,
-    "subscribe": _subscriber(Subscribe),
-    "seek": _subscriber(Seek),
+    "subscribe": _subscriber(commands.Subscribe),
+    "seek": _subscriber(commands.Seek),
     "ack": _ack,
-    "rest": lambda world, line: Rest(table=line.words[0], name=line.words[1], asleep=True),
-    "wake": lambda world, line: Rest(table=line.words[0], name=line.words[1], asleep=False),
-    "unsubscribe": lambda world, line: Unsubscribe(table=line.words[0], name=line.words[1]),
-    "lag": lambda world, line: Lag(table=line.words[0], name=line.words[1]),
-    "subscribers": lambda world, line: ListSubscribers(table=line.words[0]),
-    "snapshot": lambda world, line: OpenSnapshot(
+    "rest": lambda world, line: commands.Rest(table=line.words[0], name=line.words[1], asleep=True),
+    "wake": lambda world, line: commands.Rest(
+        table=line.words[0], name=line.words[1], asleep=False
+    ),
+    "unsubscribe": lambda world, line: commands.Unsubscribe(
+        table=line.words[0], name=line.words[1]
+    ),
+    "lag": lambda world, line: commands.Lag(table=line.words[0], name=line.words[1]),
+    "subscribers": lambda world, line: commands.ListSubscribers(table=line.words[0]),
+    "snapshot": lambda world, line: commands.OpenSnapshot(
         lifetime_us=round(float(line.options.get("for", "0")) * SECOND_US)
     ),
-    "close": lambda world, line: CloseSnapshot(snapshot=world.readers.seq(line.words[0])),
+    "close": lambda world, line: commands.CloseSnapshot(snapshot=world.readers.seq(line.words[0])),
     "as-of": _as_of,
 }
 
@@ -199,27 +181,27 @@ COMMANDS: dict[str, Callable[[World, Line], Command]] = {
 # -- answers --------------------------------------------------------------------------------------
 
 
-def shown(reply: Reply) -> str | None:
+def shown(reply: commands.Reply) -> str | None:
     """Returns what a scenario tells of an answer, if it is one about streams."""
-    if isinstance(reply, Messages):
+    if isinstance(reply, commands.Messages):
         return "\n".join([*_messages(reply), "end" if reply.ended else "more"])
-    if isinstance(reply, Position):
+    if isinstance(reply, commands.Position):
         made = " (new)" if reply.created else ""
         return f"epoch {reply.epoch}{' asleep' if reply.asleep else ''}{made}"
-    if isinstance(reply, Subscribers):
+    if isinstance(reply, commands.Subscribers):
         rows = zip(reply.names.rows(), reply.epochs, reply.asleep, strict=True)
         told = [
             f"{name.decode()} epoch {epoch}{' asleep' * asleep}" for name, epoch, asleep in rows
         ]
         return "\n".join(told) or "nothing"
-    if isinstance(reply, Opened):
+    if isinstance(reply, commands.Opened):
         return "open"
-    if isinstance(reply, Numbers) and reply.names.rows() == [b"messages", b"seqs"]:
+    if isinstance(reply, commands.Numbers) and reply.names.rows() == [b"messages", b"seqs"]:
         return f"{reply.values[0]} messages behind"
     return None
 
 
-def _messages(reply: Messages) -> list[str]:
+def _messages(reply: commands.Messages) -> list[str]:
     found = []
     for one in told(reply):
         text = "gone" if one.is_tombstone else json.dumps(values.decode(one.type, one.value))

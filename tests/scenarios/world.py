@@ -24,34 +24,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fjord import ops, values
+from fjord import commands, ops, values
 from fjord.columns import Strings
-from fjord.commands import (
-    Batch,
-    Change,
-    Command,
-    CreateTable,
-    Delete,
-    Done,
-    DropTable,
-    Entries,
-    Get,
-    ListTables,
-    Lock,
-    Modify,
-    Numbered,
-    Page,
-    Range,
-    Refusal,
-    Rename,
-    Replies,
-    Reply,
-    Set,
-    TableList,
-    Taken,
-    Touch,
-    Unlock,
-)
 from fjord.engine import Engine, EngineSettings, open_engine
 from fjord.engine.memory import TREE_COUNT
 from fjord.index.memory import MemoryIndexes
@@ -104,7 +78,7 @@ class World:
         self._shore = Shore(disk=self._disk)
         self._engine = self._open()
         self._told_seq = 0
-        self._batch: tuple[Line, list[Command]] | None = None
+        self._batch: tuple[Line, list[commands.Command]] | None = None
         self.hands: job_lines.Hands = job_lines.Hands()
         self.readers: stream_lines.Readers = stream_lines.Readers()
 
@@ -117,7 +91,7 @@ class World:
             self._batch[1].append(command)
             return ""
         reply = self.ask(command, int(line.options.get("by", "1")))
-        if isinstance(reply, Taken) and reply.first_xid:
+        if isinstance(reply, commands.Taken) and reply.first_xid:
             self.hands.note(line, reply)
         self.readers.note(line, reply)
         return _shown(reply, self._begin_us, line.words[1:])
@@ -133,9 +107,9 @@ class World:
         (head, found), self._batch = self._batch, None
         client = head.options.get("client", "").encode().ljust(16, b"-")
         number = int(head.options.get("number", "0"))
-        batch: Command = Batch(commands=found)
+        batch: commands.Command = commands.Batch(commands=found)
         if number:
-            batch = Numbered(command=batch, client=client, number=number)
+            batch = commands.Numbered(command=batch, client=client, number=number)
         return _shown(self.ask(batch), self._begin_us)
 
     def wait(self, line: Line) -> str:
@@ -230,11 +204,11 @@ class World:
         text = line.options.get(name)
         return 0 if text is None else self._clock.wall_us() + round(float(text) * 1_000_000)
 
-    def ask(self, command: Command, client: int = 1) -> Reply:
+    def ask(self, command: commands.Command, client: int = 1) -> commands.Reply:
         """Runs a command; its answer may be told."""
         return self._shore.ask(self._engine, command, client)
 
-    def build(self, line: Line) -> Command:
+    def build(self, line: Line) -> commands.Command:
         """Some verbs mean one thing for jobs and another for values."""
         if line.verb in stream_lines.COMMANDS:
             return stream_lines.COMMANDS[line.verb](self, line)
@@ -256,10 +230,10 @@ class World:
 # -- commands -------------------------------------------------------------------------------------
 
 
-def _set(world: World, line: Line) -> Command:
+def _set(world: World, line: Line) -> commands.Command:
     type_, data = values.encode(json.loads(line.words[2]))
     also = line.options.get("also")
-    return Set(
+    return commands.Set(
         table=line.words[0],
         keys=Strings.of([line.words[1].encode()]),
         types=bytes([type_]),
@@ -273,8 +247,8 @@ def _set(world: World, line: Line) -> Command:
     )
 
 
-def _delete(world: World, line: Line) -> Command:
-    return Delete(
+def _delete(world: World, line: Line) -> commands.Command:
+    return commands.Delete(
         table=line.words[0],
         keys=line.keys(),
         timestamp_us=world.stamp_us(line),
@@ -282,8 +256,8 @@ def _delete(world: World, line: Line) -> Command:
     )
 
 
-def _touch(world: World, line: Line) -> Command:
-    return Touch(
+def _touch(world: World, line: Line) -> commands.Command:
+    return commands.Touch(
         table=line.words[0],
         keys=line.keys(),
         extend=True,
@@ -291,16 +265,16 @@ def _touch(world: World, line: Line) -> Command:
     )
 
 
-def _take(world: World, line: Line) -> Command:
+def _take(world: World, line: Line) -> commands.Command:
     until_us = world.later_us(line, "for")
-    return Touch(table=line.words[0], keys=line.keys(), worked_until_us=until_us)
+    return commands.Touch(table=line.words[0], keys=line.keys(), worked_until_us=until_us)
 
 
-def _modify(change: Change) -> Callable[[World, Line], Command]:
-    def build(world: World, line: Line) -> Command:
+def _modify(change: commands.Change) -> Callable[[World, Line], commands.Command]:
+    def build(world: World, line: Line) -> commands.Command:
         operand = json.loads(line.words[2]) if len(line.words) > 2 else 0
         type_, data = values.encode(operand)
-        return Modify(
+        return commands.Modify(
             table=line.words[0],
             key=line.words[1].encode(),
             change=change,
@@ -312,9 +286,9 @@ def _modify(change: Change) -> Callable[[World, Line], Command]:
     return build
 
 
-def _rename(world: World, line: Line) -> Command:
+def _rename(world: World, line: Line) -> commands.Command:
     table, key, to = line.words
-    return Rename(
+    return commands.Rename(
         table=table,
         key=key.encode(),
         to=to.encode(),
@@ -323,10 +297,10 @@ def _rename(world: World, line: Line) -> Command:
     )
 
 
-def _range(world: World, line: Line) -> Command:
+def _range(world: World, line: Line) -> commands.Command:
     table, *bounds = line.words
     start, stop = [*bounds, "", ""][:2]
-    return Range(
+    return commands.Range(
         table=table,
         start=start.encode(),
         stop=stop.encode(),
@@ -335,23 +309,25 @@ def _range(world: World, line: Line) -> Command:
     )
 
 
-_COMMANDS: dict[str, Callable[[World, Line], Command]] = {
+_COMMANDS: dict[str, Callable[[World, Line], commands.Command]] = {
     "set": _set,
-    "get": lambda world, line: Get(table=line.words[0], keys=line.keys()),
-    "probe": lambda world, line: Get(table=line.words[0], keys=line.keys(), with_data=False),
+    "get": lambda world, line: commands.Get(table=line.words[0], keys=line.keys()),
+    "probe": lambda world, line: commands.Get(
+        table=line.words[0], keys=line.keys(), with_data=False
+    ),
     "touch": _touch,
     "take": _take,
     "delete": _delete,
-    "add": _modify(Change.ADD),
-    "flip": _modify(Change.NOT),
-    "truncate": _modify(Change.TRUNCATE),
+    "add": _modify(commands.Change.ADD),
+    "flip": _modify(commands.Change.NOT),
+    "truncate": _modify(commands.Change.TRUNCATE),
     "rename": _rename,
-    "lock": lambda world, line: Lock(table=line.words[0], keys=line.keys()),
-    "unlock": lambda world, line: Unlock(table=line.words[0], keys=line.keys()),
+    "lock": lambda world, line: commands.Lock(table=line.words[0], keys=line.keys()),
+    "unlock": lambda world, line: commands.Unlock(table=line.words[0], keys=line.keys()),
     "range": _range,
-    "tables": lambda world, line: ListTables(),
-    "create": lambda world, line: CreateTable(name=line.words[0], kind=Kind.KV.number),
-    "drop": lambda world, line: DropTable(name=line.words[0]),
+    "tables": lambda world, line: commands.ListTables(),
+    "create": lambda world, line: commands.CreateTable(name=line.words[0], kind=Kind.KV.number),
+    "drop": lambda world, line: commands.DropTable(name=line.words[0]),
 }
 
 _DOES: dict[str, Callable[[World, Line], str]] = {
@@ -376,32 +352,32 @@ _DOES: dict[str, Callable[[World, Line], str]] = {
 # -- answers --------------------------------------------------------------------------------------
 
 
-def _shown(reply: Reply, begin_us: int, words: Sequence[str] = ()) -> str:
-    if isinstance(reply, Refusal):
+def _shown(reply: commands.Reply, begin_us: int, words: Sequence[str] = ()) -> str:
+    if isinstance(reply, commands.Refusal):
         return f"{reply.code}: {reply.text}"
     told = stream_lines.shown(reply) or job_lines.shown(reply, begin_us, words)
     if told is not None:
         return told
-    if isinstance(reply, Done):
+    if isinstance(reply, commands.Done):
         return "done"
-    if isinstance(reply, Entries):
+    if isinstance(reply, commands.Entries):
         return "\n".join(_shown_entry(reply, row, begin_us) for row in range(len(reply.types)))
-    if isinstance(reply, Page):
+    if isinstance(reply, commands.Page):
         rows = [
             f"{key.decode()} = {_shown_entry(reply.entries, row, begin_us)}"
             for row, key in enumerate(reply.keys.rows())
         ]
         more = [f"more from {reply.next_key.decode()}"] if reply.next_key else []
         return "\n".join([*rows, *more]) or "nothing"
-    if isinstance(reply, TableList):
+    if isinstance(reply, commands.TableList):
         return "\n".join(name.decode() for name in reply.names) or "nothing"
-    assert isinstance(reply, Replies)
+    assert isinstance(reply, commands.Replies)
     return "\n".join(_shown(one, begin_us) for one in reply.replies)
 
 
-def _shown_entry(entries: Entries, row: int, begin_us: int) -> str:
+def _shown_entry(entries: commands.Entries, row: int, begin_us: int) -> str:
     type_ = entries.types[row]
-    if type_ == Entries.MISSING:
+    if type_ == commands.Entries.MISSING:
         return "missing"
     data = entries.values[row]
     shown = (
@@ -410,8 +386,8 @@ def _shown_entry(entries: Entries, row: int, begin_us: int) -> str:
     if entries.expires_at_us[row]:
         shown += f" expires={_seconds(entries.expires_at_us[row], begin_us)}"
     state = entries.states[row]
-    shown += " locked" if state & Entries.LOCKED else ""
-    return shown + (" worked-on" if state & Entries.WORKED_ON else "")
+    shown += " locked" if state & commands.Entries.LOCKED else ""
+    return shown + (" worked-on" if state & commands.Entries.WORKED_ON else "")
 
 
 def _shown_op(op: Op, begin_us: int) -> str:

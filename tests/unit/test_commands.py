@@ -8,17 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import limits
+from fjord import errors, limits
 from fjord.commands import FUNCTIONS, KINDS, REVISION, Refusal, name_problem
-from fjord.errors import (
-    Code,
-    DiskFullError,
-    ExistsError,
-    LockedError,
-    NotFoundError,
-    RefusedError,
-    StaleError,
-)
 
 RECORDS = [row.record for row in (*FUNCTIONS.values(), *KINDS.values())]
 
@@ -56,12 +47,14 @@ def test_what_is_not_given_is_nothing_but_for_these() -> None:
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        *((Code.NOT_FOUND, NotFoundError), (Code.EXISTS, ExistsError)),
-        *((Code.LOCKED, LockedError), (Code.STALE_XID, StaleError)),
-        *((Code.DISK_FULL, DiskFullError), (Code.QUOTA, RefusedError)),
+        *((errors.Code.NOT_FOUND, errors.NotFoundError), (errors.Code.EXISTS, errors.ExistsError)),
+        *((errors.Code.LOCKED, errors.LockedError), (errors.Code.STALE_XID, errors.StaleError)),
+        *((errors.Code.DISK_FULL, errors.DiskFullError), (errors.Code.QUOTA, errors.RefusedError)),
     ],
 )
-def test_a_refusal_turns_into_its_error(code: Code, error: type[RefusedError]) -> None:
+def test_a_refusal_turns_into_its_error(
+    code: errors.Code, error: type[errors.RefusedError]
+) -> None:
     raised = Refusal(code=code, text="why").error()
     assert type(raised) is error
     assert (raised.code, raised.text) == (code, "why")
@@ -80,7 +73,7 @@ def test_a_refusal_turns_into_its_error(code: Code, error: type[RefusedError]) -
 def test_bad_names_are_refused(name: str) -> None:
     problem = name_problem(name)
     assert problem is not None
-    assert problem.code is Code.BAD_NAME
+    assert problem.code is errors.Code.BAD_NAME
     assert "1 to 128" in problem.text
     assert len(problem.text) < 256
 

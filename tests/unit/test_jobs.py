@@ -11,24 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord import limits
-from fjord.jobs import (
-    Drained,
-    Fairness,
-    How,
-    Period,
-    Priority,
-    Settings,
-    decode_settings,
-    domain_of,
-)
+from fjord import jobs, limits
 
 # -- priorities and states ------------------------------------------------------------------------
 
 
 @pytest.mark.req("SJ-08")
 def test_named_priorities_have_the_seeds_numbers() -> None:
-    assert {one.name: one.value for one in Priority if one is not Priority.DEFAULT} == {
+    assert {one.name: one.value for one in jobs.Priority if one is not jobs.Priority.DEFAULT} == {
         "NOW": 0,
         "IMPORTANT": 10,
         "NEW_PAGE": 20,
@@ -38,24 +28,24 @@ def test_named_priorities_have_the_seeds_numbers() -> None:
         "REVIEW": 230,
         "TIME_ALLOWS": 255,
     }
-    assert sorted(Priority) == list(Priority)
+    assert sorted(jobs.Priority) == list(jobs.Priority)
 
 
 def test_why_a_job_changed_is_a_number_that_ops_hold() -> None:
-    assert [one.value for one in How] == list(range(1, 12))
+    assert [one.value for one in jobs.How] == list(range(1, 12))
 
 
 # -- settings -------------------------------------------------------------------------------------
 
 settings_ = st.builds(
-    Settings,
+    jobs.Settings,
     merge=st.booleans(),
-    fairness=st.sampled_from(Fairness),
+    fairness=st.sampled_from(jobs.Fairness),
     lease_us=st.integers(limits.LEASE_US_MIN, limits.LEASE_US_MAX),
     timeouts_max=st.integers(0, limits.TIMEOUTS_MAX),
     debounce_us=st.integers(0, limits.PROCESS_AHEAD_US_MAX),
-    period=st.sampled_from(Period),
-    drained=st.sampled_from(Drained),
+    period=st.sampled_from(jobs.Period),
+    drained=st.sampled_from(jobs.Drained),
     secure=st.booleans(),
 )
 
@@ -64,7 +54,7 @@ settings_ = st.builds(
 def test_usual_settings_are_those_of_the_decisions() -> None:
     """Decisions 18 and 19."""
     hour_us = 3600 * 1_000_000
-    assert asdict(Settings()) == {
+    assert asdict(jobs.Settings()) == {
         "merge": True,
         "fairness": "none",
         "lease_us": hour_us,
@@ -82,26 +72,26 @@ def test_usual_settings_are_those_of_the_decisions() -> None:
 
 
 def test_what_is_as_usual_takes_no_bytes() -> None:
-    assert Settings().encode() == b""
-    assert Settings(merge=False).encode() == b'{"merge":false}'
-    assert Settings(timeouts_max=0, fairness=Fairness.DOMAIN).encode() == (
+    assert jobs.Settings().encode() == b""
+    assert jobs.Settings(merge=False).encode() == b'{"merge":false}'
+    assert jobs.Settings(timeouts_max=0, fairness=jobs.Fairness.DOMAIN).encode() == (
         b'{"fairness":"domain","timeouts_max":0}'
     )
 
 
 @given(settings_)
-def test_settings_are_read_as_they_were_written(settings: Settings) -> None:
-    found = decode_settings(settings.encode())
+def test_settings_are_read_as_they_were_written(settings: jobs.Settings) -> None:
+    found = jobs.decode_settings(settings.encode())
     assert found == settings
-    assert type(found.fairness) is Fairness
+    assert type(found.fairness) is jobs.Fairness
     assert len(settings.encode()) <= limits.SETTINGS_BYTES_MAX
 
 
 @given(settings_)
-def test_settings_that_say_everything_are_the_same_settings(settings: Settings) -> None:
+def test_settings_that_say_everything_are_the_same_settings(settings: jobs.Settings) -> None:
     spelt_out = json.dumps(asdict(settings), indent=2).encode()
-    assert decode_settings(spelt_out) == settings
-    assert decode_settings(spelt_out).encode() == settings.encode()
+    assert jobs.decode_settings(spelt_out) == settings
+    assert jobs.decode_settings(spelt_out).encode() == settings.encode()
 
 
 NO_NUMBERS: tuple[Any, ...] = (None, True, False, 1.5, 5e9, "60", "", [], {}, [60], float("nan"))
@@ -128,14 +118,14 @@ def test_every_bad_setting_is_refused_by_its_name(name: str, value: Any) -> None
     for more in ({}, {"timeouts_max": 7, "merge": False}):
         data = json.dumps(more | {name: value}).encode()
         with pytest.raises(ValueError, match=f"^{name} is "):
-            decode_settings(data)
+            jobs.decode_settings(data)
 
 
 @pytest.mark.parametrize("name", ["", "lease", "LEASE_US", " merge", "__class__", "encode", "é"])
 def test_a_setting_that_does_not_exist_is_refused_with_those_that_do(name: str) -> None:
     with pytest.raises(ValueError, match="there is no setting") as caught:
-        decode_settings(json.dumps({name: 1}).encode())
-    assert all(known in str(caught.value) for known in asdict(Settings()))
+        jobs.decode_settings(json.dumps({name: 1}).encode())
+    assert all(known in str(caught.value) for known in asdict(jobs.Settings()))
 
 
 @pytest.mark.parametrize(
@@ -152,13 +142,13 @@ def test_what_is_no_object_of_settings_is_refused(data: bytes) -> None:
     with pytest.raises(
         ValueError, match=r"settings must be a JSON object|lease_us is a whole number"
     ):
-        decode_settings(data)
+        jobs.decode_settings(data)
 
 
 def test_no_refusal_says_more_than_a_line() -> None:
     for data in (b'{"%s":1}' % (b"n" * 4_000), b'{"lease_us":%s}' % (b"9" * 4_000), b"x" * 4_000):
         with pytest.raises(ValueError, match=r"^[a-z]") as caught:
-            decode_settings(data)
+            jobs.decode_settings(data)
         assert len(str(caught.value)) < 256
         assert "\n" not in str(caught.value)
 
@@ -170,10 +160,10 @@ def test_any_bytes_are_settings_or_are_refused(data: bytes) -> None:
 
 def check_or_refused(data: bytes) -> None:
     try:
-        settings = decode_settings(data)
+        settings = jobs.decode_settings(data)
     except ValueError:
         return
-    assert decode_settings(settings.encode()) == settings
+    assert jobs.decode_settings(settings.encode()) == settings
 
 
 # -- domains --------------------------------------------------------------------------------------
@@ -237,7 +227,7 @@ DOMAINS: list[tuple[bytes, bytes]] = [
 @pytest.mark.req("FJ-07")
 @pytest.mark.parametrize(("key", "domain"), DOMAINS, ids=[repr(key[:40]) for key, _ in DOMAINS])
 def test_the_domain_of_a_key_is_the_host_of_its_uri(key: bytes, domain: bytes) -> None:
-    assert domain_of(key) == domain
+    assert jobs.domain_of(key) == domain
 
 
 hosts = st.from_regex(rb"[a-z0-9][a-z0-9.-]{0,30}", fullmatch=True)
@@ -259,12 +249,12 @@ def test_whatever_stands_around_a_host_it_is_found(
     before: bytes, scheme: bytes, user: bytes, host: bytes, port: bytes, rest: bytes
 ) -> None:
     uri = b"".join((before, scheme, b"://", user, host.upper(), port, rest))
-    assert domain_of(uri) == host
+    assert jobs.domain_of(uri) == host
 
 
 @given(st.binary(max_size=100) | st.text("htp:/@[]?# .aA\n", max_size=40).map(str.encode))
 def test_any_key_has_a_domain_or_none(key: bytes) -> None:
-    found = domain_of(key)
+    found = jobs.domain_of(key)
     assert len(found) <= limits.DOMAIN_BYTES_MAX
     assert found == found.lower()
     assert not set(found) & set(b"/?# \n")
@@ -284,5 +274,5 @@ def test_no_key_takes_long_to_look_at(key: bytes) -> None:
     """As many of the longest keys as one push has room for, while everyone else waits."""
     before = time.process_time()
     for _ in range(limits.BATCH_BYTES_MAX // limits.JOB_KEY_BYTES_MAX):
-        domain_of(key)
+        jobs.domain_of(key)
     assert time.process_time() - before < 1.0

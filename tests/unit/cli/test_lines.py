@@ -79,9 +79,7 @@ def test_what_is_no_row_is_refused(text: str, said: str) -> None:
 
 
 def written(
-    data: bytes,
-    read: Callable[[bytes], Any],
-    make: Callable[[bulk.OnBad], bulk.BulkWriter[Any]],
+    data: bytes, read: Callable[[bytes], Any], make: Callable[[bulk.OnBad], bulk.BulkWriter[Any]]
 ) -> tuple[dict[int, str], bulk.BulkWriter[Any]]:
     """Writes lines; returns the bad ones, and the writer."""
     bad: dict[int, str] = {}

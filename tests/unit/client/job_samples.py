@@ -207,10 +207,7 @@ PUSHING: Final = [
         [TOKEN],
     ),
     Sample(
-        "_push_columns",
-        lambda t: t._push_columns(**columns_of(b"k")),
-        [push_of(b"k")],
-        [TOKEN],
+        "_push_columns", lambda t: t._push_columns(**columns_of(b"k")), [push_of(b"k")], [TOKEN]
     ),
     Sample("push_many of no keys", lambda t: t.push_many(keys=[]), [commands.Nop()], [TOKEN]),
 ]

@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Container, Sequence
-from types import TracebackType
 from typing import Self
 
 from fjord import commands, wire
@@ -115,12 +114,7 @@ class Scripted:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _accept(self) -> None:

@@ -188,3 +188,19 @@ def test_nobody_there_is_said_at_once() -> None:
     with Scripted() as server:
         pass
     run(main())
+
+
+def test_locks_lost_while_nothing_was_asked_are_told_to_the_next_call() -> None:
+    async def main() -> None:
+        async with connected(server) as connection:
+            await connection.execute(LOCK)
+            server.cut_all()
+            while connection._channel is not None:  # noqa: ASYNC110 - its end has no event
+                await asyncio.sleep(0)
+            with pytest.raises(UnavailableError, match="its locks are lost"):
+                await connection.execute(GET)
+            assert await connection.execute(SET) == TOKEN  # told once
+
+    with Scripted() as server:
+        run(main())
+    assert server.asked == [(1, LOCK), (2, SET)]

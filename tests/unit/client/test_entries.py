@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fjord.client.entries import (
-    Entry,
-    date,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_keys,
-    read_entry,
-)
+from fjord.client import entries
 from fjord.columns import Strings
 from fjord.commands import Entries
 from fjord.errors import Code, LocalProtocolError, RemoteProtocolError
@@ -27,7 +19,7 @@ from tests.unit.client.shell_calls import FIVE, HOUR, NOW
 
 @given(st.binary())
 def test_any_key_can_be_read_and_used_as_text(key: bytes) -> None:
-    assert encode_key(decode_key(key)) == key
+    assert entries.encode_key(entries.decode_key(key)) == key
 
 
 def test_keys_are_text_or_bytes() -> None:
@@ -35,10 +27,10 @@ def test_keys_are_text_or_bytes() -> None:
         __slots__ = ()
 
     keys: list[Any] = ["caf\u00e9", b"\xff", bytearray(b"a"), memoryview(b"b"), Name("c")]
-    assert encode_keys(keys) == ["caf\u00e9".encode(), b"\xff", b"a", b"b", b"c"]
+    assert entries.encode_keys(keys) == ["caf\u00e9".encode(), b"\xff", b"a", b"b", b"c"]
     wrong: Any = 5
     with pytest.raises(LocalProtocolError, match="not int"):
-        encode_key(wrong)
+        entries.encode_key(wrong)
 
 
 @pytest.mark.req("FJ-30")
@@ -53,7 +45,7 @@ def test_an_entry_tells_all_that_is_known() -> None:
         accessed_us=[0, NOW_US],
         ttls_us=[0, 1_500_000],
     )
-    assert read_entry(found, 1) == Entry(
+    assert entries.read_entry(found, 1) == entries.Entry(
         value="text",
         type=Type.STRING,
         written_at=NOW,
@@ -64,7 +56,7 @@ def test_an_entry_tells_all_that_is_known() -> None:
         locked=False,
         worked_on=True,
     )
-    first = read_entry(found, 0)
+    first = entries.read_entry(found, 0)
     assert (first.locked, first.worked_on, first.ttl, first.accessed_at) == (
         True,
         False,
@@ -82,10 +74,10 @@ def test_an_entry_tells_all_that_is_known() -> None:
 )
 def test_a_value_that_is_none_is_the_peers_mistake(type_: int, data: bytes, code: Code) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
-        decode_value(type_, data)
+        entries.decode_value(type_, data)
     assert caught.value.code is code
 
 
 def test_a_date_that_no_calendar_has_is_the_peers_mistake() -> None:
     with pytest.raises(RemoteProtocolError, match="18446744073709551615"):
-        date(2**64 - 1)
+        entries.date(2**64 - 1)

@@ -115,3 +115,13 @@ def test_a_connection_that_ends_in_a_large_reply_is_broken() -> None:
 
     with serving(talk) as duplex, pytest.raises(ConnectionResetError):
         duplex.exchange(GET, Deadline(CLOCK, 20))
+
+
+def test_a_large_reply_that_takes_too_long_is_no_answer() -> None:
+    def talk(peer: socket.socket) -> None:
+        peer.recv(1000)
+        peer.sendall(reply_of(2 * limits.MIB)[1][: limits.MIB])
+        peer.recv(1000)  # until it is closed
+
+    with serving(talk) as duplex, pytest.raises(BlockingIOError):
+        duplex.exchange(GET, Deadline(CLOCK, 0.3))

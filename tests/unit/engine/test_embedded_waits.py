@@ -258,6 +258,16 @@ def test_a_listener_that_is_closed_is_told_no_more(world: World) -> None:
         first.wait(0)
 
 
+def test_closing_ends_listeners_of_jobs(world: World) -> None:
+    listener = world.embedded.listen(ListenJobs(table=TABLE))
+    ended: list[list[Changed]] = []
+    thread = threading.Thread(target=lambda: ended.append(list(listener)), daemon=True)
+    thread.start()
+    world.embedded.close()
+    thread.join(THREAD_SECONDS)
+    assert ended == [[]]
+
+
 def test_a_table_of_another_kind_has_no_jobs_to_listen_to(world: World) -> None:
     stored = set_command({b"k": b"v"}, timestamp_us=world.clock.wall_us(), table="values")
     world.embedded.execute(stored)

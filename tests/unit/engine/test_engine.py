@@ -21,15 +21,7 @@ from fjord.engine.read_only import ReadOnlyEngine
 from fjord.errors import ClosedError, Code, DirectoryError, DiskFullError, DurabilityError
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimCrash, SimDisk
-from tests.unit.engine.world import (
-    SEGMENT_BYTES,
-    TABLE,
-    open_at,
-    read,
-    set_command,
-    settings,
-    write,
-)
+from tests.unit.engine import world
 from tests.unit.tables.world import code_of
 
 
@@ -40,17 +32,17 @@ def test_a_group_larger_than_a_segment_goes_into_several_frames(
     big = {b"k%03d" % number: bytes([number]) * 2_000 for number in range(90)}
     keys = list(big)
     group = [  # nine keys each, so that they are not merged into one
-        set_command({key: big[key] for key in keys[start : start + 9]}, timestamp_us=now_us)
+        world.set_command({key: big[key] for key in keys[start : start + 9]}, timestamp_us=now_us)
         for start in range(0, len(keys), 9)
     ]
-    group.append(set_command({b"huge": b"h" * 500_000}, timestamp_us=now_us))
+    group.append(world.set_command({b"huge": b"h" * 500_000}, timestamp_us=now_us))
     assert {type(reply) for reply in engine.run(group)} == {Done}
     engine.sync()
-    assert read(engine, *big) == list(big.values())
+    assert world.read(engine, *big) == list(big.values())
     engine.abandon()
     assert len(list((tmp_path / "journal").glob("*.seg"))) > 2
-    engine = open_at(tmp_path, clock)
-    assert read(engine, *big, b"huge") == [*big.values(), b"h" * 500_000]
+    engine = world.open_at(tmp_path, clock)
+    assert world.read(engine, *big, b"huge") == [*big.values(), b"h" * 500_000]
 
 
 def test_an_index_that_runs_full_grows_and_nothing_is_lost(
@@ -60,23 +52,23 @@ def test_an_index_that_runs_full_grows_and_nothing_is_lost(
     items = {b"key-%06d" % number: b"%d" % number for number in range(40_000)}
     keys = list(items)
     for start in range(0, len(keys), 5000):
-        write(engine, clock, {key: items[key] for key in keys[start : start + 5000]})
+        world.write(engine, clock, {key: items[key] for key in keys[start : start + 5000]})
     assert (tmp_path / "index" / "data.mdb").stat().st_size > before
-    assert read(engine, *keys) == list(items.values())
+    assert world.read(engine, *keys) == list(items.values())
 
 
 @pytest.mark.req("KY-27")
 def test_every_start_adds_a_takeover_at_the_seq_it_found(clock: SimClock, tmp_path: Path) -> None:
     seqs = []
     for clean in (True, False, True):
-        engine = open_at(tmp_path, clock)
-        write(engine, clock, {b"key": b"value"})
+        engine = world.open_at(tmp_path, clock)
+        world.write(engine, clock, {b"key": b"value"})
         seqs.append(engine.applied_seq)
         if clean:
             engine.close()
         else:
             engine.abandon()
-    engine = open_at(tmp_path, clock)
+    engine = world.open_at(tmp_path, clock)
     takeovers = engine.takeovers()
     assert [seq for _, seq in takeovers] == [0, *seqs]
     assert len({master for master, _ in takeovers}) == 4
@@ -89,14 +81,14 @@ def test_lease_time_goes_on_over_restarts_and_ignores_the_wall_clock(
     engine: Engine, clock: SimClock, tmp_path: Path, is_clean: bool
 ) -> None:
     clock.advance(100)
-    write(engine, clock, {b"key": b"value"})
+    world.write(engine, clock, {b"key": b"value"})
     clock.jump(-3600)
     if is_clean:
         clock.advance(30)  # a clean stop says how late it is, a crash leaves what the frames say
     lease_us = engine._leases.lease_us()
     (engine.close if is_clean else engine.abandon)()
     later = SimClock()
-    engine = open_at(tmp_path, later)
+    engine = world.open_at(tmp_path, later)
     assert abs(engine._leases.lease_us() - lease_us) < 10_000
     later.advance(5)
     assert abs(engine._leases.lease_us() - lease_us - 5_000_000) < 10_000
@@ -117,7 +109,7 @@ def test_use_after_close_and_after_fork_is_refused(engine: Engine) -> None:
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    engine = open_engine(str(tmp_path / "data"), settings())
+    engine = open_engine(str(tmp_path / "data"), world.settings())
     engine.close()
     assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
     for path in (tmp_path / "data").rglob("*"):
@@ -131,17 +123,17 @@ def test_a_read_that_finds_no_file_to_open_is_refused_alone(
         raise OSError(errno.EMFILE, "Too many open files")
 
     clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, {b"key": b"value"})
+    engine = world.open_at(tmp_path, clock)
+    world.write(engine, clock, {b"key": b"value"})
     engine.journal.close()
-    get = Get(table=TABLE, keys=Strings.of([b"key"]))
+    get = Get(table=world.TABLE, keys=Strings.of([b"key"]))
     now_us = clock.wall_us()
     with monkeypatch.context() as patch:
         patch.setattr(LocalDisk, "open", too_many)
-        refused, done = engine.run([get, set_command({b"other": b"x"}, timestamp_us=now_us)])
+        refused, done = engine.run([get, world.set_command({b"other": b"x"}, timestamp_us=now_us)])
     assert code_of(refused) is Code.FAILED
     assert isinstance(done, Done)
-    assert read(engine, b"key", b"other") == [b"value", b"x"]
+    assert world.read(engine, b"key", b"other") == [b"value", b"x"]
     engine.close()
 
 
@@ -151,12 +143,12 @@ def test_a_failed_start_lets_go_of_everything(
     def broken(*_: object) -> None:
         raise RuntimeError
 
-    open_at(tmp_path).close()
+    world.open_at(tmp_path).close()
     with monkeypatch.context() as patch:
         patch.setattr(Engine, "_take_over", broken)
         with pytest.raises(RuntimeError) as caught:
-            open_at(tmp_path)
-    open_at(tmp_path).close()
+            world.open_at(tmp_path)
+    world.open_at(tmp_path).close()
     assert caught.value.__traceback__ is not None
 
 
@@ -167,12 +159,12 @@ def test_reads_on_a_full_disk_are_bounded_as_well(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     clock = SimClock()
-    engine = open_at(tmp_path, clock)
-    write(engine, clock, {b"key": b"v" * 1000})
+    engine = world.open_at(tmp_path, clock)
+    world.write(engine, clock, {b"key": b"v" * 1000})
     monkeypatch.setattr(limits, "ANSWER_BYTES_MAX", 3000)
     monkeypatch.setattr(engine.writer, "append", full)
-    get = Get(table=TABLE, keys=Strings.of([b"key"]))
-    refused = set_command({b"key": b"new"}, timestamp_us=clock.wall_us())
+    get = Get(table=world.TABLE, keys=Strings.of([b"key"]))
+    refused = world.set_command({b"key": b"new"}, timestamp_us=clock.wall_us())
     replies = engine.run_some([refused, *[get] * 10])
     assert isinstance(replies[0], Refusal)
     assert len(replies) == 4
@@ -223,9 +215,9 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_foreign_directory_is_refused_untouched(foreign: Path) -> None:
     before = look(foreign)
     with pytest.raises(DirectoryError, match="not Fjord's; choose an empty or a new directory"):
-        open_engine(str(foreign), settings(SimClock()))
+        open_engine(str(foreign), world.settings(SimClock()))
     with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
-        ReadOnlyEngine(str(foreign), settings(SimClock()))
+        ReadOnlyEngine(str(foreign), world.settings(SimClock()))
     with pytest.raises(DirectoryError, match="is not a Fjord data directory"):
         back_up(str(foreign), str(foreign.parent / "backup"))
     assert look(foreign) == before
@@ -236,10 +228,10 @@ def test_a_new_file_system_is_empty(tmp_path: Path) -> None:
     data, backup, restored = tmp_path / "data", tmp_path / "backup", tmp_path / "restored"
     for path in (data, backup, restored):
         (path / "lost+found").mkdir(parents=True)
-    open_engine(str(data), settings(SimClock())).close()
+    open_engine(str(data), world.settings(SimClock())).close()
     back_up(str(data), str(backup))
     manifest = restore(str(backup), str(restored))
-    engine = open_engine(str(restored), settings(SimClock()))
+    engine = open_engine(str(restored), world.settings(SimClock()))
     assert engine.applied_seq > manifest.seq
     engine.close()
 
@@ -249,7 +241,7 @@ def test_a_first_start_that_crashed_is_gone_on_with() -> None:
         for power in (False, True):
             disk = SimDisk(number, crash_at=number)
             where = EngineSettings(
-                segment_bytes=SEGMENT_BYTES,
+                segment_bytes=world.SEGMENT_BYTES,
                 disk=disk,
                 clock=SimClock(),
                 indexes=MemoryIndexes(TREE_COUNT),
@@ -266,15 +258,15 @@ def test_a_first_start_that_crashed_is_gone_on_with() -> None:
 
 
 def test_too_little_space_is_said_and_nothing_is_left() -> None:
-    for room in range(0, SEGMENT_BYTES, SEGMENT_BYTES // 8):
+    for room in range(0, world.SEGMENT_BYTES, world.SEGMENT_BYTES // 8):
         disk = SimDisk(1, capacity=room)
         where = EngineSettings(
-            segment_bytes=SEGMENT_BYTES,
+            segment_bytes=world.SEGMENT_BYTES,
             disk=disk,
             clock=SimClock(),
             indexes=MemoryIndexes(TREE_COUNT),
         )
-        needed = SEGMENT_BYTES + where.index_step_bytes + 2**20
+        needed = world.SEGMENT_BYTES + where.index_step_bytes + 2**20
         with pytest.raises(DiskFullError, match=f"{needed} bytes are needed"):
             open_engine("/srv/data", where)
         assert disk.names("/") == []
@@ -285,7 +277,7 @@ def test_too_few_files_are_said_and_nothing_is_left() -> None:
     for number in itertools.count(1):
         disk = SimDisk(1, errors={number: errno.ENOSPC})
         where = EngineSettings(
-            segment_bytes=SEGMENT_BYTES,
+            segment_bytes=world.SEGMENT_BYTES,
             disk=disk,
             clock=SimClock(),
             indexes=MemoryIndexes(TREE_COUNT),

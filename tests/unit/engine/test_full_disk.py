@@ -9,18 +9,6 @@ import pytest
 
 from fjord import commands
 from fjord.columns import Strings
-from fjord.commands import (
-    Acted,
-    Cancel,
-    Command,
-    Delete,
-    Done,
-    Lock,
-    Numbered,
-    Refusal,
-    Reply,
-    Taken,
-)
 from fjord.errors import Code
 from tests.unit.engine.small_disk import SmallDisk, SmallJobsDisk, crash, cut_power, stop
 from tests.unit.engine.test_jobs import CLIENT, push
@@ -46,14 +34,14 @@ def test_a_full_disk_refuses_what_grows_and_says_so(full: SmallDisk) -> None:
 def test_what_is_refused_with_a_group_leaves_nothing_in_memory(full: SmallDisk) -> None:
     """What is in no frame is taken back with it; a lock takes no space, so it is run again."""
     now_us = full.clock.wall_us()
-    wanted: list[Command] = [
+    wanted: list[commands.Command] = [
         replace(set_command({b"memory": b"1"}, timestamp_us=now_us), persist=False),
-        Lock(table=TABLE, keys=Strings.of([b"locked"])),
+        commands.Lock(table=TABLE, keys=Strings.of([b"locked"])),
         set_command({b"more": full.value}, timestamp_us=now_us),
     ]
     replies = full.engine.run(wanted, (1, 1, 1))
-    assert isinstance(replies[1], Done)
-    codes = [reply.code for reply in replies if isinstance(reply, Refusal)]
+    assert isinstance(replies[1], commands.Done)
+    codes = [reply.code for reply in replies if isinstance(reply, commands.Refusal)]
     assert codes == [Code.DISK_FULL] * 2
     stats = full.engine.stats()
     assert (stats["volatile_values"], stats["volatile_bytes"], stats["locks"]) == (0, 0, 1)
@@ -66,7 +54,7 @@ def test_what_deletes_free_can_be_written_again(full: SmallDisk) -> None:
         full.upkeep()
     full.clock.advance(2)  # a refused step of upkeep is tried again after a second
     full.upkeep()
-    assert isinstance(full.set(b"more"), Done)
+    assert isinstance(full.set(b"more"), commands.Done)
     assert full.engine.stats()["disk_full"] == 0
     assert read(full.engine, full.keys[1], b"more") == [full.value, full.value]
 
@@ -77,7 +65,7 @@ def test_a_restart_on_a_full_disk_serves_and_deletes(
 ) -> None:
     end(full)
     full.check()
-    assert isinstance(full.remove(full.keys[0]), Done)
+    assert isinstance(full.remove(full.keys[0]), commands.Done)
     assert read(full.engine, full.keys[0]) == [None]
 
 
@@ -103,11 +91,11 @@ def test_what_is_packed_leaves_room_for_deletes() -> None:
         items = {b"%06d" % number: b"v" for number in range(start, start + 500)}
         world.engine.run([set_command(items, timestamp_us=world.clock.wall_us())])
     world.disk.capacity = world.disk.used_bytes() + 4 * SEGMENT_BYTES
-    while isinstance(world.set(b"hot"), Done):
+    while isinstance(world.set(b"hot"), commands.Done):
         pass  # no upkeep: all of the garbage is behind rows that live
     world.upkeep()
     for number in range(100):
-        assert isinstance(world.remove(b"%06d" % number), Done)
+        assert isinstance(world.remove(b"%06d" % number), commands.Done)
         world.clock.advance(1)
         world.upkeep()
 
@@ -115,13 +103,13 @@ def test_what_is_packed_leaves_room_for_deletes() -> None:
 def test_a_delete_beside_writes_that_are_refused_is_run(full: SmallDisk) -> None:
     full.clock.advance(1)
     now_us = full.clock.wall_us()
-    wanted: list[Command] = [
+    wanted: list[commands.Command] = [
         set_command({b"a": full.value}, timestamp_us=now_us),
-        Delete(table=TABLE, keys=Strings.of(full.keys[:1]), timestamp_us=now_us),
+        commands.Delete(table=TABLE, keys=Strings.of(full.keys[:1]), timestamp_us=now_us),
         set_command({b"b": full.value}, timestamp_us=now_us),
     ]
     kinds = [type(reply) for reply in full.engine.run(wanted)]
-    assert kinds == [Refusal, Done, Refusal]
+    assert kinds == [commands.Refusal, commands.Done, commands.Refusal]
     assert read(full.engine, full.keys[0]) == [None]
 
 
@@ -130,10 +118,12 @@ def test_kept_answers_that_are_forgotten_give_their_space_back() -> None:
     world = SmallDisk()
     world.engine.run([push(world.clock, b"a")])
     number, reply = 0, None
-    while not isinstance(reply, Refusal):
+    while not isinstance(reply, commands.Refusal):
         number += 1
         keys = Strings.of([b"%d-%d" % (number, one) for one in range(6000)])
-        cancel = Numbered(command=Cancel(table="jobs", keys=keys), client=b"c" * 16, number=number)
+        cancel = commands.Numbered(
+            command=commands.Cancel(table="jobs", keys=keys), client=b"c" * 16, number=number
+        )
         world.clock.advance(0.01)
         (reply,) = world.engine.run([cancel])
         world.engine.sync()
@@ -143,7 +133,7 @@ def test_kept_answers_that_are_forgotten_give_their_space_back() -> None:
     for _ in range(300):
         world.clock.advance(30)
         world.upkeep()
-    assert isinstance(world.set(b"again"), Done)
+    assert isinstance(world.set(b"again"), commands.Done)
 
 
 # -- jobs -----------------------------------------------------------------------------------------
@@ -156,10 +146,10 @@ def full_jobs() -> SmallJobsDisk:
     return world
 
 
-def numbered(world: SmallDisk, command: Command) -> Reply:
+def numbered(world: SmallDisk, command: commands.Command) -> commands.Reply:
     """Runs a command as clients send it."""
     world.number += 1
-    return world.run(Numbered(command=command, client=CLIENT, number=world.number))
+    return world.run(commands.Numbered(command=command, client=CLIENT, number=world.number))
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -167,18 +157,18 @@ def test_all_jobs_are_taken_and_done_on_a_full_disk(full_jobs: SmallJobsDisk, co
     done = 0
     while True:
         taken = full_jobs.run(commands.Next(table="jobs", count=count))
-        assert isinstance(taken, Taken), taken
+        assert isinstance(taken, commands.Taken), taken
         if not taken.rows:
             break
         xids = range(taken.first_xid, taken.first_xid + len(taken.rows))
         reply = numbered(full_jobs, commands.Finish(table="jobs", xids=xids))
-        assert isinstance(reply, Acted)
+        assert isinstance(reply, commands.Acted)
         assert not reply.missing
         done += len(xids)
         full_jobs.clock.advance(2)
         full_jobs.upkeep()
     assert done == len(full_jobs.keys)
-    assert isinstance(full_jobs.set(b"more"), Done)
+    assert isinstance(full_jobs.set(b"more"), commands.Done)
 
 
 @pytest.mark.parametrize("verb", [commands.Extend, commands.Fail])
@@ -186,10 +176,10 @@ def test_what_could_be_repeated_without_end_leaves_the_reserve_to_those_who_are_
     full_jobs: SmallJobsDisk, verb: type[commands.Extend | commands.Fail]
 ) -> None:
     taken = full_jobs.run(commands.Next(table="jobs", count=5))
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, commands.Taken)
     xids = range(taken.first_xid, taken.first_xid + 5)
     for _ in range(300):
         full_jobs.run(verb(table="jobs", xids=xids[:1]))
     reply = numbered(full_jobs, commands.Finish(table="jobs", xids=xids[1:]))
-    assert isinstance(reply, Acted)
+    assert isinstance(reply, commands.Acted)
     assert not reply.missing

@@ -11,14 +11,7 @@ import pytest
 from fjord import limits
 from fjord.columns import Strings
 from fjord.commands import Batch, Command, Refusal, Rename, Set
-from fjord.engine.group import (
-    Counts,
-    arrival_of,
-    lanes_of,
-    read_counts,
-    schedule_of,
-    write_progress,
-)
+from fjord.engine import group
 from fjord.engine.memory import TREE_COUNT, Gathered, Overlay
 from fjord.engine.news import Arrival
 from fjord.index.memory import MemoryIndex
@@ -132,7 +125,7 @@ def test_a_scan_merges_both_in_order(index: MemoryIndex) -> None:
 
 
 def test_what_was_lost_does_not_make_a_count_negative() -> None:
-    counts = Counts({})
+    counts = group.Counts({})
     counts.change(1, State.TAKEN, 4, 0, 4)
     assert counts.of(1) == JobCounts(0, 0, 0)
 
@@ -140,11 +133,11 @@ def test_what_was_lost_does_not_make_a_count_negative() -> None:
 def test_counts_are_kept_with_the_index() -> None:
     transaction = MemoryIndex(len(Tree)).begin()
     counts = {1: JobCounts(1, 2, 3), 2**32 - 1: JobCounts(4, 0, 0), -7: JobCounts(5, 9, 0)}
-    write_progress(transaction, 1, 0, counts)
-    assert read_counts(transaction) == {**counts, -7: JobCounts(5, 0, 0)}
-    write_progress(transaction, 2, 0, {1: JobCounts(0, 0, 0), -7: JobCounts(0, 9, 0)})
-    write_progress(transaction, 3, 0, {})
-    assert read_counts(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
+    group.write_progress(transaction, 1, 0, counts)
+    assert group.read_counts(transaction) == {**counts, -7: JobCounts(5, 0, 0)}
+    group.write_progress(transaction, 2, 0, {1: JobCounts(0, 0, 0), -7: JobCounts(0, 9, 0)})
+    group.write_progress(transaction, 3, 0, {})
+    assert group.read_counts(transaction) == {2**32 - 1: JobCounts(4, 0, 0)}
 
 
 # -- dates that ops bring -------------------------------------------------------------------------
@@ -185,39 +178,39 @@ def op(opcode: Opcode, rows: int = 2, **columns: list[int]) -> Op:
     "opcode", [Opcode.KV_SET, Opcode.KV_MOVE, Opcode.KV_MARK, Opcode.KV_EXPIRE]
 )
 def test_expiries_of_values(opcode: Opcode) -> None:
-    assert schedule_of(op(opcode, expires_at_us=[0, 0])) is None
-    assert schedule_of(op(opcode, expires_at_us=[0, 8])) == (Tree.KV_EXPIRY, 8)
-    assert schedule_of(op(opcode, expires_at_us=[9, 8])) == (Tree.KV_EXPIRY, 8)
+    assert group.schedule_of(op(opcode, expires_at_us=[0, 0])) is None
+    assert group.schedule_of(op(opcode, expires_at_us=[0, 8])) == (Tree.KV_EXPIRY, 8)
+    assert group.schedule_of(op(opcode, expires_at_us=[9, 8])) == (Tree.KV_EXPIRY, 8)
 
 
 @pytest.mark.parametrize("opcode", [Opcode.JOB_ADD, Opcode.JOB_REPLACE])
 def test_expiries_of_jobs(opcode: Opcode) -> None:
-    assert schedule_of(op(opcode, expires_at_us=[0, 0])) is None
-    assert schedule_of(op(opcode, rows=1, expires_at_us=[8])) == (Tree.JOBS_EXPIRY, 8)
+    assert group.schedule_of(op(opcode, expires_at_us=[0, 0])) is None
+    assert group.schedule_of(op(opcode, rows=1, expires_at_us=[8])) == (Tree.JOBS_EXPIRY, 8)
 
 
 @pytest.mark.parametrize("opcode", [Opcode.JOB_TAKE, Opcode.JOB_TOUCH, Opcode.JOB_LEASE])
 def test_ends_of_leases(opcode: Opcode) -> None:
-    assert schedule_of(op(opcode, deadline_us=[7, 5])) == (Tree.JOBS_LEASES, 5)
+    assert group.schedule_of(op(opcode, deadline_us=[7, 5])) == (Tree.JOBS_LEASES, 5)
 
 
 def test_a_job_that_waits_again_brings_its_expiry_along() -> None:
     held = ops.Held(State.TAKEN, 1, ROW)
     waits = [(held, ROW), (held, ROW._replace(expires_at_us=90))]
     (wait,) = ops.wait(9, waits, How.FAIL)
-    assert schedule_of(wait) == (Tree.JOBS_EXPIRY, 90)
+    assert group.schedule_of(wait) == (Tree.JOBS_EXPIRY, 90)
     (wait,) = ops.wait(9, waits[:1], How.FAIL)
-    assert schedule_of(wait) is None
+    assert group.schedule_of(wait) is None
 
 
 @pytest.mark.parametrize("opcode", [Opcode.JOB_ADD, Opcode.JOB_REPLACE])
 def test_jobs_that_are_pushed_arrive(opcode: Opcode) -> None:
     found = op(opcode, process_at_us=[70, 60], lane=[5, 6], priority=[199, 200])
-    assert arrival_of(found) == Arrival(2, 60)
-    assert list(lanes_of(found)) == [((5, False), 70), ((6, True), 60)]
-    assert arrival_of(op(opcode, rows=1, process_at_us=[70])) == Arrival(1, 70)
+    assert group.arrival_of(found) == Arrival(2, 60)
+    assert list(group.lanes_of(found)) == [((5, False), 70), ((6, True), 60)]
+    assert group.arrival_of(op(opcode, rows=1, process_at_us=[70])) == Arrival(1, 70)
 
 
 @pytest.mark.parametrize("opcode", [Opcode.KV_INSERT, Opcode.JOB_DONE, Opcode.JOB_REMOVE])
 def test_other_ops_say_nothing_of_dates(opcode: Opcode) -> None:
-    assert schedule_of(op(opcode)) is None
+    assert group.schedule_of(op(opcode)) is None

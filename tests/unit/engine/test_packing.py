@@ -13,14 +13,7 @@ from fjord.engine.memory import TREE_COUNT
 from fjord.errors import Code
 from fjord.index.memory import MemoryIndexes
 from fjord.testing import SimClock, SimDisk
-from tests.unit.engine.world import (
-    SEGMENT_BYTES,
-    TABLE,
-    read,
-    set_command,
-    settings,
-    write,
-)
+from tests.unit.engine.world import SEGMENT_BYTES, TABLE, read, set_command, settings, write
 from tests.unit.tables.world import code_of
 
 KEYS = [b"key-%03d" % number for number in range(50)]

@@ -112,7 +112,7 @@ def test_files_are_overwritten_before_they_go_if_that_is_wanted(world: World) ->
     world.retired = [OLD]
     world.is_secure = True
     world.rounds.round()
-    assert world.steps[-3:] == ["wipe", "retired", "durable"]
+    assert world.steps[-5:] == ["durable", "durable", "wipe", "retired", "durable"]
 
 
 def test_everything_is_sealed_when_somebody_asks(world: World) -> None:

@@ -11,14 +11,7 @@ from fjord import commands, limits
 from fjord.errors import Code
 from fjord.streams import Mode, Start
 from fjord.tables.state import Tree
-from tests.unit.engine.stream_shell import (
-    Shell,
-    append,
-    batch,
-    entries_of,
-    rows_of,
-    seqs_of,
-)
+from tests.unit.engine.stream_shell import Shell, append, batch, entries_of, rows_of, seqs_of
 
 
 @pytest.fixture
@@ -95,7 +88,8 @@ def test_a_mark_moves_by_acknowledgements_alone(shell: Shell) -> None:
 @pytest.mark.req("KY-09")
 def test_a_snapshot_keeps_only_what_is_replaced(shell: Shell) -> None:
     shell.create("latest", mode=Mode.LATEST)
-    shell.append("latest", *[(f"key{number}", "old") for number in range(20)])
+    for value in ("older", "old"):
+        shell.append("latest", *[(f"key{number}", value) for number in range(20)])
     snapshot = shell.snapshot()
     assert shell.count(Tree.VERSIONS) == 0
     for number in range(5):

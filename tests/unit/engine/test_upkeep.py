@@ -5,19 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    AskWriter,
-    CommitStages,
-    Committed,
-    CountJobs,
-    DropTable,
-    Lock,
-    Numbers,
-    Refusal,
-    Set,
-)
 from fjord.engine import Engine
 from fjord.tables.state import Tree
 from fjord.testing import SimClock, SimDisk
@@ -26,7 +15,7 @@ from tests.crash.test_staging import JOBS, StagingWorld
 from tests.unit.engine.world import TABLE, open_at, read, set_command, write
 
 
-def set_until(key: bytes, expires_at_us: int, clock: SimClock) -> Set:
+def set_until(key: bytes, expires_at_us: int, clock: SimClock) -> commands.Set:
     command = set_command({key: b"v"}, timestamp_us=clock.wall_us())
     return replace(command, expires_at_us=expires_at_us)
 
@@ -75,7 +64,7 @@ def test_a_dropped_table_is_swept_also_after_a_restart(
     write(engine, clock, {b"%05d" % number: b"v" for number in range(count)})
     engine.run([set_command({b"k": b"v"}, timestamp_us=clock.wall_us(), table="other")])
     live_bytes = engine.stats()["live_bytes"]
-    engine.run([DropTable(name=TABLE)])
+    engine.run([commands.DropTable(name=TABLE)])
     assert read(engine, b"00001") == [None]
     engine.upkeep()
     engine.close()
@@ -126,14 +115,14 @@ def wait(world: StagingWorld, seconds: float) -> None:
 
 
 def last_batch(world: StagingWorld, writer: str = "w") -> int:
-    reply = world.ask(AskWriter(table=LOG, writer=writer))
-    assert isinstance(reply, Committed)
+    reply = world.ask(commands.AskWriter(table=LOG, writer=writer))
+    assert isinstance(reply, commands.Committed)
     return reply.batch
 
 
 def waiting(world: StagingWorld) -> int:
-    reply = world.ask(CountJobs(table=JOBS))
-    assert isinstance(reply, Numbers)
+    reply = world.ask(commands.CountJobs(table=JOBS))
+    assert isinstance(reply, commands.Numbers)
     return dict(zip(reply.names.rows(), reply.values, strict=True))[b"waiting"]
 
 
@@ -148,7 +137,7 @@ def test_a_stage_that_nobody_commits_goes_after_hours(world: StagingWorld) -> No
 
 def test_a_batch_that_was_begun_is_finished_within_hours(world: StagingWorld) -> None:
     stages = [world.stage(JOBS, [(b"", b"job %d" % number)]) for number in range(3)]
-    world.commit(CommitStages(table=JOBS, writer="w", batch=0, stages=stages))
+    world.commit(commands.CommitStages(table=JOBS, writer="w", batch=0, stages=stages))
     assert waiting(world) == 0
     wait(world, 2.5 * HOUR)
     assert (waiting(world), world.left()) == (3, 0)
@@ -158,9 +147,9 @@ def test_a_batch_that_was_begun_is_finished_within_hours(world: StagingWorld) ->
 def test_a_batch_that_is_refused_does_not_hold_up_others(world: StagingWorld) -> None:
     for writer, key in (("a", b"locked"), ("b", b"free")):
         stage = world.stage(KV, [(key, b"value")])
-        world.commit(CommitStages(table=KV, writer=writer, batch=0, stages=[stage]))
-    (reply,) = world.engine.run([Lock(table=KV, keys=Strings.of([b"locked"]))], (7,))
-    assert not isinstance(reply, Refusal)
+        world.commit(commands.CommitStages(table=KV, writer=writer, batch=0, stages=[stage]))
+    (reply,) = world.engine.run([commands.Lock(table=KV, keys=Strings.of([b"locked"]))], (7,))
+    assert not isinstance(reply, commands.Refusal)
     wait(world, 2.5 * HOUR)
     assert world.left() == 1
     world.engine.release(7)
@@ -170,7 +159,7 @@ def test_a_batch_that_is_refused_does_not_hold_up_others(world: StagingWorld) ->
 
 def test_who_writes_once_is_forgotten_after_a_day(world: StagingWorld) -> None:
     for writer in ("once:this", "w"):
-        world.commit(CommitStages(table=LOG, writer=writer, batch=0, stages=[]))
+        world.commit(commands.CommitStages(table=LOG, writer=writer, batch=0, stages=[]))
     wait(world, 23 * HOUR)
     assert last_batch(world, "once:this") == 0
     wait(world, 2.5 * HOUR)

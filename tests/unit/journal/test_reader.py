@@ -19,62 +19,51 @@ from fjord.journal import reader
 from fjord.journal.reader import ENTRY_BYTES, Journal, Key, ValueCache
 from fjord.journal.writer import Writer
 from fjord.ops import Op, Opcode
-from tests.unit.journal.writing import (
-    SEGMENT_BYTES,
-    append,
-    header,
-    open_journal,
-    open_writer,
-    read_all,
-    rotate,
-    segment_file,
-    seqs,
-    values_of,
-)
+from tests.unit.journal import writing
 
 
 @pytest.fixture
 def three_segments(tmp_path: Path) -> Path:
     """Segments 1 to 3 with the seqs 1-2 3, 4-6, 7 8."""
-    writer = open_writer(tmp_path)
-    append(writer, b"1", b"2")
-    append(writer, b"3")
-    rotate(writer)
-    append(writer, b"4", b"5", b"6")
-    rotate(writer)
-    append(writer, b"7")
-    append(writer, b"8")
+    writer = writing.open_writer(tmp_path)
+    writing.append(writer, b"1", b"2")
+    writing.append(writer, b"3")
+    writing.rotate(writer)
+    writing.append(writer, b"4", b"5", b"6")
+    writing.rotate(writer)
+    writing.append(writer, b"7")
+    writing.append(writer, b"8")
     writer.close()
     return tmp_path
 
 
 @pytest.mark.parametrize("start_seq", range(1, 10))
 def test_frames_may_start_anywhere(three_segments: Path, start_seq: int) -> None:
-    found = read_all(three_segments, start_seq, durable_seq=8)
+    found = writing.read_all(three_segments, start_seq, durable_seq=8)
     whole = [(1, 2), (3, 3), (4, 6), (7, 7), (8, 8)]
-    assert seqs(found) == [(first, last) for first, last in whole if last >= start_seq]
+    assert writing.seqs(found) == [(first, last) for first, last in whole if last >= start_seq]
     assert all(one.body for one in found)
 
 
 def test_a_journal_that_begins_later_cannot_answer_from_the_start(three_segments: Path) -> None:
-    segment_file(three_segments, 1).unlink()
+    writing.segment_file(three_segments, 1).unlink()
     with pytest.raises(CorruptionError, match="begins at seq 4, seq 3 is requested") as caught:
-        read_all(three_segments, 3)
-    assert caught.value.path == str(segment_file(three_segments, 2))
-    assert seqs(read_all(three_segments, 4)) == [(4, 6), (7, 7), (8, 8)]
+        writing.read_all(three_segments, 3)
+    assert caught.value.path == str(writing.segment_file(three_segments, 2))
+    assert writing.seqs(writing.read_all(three_segments, 4)) == [(4, 6), (7, 7), (8, 8)]
 
 
 def test_a_reader_beside_a_writer_sees_what_is_there(tmp_path: Path) -> None:
-    writer = open_writer(tmp_path)
-    journal = open_journal(tmp_path)
+    writer = writing.open_writer(tmp_path)
+    journal = writing.open_journal(tmp_path)
     assert list(journal.frames(1, durable_seq=0)) == []
-    append(writer, b"one")
-    assert values_of(list(journal.frames(1, durable_seq=0))) == [b"one"]
-    rotate(writer)
-    append(writer, b"two")
+    writing.append(writer, b"one")
+    assert writing.values_of(list(journal.frames(1, durable_seq=0))) == [b"one"]
+    writing.rotate(writer)
+    writing.append(writer, b"two")
     journal.refresh()
     assert [one.segment for one in journal.segments] == [1, 2]
-    assert values_of(list(journal.frames(1, durable_seq=2))) == [b"one", b"two"]
+    assert writing.values_of(list(journal.frames(1, durable_seq=2))) == [b"one", b"two"]
     writer.close()
     journal.close()
 
@@ -82,8 +71,8 @@ def test_a_reader_beside_a_writer_sees_what_is_there(tmp_path: Path) -> None:
 def test_more_segments_than_files_may_be_open_are_read(tmp_path: Path) -> None:
     count = limits.SEGMENT_FILES_OPEN_MAX + 10
     for number in range(1, count + 1):
-        segment_file(tmp_path, number).write_bytes(header(number, number).encode())
-    journal = open_journal(tmp_path)
+        writing.segment_file(tmp_path, number).write_bytes(writing.header(number, number).encode())
+    journal = writing.open_journal(tmp_path)
     assert [one.segment for one in journal.segments] == list(range(1, count + 1))
     for number in (1, count, 1):
         assert journal.payload(number, 0, 8, frames.checksum(b"FJORDSEG")) == b"FJORDSEG"
@@ -94,25 +83,25 @@ def test_more_segments_than_files_may_be_open_are_read(tmp_path: Path) -> None:
 
 
 def test_a_segment_of_another_journal_is_refused(three_segments: Path) -> None:
-    foreign = header(4, 9, shard=b"x" * 16)
-    segment_file(three_segments, 4).write_bytes(foreign.encode())
+    foreign = writing.header(4, 9, shard=b"x" * 16)
+    writing.segment_file(three_segments, 4).write_bytes(foreign.encode())
     with pytest.raises(CorruptionError, match="belongs to another journal") as caught:
-        open_journal(three_segments)
-    assert caught.value.path == str(segment_file(three_segments, 4))
+        writing.open_journal(three_segments)
+    assert caught.value.path == str(writing.segment_file(three_segments, 4))
 
 
 def test_a_segment_under_another_number_is_refused(three_segments: Path) -> None:
-    shutil.copy(segment_file(three_segments, 2), segment_file(three_segments, 4))
+    shutil.copy(writing.segment_file(three_segments, 2), writing.segment_file(three_segments, 4))
     with pytest.raises(CorruptionError, match="its header is that of segment 2") as caught:
-        open_journal(three_segments)
-    assert caught.value.path == str(segment_file(three_segments, 4))
+        writing.open_journal(three_segments)
+    assert caught.value.path == str(writing.segment_file(three_segments, 4))
 
 
 def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path) -> None:
-    segment_file(three_segments, 2).unlink()
+    writing.segment_file(three_segments, 2).unlink()
     with pytest.raises(CorruptionError, match="previous segment 2 is missing") as caught:
-        read_all(three_segments)
-    assert caught.value.path == str(segment_file(three_segments, 3))
+        writing.read_all(three_segments)
+    assert caught.value.path == str(writing.segment_file(three_segments, 3))
 
 
 # -- segments that overlap ------------------------------------------------------------------------
@@ -120,10 +109,13 @@ def test_a_segment_that_is_missing_in_the_middle_is_damage(three_segments: Path)
 
 def rewrite(directory: Path, segment: int, start_seq: int) -> Writer:
     """Writes the frames from `start_seq` on once more, to a new segment, as recovery does."""
-    tail = read_all(directory, start_seq)
-    body = b"".join(one.frame.encode(header(segment).salt) + one.body for one in tail)
+    tail = writing.read_all(directory, start_seq)
+    body = b"".join(one.frame.encode(writing.header(segment).salt) + one.body for one in tail)
     writer = Writer(
-        LocalDisk(), str(directory), header(segment, start_seq), segment_bytes=SEGMENT_BYTES
+        LocalDisk(),
+        str(directory),
+        writing.header(segment, start_seq),
+        segment_bytes=writing.SEGMENT_BYTES,
     )
     writer.create(body, last_seq=tail[-1].frame.last_seq)
     return writer
@@ -132,9 +124,9 @@ def rewrite(directory: Path, segment: int, start_seq: int) -> Writer:
 def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path) -> None:
     """A tail that was damaged after it was written again does not matter."""
     rewrite(three_segments, 4, 8).close()
-    old = segment_file(three_segments, 3)
+    old = writing.segment_file(three_segments, 3)
     old.write_bytes(old.read_bytes()[:-100] + b"\xff" * 100)
-    assert values_of(read_all(three_segments, durable_seq=8))[-1] == b"8"
+    assert writing.values_of(writing.read_all(three_segments, durable_seq=8))[-1] == b"8"
 
 
 # -- payloads -------------------------------------------------------------------------------------
@@ -142,14 +134,14 @@ def test_what_a_superseded_segment_held_beyond_is_not_read(three_segments: Path)
 
 @pytest.mark.req("FJ-29")
 def test_a_value_that_is_read_often_is_not_read_from_disk_again(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
+    journal = writing.open_journal(three_segments)
     located = next(iter(journal.frames(1, durable_seq=8)))
     ((_, place),) = located.ops()
     crc = frames.checksum(b"1")
     for _ in range(2):
         assert journal.payload(1, place.payload, 1, crc) == b"1"
     journal.close()
-    segment_file(three_segments, 1).unlink()
+    writing.segment_file(three_segments, 1).unlink()
     assert journal.payload(1, place.payload, 1, crc) == b"1"
     journal.forget(1)
     with pytest.raises(FileNotFoundError):
@@ -160,10 +152,10 @@ def test_a_value_that_is_read_often_is_not_read_from_disk_again(three_segments: 
 
 
 def test_a_reader_finds_out_which_segments_went(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
+    journal = writing.open_journal(three_segments)
     before = len(os.listdir("/proc/self/fd"))
     for number in (1, 2):
-        segment_file(three_segments, number).unlink()
+        writing.segment_file(three_segments, number).unlink()
     journal.refresh()
     assert [one.segment for one in journal.segments] == [3]
     assert len(os.listdir("/proc/self/fd")) == before - 2, "space comes back with the last holder"
@@ -171,11 +163,11 @@ def test_a_reader_finds_out_which_segments_went(three_segments: Path) -> None:
 
 
 def test_sizes_are_those_of_the_files(three_segments: Path) -> None:
-    journal = open_journal(three_segments)
-    sizes = [segment_file(three_segments, number).stat().st_size for number in (1, 2, 3)]
+    journal = writing.open_journal(three_segments)
+    sizes = [writing.segment_file(three_segments, number).stat().st_size for number in (1, 2, 3)]
     assert [journal.segment_bytes(number) for number in (1, 2, 3)] == sizes
     assert journal.used_bytes() == sum(sizes)
-    with segment_file(three_segments, 3).open("ab") as file:
+    with writing.segment_file(three_segments, 3).open("ab") as file:
         file.write(bytes(100))
     assert journal.segment_bytes(3) == sizes[2] + 100, "the last one may grow"
     journal.remove(1)
@@ -292,6 +284,6 @@ def test_messages_that_are_nowhere_are_damage(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_begins_before_its_predecessor_is_refused(three_segments: Path) -> None:
-    segment_file(three_segments, 4).write_bytes(header(4, 6).encode())
+    writing.segment_file(three_segments, 4).write_bytes(writing.header(4, 6).encode())
     with pytest.raises(CorruptionError, match="begins before the previous segment"):
-        open_journal(three_segments)
+        writing.open_journal(three_segments)

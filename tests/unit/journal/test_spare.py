@@ -12,16 +12,7 @@ from fjord.journal import frame as frames
 from fjord.journal.reader import Journal
 from fjord.journal.writer import Claim, Writer
 from fjord.testing import SimCrash, SimDisk
-from tests.unit.journal.writing import (
-    NOW_US,
-    SEGMENT_BYTES,
-    append,
-    commit_of,
-    header,
-    kv_insert,
-    rotate,
-    values_of,
-)
+from tests.unit.journal import writing
 
 ONE, TWO, THREE = (f"{number:010d}.seg" for number in (1, 2, 3))
 
@@ -29,20 +20,22 @@ ONE, TWO, THREE = (f"{number:010d}.seg" for number in (1, 2, 3))
 def start(disk: SimDisk, first_seq: int = 1) -> Writer:
     disk.make_directory("/journal")
     disk.sync_directory("/")
-    writer = Writer(disk, "/journal", header(1, first_seq), segment_bytes=SEGMENT_BYTES)
+    writer = Writer(
+        disk, "/journal", writing.header(1, first_seq), segment_bytes=writing.SEGMENT_BYTES
+    )
     writer.create()
     return writer
 
 
 def found(disk: SimDisk, start_seq: int = 1) -> list[bytes]:
-    return values_of(list(Journal(disk, "/journal").frames(start_seq, durable_seq=0)))
+    return writing.values_of(list(Journal(disk, "/journal").frames(start_seq, durable_seq=0)))
 
 
 def fill(writer: Writer, claim: Claim = Claim.ORDINARY) -> int:
     """Appends frames while there is room for them; returns how many."""
     count = 0
-    while writer.has_room(len(kv_insert([b"v" * 1000])), claim):
-        append(writer, b"v" * 1000)
+    while writer.has_room(len(writing.kv_insert([b"v" * 1000])), claim):
+        writing.append(writer, b"v" * 1000)
         count += 1
     return count
 
@@ -51,11 +44,11 @@ def fill(writer: Writer, claim: Claim = Claim.ORDINARY) -> int:
 
 
 def test_there_is_no_spare_on_a_full_disk_and_no_error_either() -> None:
-    disk = SimDisk(capacity=SEGMENT_BYTES + SEGMENT_BYTES // 64 - 1)
+    disk = SimDisk(capacity=writing.SEGMENT_BYTES + writing.SEGMENT_BYTES // 64 - 1)
     writer = start(disk)
     assert not writer.spare.ensure()
     assert disk.names("/journal") == [ONE]
-    disk.capacity = 2 * SEGMENT_BYTES
+    disk.capacity = 2 * writing.SEGMENT_BYTES
     assert writer.spare.ensure()
 
 
@@ -69,33 +62,33 @@ def test_a_disk_that_fails_is_no_full_disk() -> None:
 
 
 def test_the_spare_grows_for_a_large_frame_and_stays_as_it_was_if_it_cannot() -> None:
-    disk = SimDisk(capacity=3 * SEGMENT_BYTES)
+    disk = SimDisk(capacity=3 * writing.SEGMENT_BYTES)
     writer = start(disk)
     writer.spare.ensure()
-    large = b"v" * (2 * SEGMENT_BYTES)
+    large = b"v" * (2 * writing.SEGMENT_BYTES)
     for urgent in (False, True):
         with pytest.raises(OSError, match="No space"):
-            rotate(writer, len(kv_insert([large])), urgent=urgent)
+            writing.rotate(writer, len(writing.kv_insert([large])), urgent=urgent)
         assert disk.names("/journal") == [ONE, "spare"]
-        assert disk.open("/journal/spare").size() == SEGMENT_BYTES
-    disk.capacity = 6 * SEGMENT_BYTES
-    rotate(writer, len(kv_insert([large])))
-    append(writer, large)
+        assert disk.open("/journal/spare").size() == writing.SEGMENT_BYTES
+    disk.capacity = 6 * writing.SEGMENT_BYTES
+    writing.rotate(writer, len(writing.kv_insert([large])))
+    writing.append(writer, large)
     assert found(disk) == [large]
 
 
 def test_recovery_uses_the_spare_on_a_full_disk() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    disk = SimDisk(capacity=2 * writing.SEGMENT_BYTES)
     writer = start(disk)
     writer.spare.ensure()
-    append(writer, b"one")
+    writing.append(writer, b"one")
     writer.sync()
     disk.process_crash()
     recovered = recover(disk, 2)
     assert disk.names("/journal") == [ONE, TWO]
-    assert recovered.has_room(SEGMENT_BYTES // 2, Claim.VITAL)
+    assert recovered.has_room(writing.SEGMENT_BYTES // 2, Claim.VITAL)
     assert not recovered.has_room(100, Claim.URGENT), "the first segment may have to be packed"
-    append(recovered, b"two")
+    writing.append(recovered, b"two")
     assert found(disk) == [b"one", b"two"]
 
 
@@ -105,9 +98,9 @@ def recover(disk: SimDisk, segment: int) -> Writer:
         if name.endswith(".new"):
             disk.remove(f"/journal/{name}")
     tail = list(Journal(disk, "/journal").frames(1, durable_seq=0))
-    new = header(segment, tail[0].frame.first_seq if tail else 1)
+    new = writing.header(segment, tail[0].frame.first_seq if tail else 1)
     body = b"".join(one.frame.encode(new.salt) + one.body for one in tail)
-    writer = Writer(disk, "/journal", new, segment_bytes=SEGMENT_BYTES)
+    writer = Writer(disk, "/journal", new, segment_bytes=writing.SEGMENT_BYTES)
     writer.create(body, last_seq=tail[-1].frame.last_seq if tail else 0)
     return writer
 
@@ -116,21 +109,21 @@ def recover(disk: SimDisk, segment: int) -> Writer:
 
 
 def test_the_spare_is_for_packing_and_the_rest_of_the_segment_for_deletes() -> None:
-    disk = SimDisk(capacity=2 * SEGMENT_BYTES)
+    disk = SimDisk(capacity=2 * writing.SEGMENT_BYTES)
     writer = start(disk)
     fill(writer)
     assert not writer.make_room(2000, Claim.ORDINARY)
     with pytest.raises(OSError, match="No space"):
-        writer.rotate(NOW_US, 79, body_bytes=2000, claim=Claim.ORDINARY)
+        writer.rotate(writing.NOW_US, 79, body_bytes=2000, claim=Claim.ORDINARY)
     assert fill(writer, Claim.URGENT) > 5
     with pytest.raises(OSError, match="No space"):
-        writer.rotate(NOW_US, 79, body_bytes=100, claim=Claim.URGENT)
+        writer.rotate(writing.NOW_US, 79, body_bytes=100, claim=Claim.URGENT)
     assert writer.segment == 1
-    writer.rotate(NOW_US, 79, body_bytes=100, claim=Claim.VITAL)
-    writer.owed_bytes = SEGMENT_BYTES // 2  # that much is still to be packed
+    writer.rotate(writing.NOW_US, 79, body_bytes=100, claim=Claim.VITAL)
+    writer.owed_bytes = writing.SEGMENT_BYTES // 2  # that much is still to be packed
     fill(writer, Claim.URGENT)
-    left = SEGMENT_BYTES - writer.position
-    assert SEGMENT_BYTES // 2 <= left < SEGMENT_BYTES // 2 + 2000
+    left = writing.SEGMENT_BYTES - writer.position
+    assert writing.SEGMENT_BYTES // 2 <= left < writing.SEGMENT_BYTES // 2 + 2000
     writer.recycle(1)
     assert writer.spare.is_whole, "packing has given it back"
 
@@ -142,11 +135,11 @@ def packed(disk: SimDisk) -> Writer:
     """A journal whose first segment may go: everything in it stands in the second one too."""
     writer = start(disk)
     for number in range(5):
-        append(writer, b"old %d" % number)
+        writing.append(writer, b"old %d" % number)
     writer.sync()
-    append(writer, b"old, and vouches for the others")
-    rotate(writer, urgent=True)
-    append(writer, b"new")
+    writing.append(writer, b"old, and vouches for the others")
+    writing.rotate(writer, urgent=True)
+    writing.append(writer, b"new")
     writer.sync()
     return writer
 
@@ -155,11 +148,11 @@ def packed(disk: SimDisk) -> Writer:
 def test_a_packed_segment_is_overwritten_first_if_that_is_wanted() -> None:
     disk = SimDisk()
     writer = packed(disk)
-    assert b"old 3" in disk.open(f"/journal/{ONE}").read(0, SEGMENT_BYTES)
+    assert b"old 3" in disk.open(f"/journal/{ONE}").read(0, writing.SEGMENT_BYTES)
     writer.recycle(1, wipes=True)
     assert disk.names("/journal") == [TWO, "spare"]
     disk.power_cut()
-    assert not disk.open("/journal/spare").read(0, SEGMENT_BYTES).strip(b"\0")
+    assert not disk.open("/journal/spare").read(0, writing.SEGMENT_BYTES).strip(b"\0")
 
 
 @pytest.mark.req("SJ-19")
@@ -175,14 +168,14 @@ def test_a_packed_segment_that_is_overwritten_and_cannot_grow_is_removed() -> No
 def recycled(disk: SimDisk) -> tuple[Writer, int]:
     """A third segment in the file of the first one; returns where the old frames began."""
     writer = packed(disk)
-    first = disk.open(f"/journal/{ONE}").read(0, SEGMENT_BYTES)
-    assert frames.decode_frame(first, 64, header(1).salt) is not None
+    first = disk.open(f"/journal/{ONE}").read(0, writing.SEGMENT_BYTES)
+    assert frames.decode_frame(first, 64, writing.header(1).salt) is not None
     writer.recycle(1)
-    append(writer, b"two")
-    rotate(writer, urgent=True)
-    data = disk.open(f"/journal/{THREE}").read(0, SEGMENT_BYTES)
-    second = 64 + len(commit_of(b"old 0").ops[0]) + frames.FRAME_HEADER_BYTES
-    assert frames.decode_frame(first, second, header(1).salt) is not None
+    writing.append(writer, b"two")
+    writing.rotate(writer, urgent=True)
+    data = disk.open(f"/journal/{THREE}").read(0, writing.SEGMENT_BYTES)
+    second = 64 + len(writing.commit_of(b"old 0").ops[0]) + frames.FRAME_HEADER_BYTES
+    assert frames.decode_frame(first, second, writing.header(1).salt) is not None
     assert data[second : len(first)] == first[second:], "the old bytes are there"
     return writer, second
 
@@ -193,7 +186,7 @@ def test_old_bytes_of_a_recycled_segment_vouch_for_nothing() -> None:
     journal = Journal(disk, "/journal")
     third = journal.segments[-1]
     assert journal.synced_claim(third, 64) == 0
-    writer.append(commit_of(b"x"))
+    writer.append(writing.commit_of(b"x"))
     assert journal.synced_claim(third, writer.position) == 0
     assert journal.synced_claim(third, 64) == 8, "the frame of this life counts"
 
@@ -203,10 +196,10 @@ def crashed(seed: int) -> SimDisk:
     disk = SimDisk(seed)
     writer = start(disk)
     writer.spare.ensure()
-    append(writer, b"durable")
+    writing.append(writer, b"durable")
     writer.sync()
-    append(writer, b"maybe 1")
-    append(writer, b"maybe 2")
+    writing.append(writer, b"maybe 1")
+    writing.append(writer, b"maybe 2")
     disk.process_crash()
     return disk
 
@@ -226,7 +219,7 @@ def test_frames_of_a_recovery_that_was_cut_short_do_not_come_back_in_the_spare()
             survivors = found(disk)
             last = Journal(disk, "/journal").segments[-1].segment
             again = recover(disk, last + 1)
-            append(again, b"other 2")  # exactly as long as what may have been lost
+            writing.append(again, b"other 2")  # exactly as long as what may have been lost
             again.sync()
             disk.power_cut()
             assert found(disk) == [*survivors, b"other 2"], f"step {step} seed {seed}"
@@ -241,15 +234,15 @@ def ensure(writer: Writer) -> None:
 
 def use(writer: Writer) -> None:
     writer.spare.ensure()
-    rotate(writer)
-    append(writer, b"last")
+    writing.rotate(writer)
+    writing.append(writer, b"last")
     writer.sync()
 
 
 def recycle(writer: Writer) -> None:
     writer.recycle(1)
-    rotate(writer, urgent=True)
-    append(writer, b"last")
+    writing.rotate(writer, urgent=True)
+    writing.append(writer, b"last")
     writer.sync()
 
 
@@ -279,16 +272,19 @@ def check_recovers(disk: SimDisk, hint: str) -> None:
     journal = Journal(disk, "/journal")
     numbers = [one.segment for one in journal.segments]
     assert numbers in ([1, 2], [2], [1, 2, 3], [2, 3]), hint
-    values = values_of(list(journal.frames(7, durable_seq=7)))
+    values = writing.values_of(list(journal.frames(7, durable_seq=7)))
     assert values in ([b"new"], [b"new", b"last"]), hint
     last = journal.segments[-1]
     assert journal.synced_claim(last, 64) <= 7 + (len(values) - 1), hint
     next_seq = 7 + len(values)
     writer = Writer(
-        disk, "/journal", header(last.segment + 1, next_seq), segment_bytes=SEGMENT_BYTES
+        disk,
+        "/journal",
+        writing.header(last.segment + 1, next_seq),
+        segment_bytes=writing.SEGMENT_BYTES,
     )
     writer.create(last_seq=next_seq - 1)
-    append(writer, b"after")
+    writing.append(writer, b"after")
     writer.sync()
     assert found(disk, 7) == [*values, b"after"], hint
 
@@ -302,8 +298,8 @@ def test_who_reads_a_segment_that_is_recycled_meanwhile_is_told_so() -> None:
     crc = frames.checksum(b"old 0")
     assert journal.payload(1, place.payload, 5, crc) == b"old 0"
     writer.recycle(1)
-    rotate(writer, urgent=True)
-    append(writer, b"v" * 3000)
+    writing.rotate(writer, urgent=True)
+    writing.append(writer, b"v" * 3000)
     with pytest.raises(FileNotFoundError):
         journal.payload(1, place.payload, 5, crc)
     with pytest.raises(FileNotFoundError):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from fjord import limits
 from fjord.columns import Strings
-from fjord.commands import Lock, Nop
+from fjord.commands import Lock, Nop, Page, Range
 from fjord.errors import Code
 from fjord.server.bounds import Bounds
+from tests.unit.client.scripted import entries
 from tests.unit.server.peer import Peer, World
 from tests.unit.wire import seed_client
 
@@ -34,6 +36,14 @@ def test_requests_are_submitted_in_order_and_answered(peer: Peer) -> None:
     peer.send(nop(3)[5:])
     peer.world.answer_all()
     assert list(peer.replies()) == [1, 2, 3]
+
+
+def test_a_page_that_goes_on_ends_with_a_cursor_of_the_server(peer: Peer) -> None:
+    asked = Range(table="default", count=1, start=b"a", stop=b"z")
+    peer.send(seed_client.encode_request(asked, 1))
+    peer.world.answer_all(Page(keys=Strings.of([]), entries=entries(), next_key=b"k"))
+    cursors = peer.world.shared.cursors
+    assert cursors.encode(replace(asked, with_data=True), b"k") in peer.wire.sent
 
 
 def test_no_more_than_the_bound_is_under_way_and_nothing_is_lost(peer: Peer) -> None:

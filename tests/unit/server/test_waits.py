@@ -171,6 +171,14 @@ def test_jobs_that_were_taken_for_somebody_who_is_gone_are_given_back(world: Wor
     assert not command.buries
 
 
+def test_what_is_done_already_is_not_given_back(world: World) -> None:
+    gone = Asker()
+    world.next(gone, 4, seconds=0)
+    gone.close()
+    world.come_back(taken(7))  # taken with `done`: there is no lease
+    assert (gone.forgotten, world.given_back) == ([4], [])
+
+
 def test_the_jobs_of_one_that_is_gone_are_for_the_next(world: World) -> None:
     gone, there = peers("ab")
     world.park(gone, there)

@@ -39,6 +39,7 @@ class World:
         self.cold = Blocks(*[messages(5, 1)] * 1000)
         self.sealing = self
         self.turns = 0
+        self.is_hot = False  # reads are answered from the journal
 
     def blocks(self, table: str) -> list[Block]:
         return [
@@ -56,6 +57,8 @@ class World:
     def run(self, wanted: Sequence[Command]) -> list[Reply]:
         (command,) = wanted
         if isinstance(command, Read):
+            if self.is_hot:
+                return [messages(20, 1)]
             return [
                 InBlock(
                     table=7, first=1, last=500, name="t-7/1", after=command.after, until=2000, crc=3
@@ -115,3 +118,12 @@ def test_blocks_that_are_missing_are_named_once(caplog: pytest.LogCaptureFixture
     (record,) = caplog.records
     assert record.message == "blocks are missing"
     assert record.fields == {"count": 3, "first": "t-7/2, u-7/1, u-7/2"}  # type: ignore[attr-defined] # set by `logs`
+
+
+def test_a_subscriber_that_reads_from_the_journal_needs_no_block() -> None:
+    world = World()
+    world.subscribers = [("awake", 10, NOW_US - 5, 0)]
+    world.is_hot = True
+    assert world.warm_up() == []
+    world.is_hot = False
+    assert world.warm_up() == ["awake"]

@@ -8,18 +8,6 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    Command,
-    CreateTable,
-    Delete,
-    Done,
-    DropTable,
-    Get,
-    ListTables,
-    Numbered,
-    Set,
-    TableList,
-)
 from fjord.errors import Code
 from fjord.kinds import Kind
 from fjord.ops import Op, Opcode
@@ -51,9 +39,9 @@ def test_a_bad_name_is_refused_by_every_command(name: str) -> None:
     world = World()
     keys = Strings.of([b"k"])
     assert code_of(world.set({b"k": 1}, table=name)) is Code.BAD_NAME
-    refused = world.run(Delete(table=name, keys=keys, timestamp_us=NOW_US))
+    refused = world.run(commands.Delete(table=name, keys=keys, timestamp_us=NOW_US))
     assert code_of(refused) is Code.BAD_NAME
-    assert code_of(world.run(Get(table=name, keys=keys))) is Code.BAD_NAME
+    assert code_of(world.run(commands.Get(table=name, keys=keys))) is Code.BAD_NAME
     assert world.journal == b""
 
 
@@ -73,7 +61,11 @@ def test_every_command_refuses_a_table_of_another_kind() -> None:
     world = World()
     world.tables = {"t": Table(id=1, name="t", kind=Kind.JOBS)}
     keys = Strings.of([b"k"])
-    for reply in (world.set({b"k": 1}), world.delete(b"k"), world.run(Get(table="t", keys=keys))):
+    for reply in (
+        world.set({b"k": 1}),
+        world.delete(b"k"),
+        world.run(commands.Get(table="t", keys=keys)),
+    ):
         assert code_of(reply) is Code.WRONG_KIND
         assert "table t is a jobs table" in str(reply)
     assert world.journal == b""
@@ -105,14 +97,16 @@ def test_every_writer_is_kept_with_the_seq_that_it_found() -> None:
 
 def test_a_table_is_created_with_its_settings() -> None:
     world = World()
-    assert world.run(CreateTable(name="t", kind=Kind.KV.number, settings=b"{...}")) == done(1)
+    assert world.run(
+        commands.CreateTable(name="t", kind=Kind.KV.number, settings=b"{...}")
+    ) == done(1)
     assert world.tables == {"t": Table(id=1, name="t", kind=Kind.KV, settings=b"{...}")}
     assert world.replayed().tables == world.tables
 
 
 def test_creating_the_same_table_again_is_no_error() -> None:
     world = World()
-    command = CreateTable(name="t", kind=Kind.KV.number, settings=b"{}")
+    command = commands.CreateTable(name="t", kind=Kind.KV.number, settings=b"{}")
     world.run(command)
     before = world.journal
     assert world.run(command) == done(1)
@@ -121,42 +115,42 @@ def test_creating_the_same_table_again_is_no_error() -> None:
 
 def test_a_table_that_is_there_with_other_settings_is_refused() -> None:
     world = World()
-    world.run(CreateTable(name="t", kind=Kind.KV.number, settings=b"{}"))
-    other = CreateTable(name="t", kind=Kind.KV.number, settings=b"")
+    world.run(commands.CreateTable(name="t", kind=Kind.KV.number, settings=b"{}"))
+    other = commands.CreateTable(name="t", kind=Kind.KV.number, settings=b"")
     assert code_of(world.run(other)) is Code.EXISTS
 
 
 @pytest.mark.parametrize("kind", [0, 4, 255, -1])
 def test_a_kind_that_does_not_exist_is_refused(kind: int) -> None:
-    assert code_of(World().run(CreateTable(name="t", kind=kind))) is Code.WRONG_KIND
+    assert code_of(World().run(commands.CreateTable(name="t", kind=kind))) is Code.WRONG_KIND
 
 
 def test_settings_are_bounded() -> None:
     most = bytes(limits.SETTINGS_BYTES_MAX)
     world = World()
-    assert code_of(world.run(CreateTable(name="t", kind=1, settings=most))) is None
-    larger = CreateTable(name="u", kind=1, settings=most + b"x")
+    assert code_of(world.run(commands.CreateTable(name="t", kind=1, settings=most))) is None
+    larger = commands.CreateTable(name="u", kind=1, settings=most + b"x")
     assert code_of(world.run(larger)) is Code.TOO_LARGE
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a.b", "n" * 129])
 def test_tables_have_good_names(name: str) -> None:
     world = World()
-    assert code_of(world.run(CreateTable(name=name, kind=1))) is Code.BAD_NAME
-    assert code_of(world.run(DropTable(name=name))) is Code.BAD_NAME
+    assert code_of(world.run(commands.CreateTable(name=name, kind=1))) is Code.BAD_NAME
+    assert code_of(world.run(commands.DropTable(name=name))) is Code.BAD_NAME
     expected = Code.BAD_NAME if name else None
-    assert code_of(world.run(ListTables(name=name))) is expected
+    assert code_of(world.run(commands.ListTables(name=name))) is expected
 
 
 def test_a_dropped_table_loses_its_name_at_once() -> None:
     world = World()
     world.set({b"a": 1}, table="t")
     world.set({b"a": 1}, table="u")
-    assert world.run(DropTable(name="t")) == done(5)
+    assert world.run(commands.DropTable(name="t")) == done(5)
     assert list(world.tables) == ["u"]
     assert catalog.dropped(world) == {1: b"t"}
     assert world.replayed().trees() == world.trees()
-    assert code_of(world.run(DropTable(name="t"))) is Code.NOT_FOUND
+    assert code_of(world.run(commands.DropTable(name="t"))) is Code.NOT_FOUND
 
 
 def test_tables_that_are_being_purged_count_among_all() -> None:
@@ -171,17 +165,17 @@ def test_tables_that_are_being_purged_count_among_all() -> None:
 
 def test_tables_are_listed_by_name() -> None:
     world = World()
-    world.run(CreateTable(name="z", kind=1, settings=b"{}"))
+    world.run(commands.CreateTable(name="z", kind=1, settings=b"{}"))
     world.set({b"a": 1}, table="a")
-    reply = world.run(ListTables())
-    assert reply == TableList(
+    reply = world.run(commands.ListTables())
+    assert reply == commands.TableList(
         names=Strings.of([b"a", b"z"]), ids=[2, 1], kinds=b"\1\1", settings=Strings.of([b"", b"{}"])
     )
-    one = world.run(ListTables(name="z"))
-    assert isinstance(one, TableList)
+    one = world.run(commands.ListTables(name="z"))
+    assert isinstance(one, commands.TableList)
     assert (one.names.rows(), one.ids) == ([b"z"], [1])
-    assert code_of(world.run(ListTables(name="none"))) is Code.NOT_FOUND
-    assert World().run(ListTables()) == TableList(
+    assert code_of(world.run(commands.ListTables(name="none"))) is Code.NOT_FOUND
+    assert World().run(commands.ListTables()) == commands.TableList(
         names=Strings.of([]), ids=[], kinds=b"", settings=Strings.of([])
     )
 
@@ -210,9 +204,9 @@ def test_a_table_made_after_a_loss_has_an_id_that_no_op_had(largest: int) -> Non
     world.put_many(Tree.META, [catalog.largest_table(largest)])
     world.set({b"a": 1}, table="t")
     assert world.tables["t"].id == largest + 1
-    world.run(CreateTable(name="u", kind=1))
+    world.run(commands.CreateTable(name="u", kind=1))
     assert world.tables["u"].id == largest + 2
-    world.run(DropTable(name="u"))
+    world.run(commands.DropTable(name="u"))
     world.set({b"a": 1}, table="v")
     assert world.tables["v"].id == largest + 3
 
@@ -246,7 +240,7 @@ READS = {one for one in KNOWN if one.row.reads}
 FREES = {one for one in KNOWN if one.row.frees}
 
 
-def is_decided(command: type[Command]) -> bool:
+def is_decided(command: type[commands.Command]) -> bool:
     return command.row.decide.__module__.startswith("fjord.tables.")
 
 
@@ -283,7 +277,7 @@ def test_what_reads_never_writes() -> None:
     world.run(commands.Subscribe(table="s", name="n", start=1))
     opened = world.run(commands.OpenSnapshot())
     assert isinstance(opened, commands.Opened)
-    found: list[Command] = [
+    found: list[commands.Command] = [
         commands.Nop(),
         commands.Get(table="t", keys=keys, skip_worked=True),
         commands.Range(table="t", regex=b"a"),
@@ -356,11 +350,13 @@ def test_the_begin_of_the_journal_is_kept_in_the_index() -> None:
 
 def test_answers_that_may_be_asked_for_are_kept() -> None:
     world = World()
-    command: Set = set_command([(b"a", 1)])
+    command: commands.Set = set_command([(b"a", 1)])
     client = b"c" * 16
     for number in range(1, 4):
-        asked = Numbered(command=command, client=client, number=number)
-        op = clients.answered_op([asked], [Done(master=MASTER, seq=number)], NOW_US + number)
+        asked = commands.Numbered(command=command, client=client, number=number)
+        op = clients.answered_op(
+            [asked], [commands.Done(master=MASTER, seq=number)], NOW_US + number
+        )
         assert isinstance(op, Op)
         world.apply(op)
     before = world.trees()

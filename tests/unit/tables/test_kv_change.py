@@ -60,6 +60,7 @@ def result(reply: Reply) -> object:
         (1.5, 2.25, 3.75),
         (1.5, 2, 3.5),
         (0.0, -(2**63), -(2.0**63)),
+        (math.inf, 1, math.inf),  # it may be set, so it may also be added to
     ],
 )
 def test_add_adds(
@@ -99,6 +100,18 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     before = world.journal
     assert result(modify(world, Change.ADD, operand)) is code
     assert world.journal == before
+
+
+@BOTH
+def test_all_else_of_a_value_stays(world: World, persist: bool) -> None:
+    world.set({b"a": 1}, at=0, persist=persist)
+    world.set({b"a": 2}, at=5, expires=100, ttl=50, persist=persist)
+    world.touch(b"a", expires=700, worked=9)
+    entry = entry_of(modify(world, Change.ADD, 1, at=8))
+    assert entry == world.entry(b"a")
+    assert entry.timestamp_us == NOW_US + 8
+    assert (entry.created_us, entry.expires_at_us, entry.ttl_us) == (NOW_US, NOW_US + 700, 50)
+    assert (entry.state, entry.accessed_us) == (0, 0)  # a new row: nobody works on it (FJ-32)
 
 
 # -- NOT ------------------------------------------------------------------------------------------

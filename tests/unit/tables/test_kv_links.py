@@ -36,6 +36,16 @@ def test_a_value_that_is_set_through_any_key_is_set_for_all(world: World) -> Non
     world.check()
 
 
+@pytest.mark.req("FJ-31")
+def test_all_that_is_known_of_a_value_is_known_under_all_keys(world: World) -> None:
+    world.set({b"a": 2}, at=1, expires=100, ttl=50)
+    world.touch(b"c", expires=200, worked=10)
+    entries = [world.entry(key) for key in (b"a", b"b", b"c")]
+    assert entries[0] == entries[1] == entries[2]
+    assert entries[0].expires_at_us == NOW_US + 200
+    assert world.touch(b"a", worked=10) == [MISSING]
+
+
 @pytest.mark.req("FJ-31", "FJ-42")
 def test_the_largest_timestamp_wins_over_all_keys_of_a_value(world: World) -> None:
     world.set({b"b": "newer"}, at=5)

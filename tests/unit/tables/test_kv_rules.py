@@ -7,22 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fjord import limits
+from fjord import commands, limits
 from fjord.columns import Strings, repeat
-from fjord.commands import (
-    Change,
-    Command,
-    Delete,
-    Entries,
-    Get,
-    Lock,
-    Modify,
-    Rename,
-    Reply,
-    Set,
-    Touch,
-    Unlock,
-)
 from fjord.errors import Code
 from tests.unit.tables.world import NOW_US, World, code_of, set_command
 
@@ -31,14 +17,14 @@ GOOD = set_command([(b"k", b"v")])
 TWO = Strings.of([b"k", b"l"])
 
 
-def with_keys(keys: Strings) -> list[Command]:
+def with_keys(keys: Strings) -> list[commands.Command]:
     count = len(keys)
     return [
-        Get(table="t", keys=keys),
-        Touch(table="t", keys=keys),
-        Lock(table="t", keys=keys),
-        Delete(table="t", keys=keys, timestamp_us=NOW_US),
-        Set(
+        commands.Get(table="t", keys=keys),
+        commands.Touch(table="t", keys=keys),
+        commands.Lock(table="t", keys=keys),
+        commands.Delete(table="t", keys=keys, timestamp_us=NOW_US),
+        commands.Set(
             table="t",
             keys=keys,
             types=bytes([1]) * count,
@@ -93,7 +79,7 @@ def test_too_many_bytes_of_keys_are_refused() -> None:
 # -- values ---------------------------------------------------------------------------------------
 
 
-def code_of_set(command: Set) -> Code | None:
+def code_of_set(command: commands.Set) -> Code | None:
     decision = World().decide(command)
     assert code_of(decision.reply) is None or not decision.ops
     return code_of(decision.reply)
@@ -110,7 +96,7 @@ def code_of_set(command: Set) -> Code | None:
         lambda: replace(GOOD, timestamps_us=(NOW_US, NOW_US)),
     ],
 )
-def test_columns_that_differ_in_number_are_refused(change: Callable[[], Set]) -> None:
+def test_columns_that_differ_in_number_are_refused(change: Callable[[], commands.Set]) -> None:
     assert code_of_set(change()) is Code.BAD_BATCH
 
 
@@ -151,7 +137,7 @@ def test_a_value_that_does_not_fit_its_type_is_refused_with_all_others(
         (bytes([type_, 1]), [value, b"good"]),
         (bytes([1, type_, 1]), [b"good", value, b"good"]),
     ):
-        command = Set(
+        command = commands.Set(
             table="t",
             keys=Strings.of([b"%d" % row for row in range(len(types))]),
             types=types,
@@ -186,16 +172,16 @@ def test_a_timestamp_is_in_microseconds_and_at_most_60_s_ahead(
 ) -> None:
     expected = None if good else Code.BAD_TIMESTAMP
     assert code_of_set(replace(GOOD, timestamps_us=(timestamp_us,))) is expected
-    delete = Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=timestamp_us)
+    delete = commands.Delete(table="t", keys=Strings.of([b"k"]), timestamp_us=timestamp_us)
     assert code_of(World().decide(delete).reply) is expected
     for dates in ([NOW_US, timestamp_us], [timestamp_us, NOW_US]):
-        dated = Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
+        dated = commands.Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
         assert code_of(World().decide(dated).reply) is expected
 
 
 def test_each_key_to_delete_has_a_date_or_none_has() -> None:
     for dates in ([], [NOW_US], [NOW_US] * 3):
-        command = Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
+        command = commands.Delete(table="t", keys=TWO, timestamp_us=NOW_US, timestamps_us=dates)
         assert code_of(World().decide(command).reply) is Code.BAD_BATCH
 
 
@@ -245,11 +231,11 @@ def world() -> World:
 
 
 def lock(world: World, *keys: bytes, client: int = 1) -> Code | None:
-    return code_of(world.run(Lock(table="t", keys=Strings.of(keys)), client))
+    return code_of(world.run(commands.Lock(table="t", keys=Strings.of(keys)), client))
 
 
 def unlock(world: World, *keys: bytes, client: int = 1) -> Code | None:
-    return code_of(world.run(Unlock(table="t", keys=Strings.of(keys)), client))
+    return code_of(world.run(commands.Unlock(table="t", keys=Strings.of(keys)), client))
 
 
 WRITES: dict[str, Callable[[bytes], object]] = {
@@ -257,18 +243,18 @@ WRITES: dict[str, Callable[[bytes], object]] = {
     "set-plain": lambda key: set_command([(key, 5)], at=1),
     "set-older": lambda key: set_command([(key, 5)], at=-1),
     "set-in-memory": lambda key: set_command([(key, 5)], at=1, persist=False),
-    "delete": lambda key: Delete(
+    "delete": lambda key: commands.Delete(
         table="t", keys=Strings.of([b"other", key]), timestamp_us=NOW_US + 1
     ),
-    "purge": lambda key: Delete(
+    "purge": lambda key: commands.Delete(
         table="t", keys=Strings.of([key]), timestamp_us=NOW_US + 1, purge=True
     ),
-    "touch": lambda key: Touch(table="t", keys=Strings.of([key])),
-    "add": lambda key: Modify(
-        table="t", key=key, change=Change.ADD, operand=ONE, timestamp_us=NOW_US
+    "touch": lambda key: commands.Touch(table="t", keys=Strings.of([key])),
+    "add": lambda key: commands.Modify(
+        table="t", key=key, change=commands.Change.ADD, operand=ONE, timestamp_us=NOW_US
     ),
-    "rename": lambda key: Rename(table="t", key=key, to=b"c", timestamp_us=NOW_US),
-    "rename-onto": lambda key: Rename(
+    "rename": lambda key: commands.Rename(table="t", key=key, to=b"c", timestamp_us=NOW_US),
+    "rename-onto": lambda key: commands.Rename(
         table="t", key=b"b", to=key, timestamp_us=NOW_US, overwrite=True
     ),
 }
@@ -297,7 +283,7 @@ def test_the_holder_of_a_lock_writes_as_ever(world: World, name: str) -> None:
 def test_get_works_and_says_that_a_value_is_locked(world: World) -> None:
     lock(world, b"a", client=2)
     assert world.get(b"a", b"b") == [1, 2]
-    assert (world.entry(b"a").state, world.entry(b"b").state) == (Entries.LOCKED, 0)
+    assert (world.entry(b"a").state, world.entry(b"b").state) == (commands.Entries.LOCKED, 0)
     unlock(world, b"a", client=2)
     assert world.entry(b"a").state == 0
 
@@ -333,7 +319,7 @@ def test_a_value_is_locked_through_any_of_its_keys(world: World) -> None:
     for key in (b"x", b"y"):
         assert code_of(world.set({key: 2}, at=1, client=2)) is Code.LOCKED
         assert lock(world, key, client=2) is Code.LOCKED
-        assert world.entry(key).state == Entries.LOCKED
+        assert world.entry(key).state == commands.Entries.LOCKED
     assert unlock(world, b"x") is None
     assert world.locks == {}
 
@@ -354,9 +340,9 @@ def test_the_number_of_locks_is_bounded(world: World) -> None:
     assert lock(world, b"a") is None
 
 
-@pytest.mark.parametrize("kind", [Lock, Unlock])
+@pytest.mark.parametrize("kind", [commands.Lock, commands.Unlock])
 def test_locks_have_keys_like_any_command(world: World, kind: type) -> None:
-    def run(*keys: bytes) -> Reply:
+    def run(*keys: bytes) -> commands.Reply:
         return world.run(kind(table="t", keys=Strings.of(keys)))
 
     assert code_of(run()) is Code.BAD_BATCH
@@ -369,4 +355,6 @@ def test_a_table_comes_into_being_with_its_first_lock() -> None:
     world = World()
     assert lock(world, b"a") is None
     assert list(world.tables) == ["t"]
-    assert code_of(World().run(Unlock(table="t", keys=Strings.of([b"a"])))) is Code.NOT_OWNER
+    assert (
+        code_of(World().run(commands.Unlock(table="t", keys=Strings.of([b"a"])))) is Code.NOT_OWNER
+    )

@@ -9,17 +9,6 @@ import pytest
 
 from fjord import commands, limits
 from fjord.columns import Strings
-from fjord.commands import (
-    Advance,
-    Append,
-    AskWriter,
-    CommitStages,
-    Committed,
-    Done,
-    Push,
-    Refusal,
-    Stage,
-)
 from fjord.errors import Code
 from fjord.ops import Opcode
 from fjord.tables import catalog, staging
@@ -32,11 +21,11 @@ from tests.unit.tables.world import NOW_US, World, set_command
 HOUR_US = 3600 * 1_000_000
 
 
-def append(table: str, *values: bytes, keys: Sequence[bytes] = ()) -> Append:
+def append(table: str, *values: bytes, keys: Sequence[bytes] = ()) -> commands.Append:
     return append_command(table, list(zip(keys or [b""] * len(values), values, strict=True)))
 
 
-def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> Push:
+def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> commands.Push:
     rows = [
         New(key, b"", 128, process_at_us=delay_us, expires_at_us=expires_at_us, type=0)
         for key in keys
@@ -47,24 +36,28 @@ def push(*keys: bytes, delay_us: int = 0, expires_at_us: int = 0) -> Push:
 class Writer(StreamWorld):
     """A world in which somebody stages and commits."""
 
-    def stage(self, rows: Append | Push | commands.Set) -> int:
-        reply = self.run(Stage(rows=rows))
-        assert isinstance(reply, Done), reply
+    def stage(self, rows: commands.Append | commands.Push | commands.Set) -> int:
+        reply = self.run(commands.Stage(rows=rows))
+        assert isinstance(reply, commands.Done), reply
         return reply.seq
 
-    def commit(self, batch: int, *stages: int, table: str = "log", writer: str = "w") -> Committed:
-        reply = self.run(CommitStages(table=table, writer=writer, batch=batch, stages=stages))
-        assert isinstance(reply, Committed), reply
+    def commit(
+        self, batch: int, *stages: int, table: str = "log", writer: str = "w"
+    ) -> commands.Committed:
+        reply = self.run(
+            commands.CommitStages(table=table, writer=writer, batch=batch, stages=stages)
+        )
+        assert isinstance(reply, commands.Committed), reply
         return reply
 
     def refused(self, command: object) -> Code:
         reply = self.run(command)
-        assert isinstance(reply, Refusal), reply
+        assert isinstance(reply, commands.Refusal), reply
         return reply.code
 
     def last_batch(self, table: str = "log", writer: str = "w") -> int:
-        reply = self.run(AskWriter(table=table, writer=writer))
-        assert isinstance(reply, Committed)
+        reply = self.run(commands.AskWriter(table=table, writer=writer))
+        assert isinstance(reply, commands.Committed)
         return reply.batch
 
     def values(self, table: str = "log") -> list[bytes | None]:
@@ -110,7 +103,7 @@ def test_a_batch_that_is_committed_again_changes_nothing(world: Writer) -> None:
 def test_a_batch_without_rows_of_a_table_that_is_not_there_is_nothing(world: Writer) -> None:
     assert world.commit(0, table="new").is_new
     assert "new" not in world.tables
-    missing = CommitStages(table="new", writer="w", batch=0, stages=[5])
+    missing = commands.CommitStages(table="new", writer="w", batch=0, stages=[5])
     assert world.refused(missing) is Code.NOT_FOUND
 
 
@@ -176,30 +169,30 @@ def test_values_and_messages_of_a_key_are_replaced(world: Writer) -> None:
 def test_what_could_not_be_written_is_not_staged(world: Writer) -> None:
     world.stage(push(b"a"))
     cases = {
-        Code.WRONG_KIND: Stage(rows=append("jobs", b"a")),
-        Code.EMPTY_KEY: Stage(rows=push(b"")),
-        Code.BAD_TYPE: Stage(rows=replace(append("log", b"a"), types=b"\x09")),
-        Code.BAD_BATCH: Stage(rows=replace(set_command([(b"a", 1)]), persist=False)),
-        Code.BAD_TIMEOUT: Stage(rows=push(b"a", expires_at_us=NOW_US)),
+        Code.WRONG_KIND: commands.Stage(rows=append("jobs", b"a")),
+        Code.EMPTY_KEY: commands.Stage(rows=push(b"")),
+        Code.BAD_TYPE: commands.Stage(rows=replace(append("log", b"a"), types=b"\x09")),
+        Code.BAD_BATCH: commands.Stage(rows=replace(set_command([(b"a", 1)]), persist=False)),
+        Code.BAD_TIMEOUT: commands.Stage(rows=push(b"a", expires_at_us=NOW_US)),
     }
     before = len(world.journal)
     for code, command in cases.items():
         assert world.refused(command) is code
     many = push(*[b"%d" % number for number in range(limits.SLICE_ROWS_MAX + 1)])
-    assert world.refused(Stage(rows=many)) is Code.BAD_BATCH
+    assert world.refused(commands.Stage(rows=many)) is Code.BAD_BATCH
     assert len(world.journal) == before
 
 
 def test_stages_that_are_not_there_are_refused_and_nothing_is_done(world: Writer) -> None:
     stage = world.stage(append("log", b"a"))
     for stages in ([stage, 999], [stage - 1]):
-        command = CommitStages(table="log", writer="w", batch=0, stages=stages)
+        command = commands.CommitStages(table="log", writer="w", batch=0, stages=stages)
         assert world.refused(command) is Code.STAGE_GONE
-    other = CommitStages(table="latest", writer="w", batch=0, stages=[stage])
+    other = commands.CommitStages(table="latest", writer="w", batch=0, stages=[stage])
     assert world.refused(other) is Code.STAGE_GONE
     assert world.last_batch() == -1
     world.commit(0, stage)
-    taken = CommitStages(table="log", writer="another", batch=0, stages=[stage])
+    taken = commands.CommitStages(table="log", writer="another", batch=0, stages=[stage])
     assert world.refused(taken) is Code.STAGE_GONE
     assert world.values() == [b"a"]
 
@@ -219,7 +212,7 @@ def test_stages_that_are_not_there_are_refused_and_nothing_is_done(world: Writer
 def test_a_commit_that_cannot_be_meant_is_refused(
     world: Writer, changes: dict[str, object], code: Code
 ) -> None:
-    command = CommitStages(table="log", writer="w", batch=0, stages=[])
+    command = commands.CommitStages(table="log", writer="w", batch=0, stages=[])
     assert world.refused(replace(command, **changes)) is code  # type: ignore[arg-type]
 
 
@@ -309,21 +302,21 @@ def test_a_dropped_table_leaves_neither_stages_nor_writers(world: Writer) -> Non
 class Spool(World):
     """A world in which somebody advances."""
 
-    def advance(self, expected: int, batch: int, writer: str = "w") -> Done:
-        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
-        assert isinstance(reply, Done), reply
+    def advance(self, expected: int, batch: int, writer: str = "w") -> commands.Done:
+        reply = self.run(commands.Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, commands.Done), reply
         return reply
 
-    def refused(self, expected: int, batch: int, writer: str = "w") -> Refusal:
+    def refused(self, expected: int, batch: int, writer: str = "w") -> commands.Refusal:
         before = self.next_seq
-        reply = self.run(Advance(writer=writer, expected=expected, batch=batch))
-        assert isinstance(reply, Refusal), reply
+        reply = self.run(commands.Advance(writer=writer, expected=expected, batch=batch))
+        assert isinstance(reply, commands.Refusal), reply
         assert self.next_seq == before
         return reply
 
     def at(self, writer: str = "w", table: str = "") -> int:
-        reply = self.run(AskWriter(table=table, writer=writer))
-        assert isinstance(reply, Committed), reply
+        reply = self.run(commands.AskWriter(table=table, writer=writer))
+        assert isinstance(reply, commands.Committed), reply
         assert (reply.is_new, reply.left, reply.rows) == (False, 0, 0)
         return reply.batch
 

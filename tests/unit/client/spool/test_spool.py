@@ -349,3 +349,14 @@ def test_a_disk_too_full_for_a_new_file_is_an_error(tmp_path: Path) -> None:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".new")] == []
     stream.append(b"2")
     assert values_in(tmp_path) == [b"2"]
+
+
+def test_what_stands_in_the_way_is_an_error(tmp_path: Path, clock: SimClock) -> None:
+    name = files.name_of(clock.wall_us() // (files.PERIOD_SECONDS * 1_000_000))
+    (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    stream = open_spool(tmp_path).stream("s")
+    with pytest.raises(DurabilityError, match="cannot be written"):
+        stream.append(b"1")
+    (tmp_path / name).unlink()
+    stream.append(b"2")
+    assert values_in(tmp_path) == [b"2"]

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-)
+from pyspark.sql.streaming import datasource
 
 import fjord
 from fjord.clock import SystemClock
@@ -26,7 +20,7 @@ from fjord.spark.source import FjordSource
 from fjord.spark.streaming import WAIT_SECONDS, FjordStreamReader
 from tests.unit.spark import packing, structs
 
-ALL = ReadAllAvailable()
+ALL = datasource.ReadAllAvailable()
 
 
 class Naps(SystemClock):
@@ -70,7 +64,9 @@ def stream(readers: list[FjordStreamReader], path: Path, **given: str) -> FjordS
 
 
 def batches(
-    found: FjordStreamReader, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    found: FjordStreamReader,
+    start: dict[str, Any] | None = None,
+    limit: datasource.ReadLimit | None = None,
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Returns the offsets of all batches up to where nothing is new."""
     wanted = limit or found.getDefaultReadLimit()
@@ -112,7 +108,7 @@ def test_batches_of_a_size_have_every_row_once_and_whole_commits(
     mixed: Path, readers: list[FjordStreamReader], size: str
 ) -> None:
     found = stream(readers, mixed, maxRowsPerTrigger=size)
-    assert found.getDefaultReadLimit() == ReadMaxRows(int(size))
+    assert found.getDefaultReadLimit() == datasource.ReadMaxRows(int(size))
     made = batches(found)
     every: list[Any] = []
     for start, end in made:
@@ -139,7 +135,7 @@ def test_few_rows_wait_for_more_but_not_for_ever(
     assert len(rows(found, start, end)) == 350
     few = stream(readers, mixed, minRowsPerTrigger="350")
     assert few.latestOffset(start, ALL) == end
-    assert few.latestOffset(start, ReadMinRows(351)) is start
+    assert few.latestOffset(start, datasource.ReadMinRows(351)) is start
 
 
 def test_available_now_ends_at_what_there_was(
@@ -281,7 +277,7 @@ def test_after_a_journal_was_put_back_all_that_is_there_is_read(
 
 def test_limits_that_spark_gives_go_first(mixed: Path, readers: list[FjordStreamReader]) -> None:
     found = stream(readers, mixed, maxBytesPerTrigger="2000")
-    assert found.getDefaultReadLimit() == ReadMaxBytes(2000)
+    assert found.getDefaultReadLimit() == datasource.ReadMaxBytes(2000)
     assert len(batches(found)) > 3
     assert len(batches(found, limit=ALL)) == 1
-    assert len(batches(found, limit=ReadMaxRows(100))) >= 4
+    assert len(batches(found, limit=datasource.ReadMaxRows(100))) >= 4

@@ -6,7 +6,6 @@ import inspect
 import json
 import pickle
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -40,12 +39,7 @@ class FakeDatabase:
         self.connected += 1
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def table(self, name: str) -> fjord.TableInfo:
