@@ -14,25 +14,18 @@ import fjord
 from tests.acceptance.daemon import Daemon
 
 SECONDS_MAX = 60.0
-# A daemon whose segments are so small that some thousand messages fill several.
-SMALL_SEGMENTS = (
-    sys.executable,
-    "-c",
-    """from fjord import limits; limits.SEGMENT_BYTES = 256 * 1024
-from fjord.cli import main; main()""",
-)
-# A daemon that has room for four parts of a million bytes.
-LITTLE_MEMORY = (
-    sys.executable,
-    "-c",
-    """from fjord import limits; limits.COLD_BYTES_MAX = 5_000_000
-from fjord.cli import main; main()""",
-)
-WITHOUT_ARROW = (
-    sys.executable,
-    "-c",
-    "import sys; sys.modules['pyarrow'] = None\nfrom fjord.cli import main; main()",
-)
+
+
+def program(first: str) -> tuple[str, ...]:
+    """A daemon that runs a statement before it begins."""
+    return sys.executable, "-c", f"import sys; from fjord import cli, limits; {first}; cli.main()"
+
+
+# Segments so small that some thousand messages fill several.
+SMALL_SEGMENTS = program("limits.SEGMENT_BYTES = 256 * 1024")
+# Room for four parts of a million bytes.
+LITTLE_MEMORY = program("limits.COLD_BYTES_MAX = 5_000_000")
+WITHOUT_ARROW = program("sys.modules['pyarrow'] = None")
 
 
 @pytest.fixture

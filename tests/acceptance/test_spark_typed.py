@@ -20,19 +20,10 @@ from fjord.declared.schema import TYPES
 from fjord.errors import FjordError
 from fjord.spark.declared import SPARK_TYPES
 from tests.acceptance.daemon import Daemon
+from tests.unit.spark.test_declared import NEW, OLD
 
 pytestmark = pytest.mark.spark
 
-OLD: dict[str, str | tuple[str, bool]] = {
-    "uri": ("string", True),
-    "depth": "uint8",
-    "size": "int64",
-}
-NEW: dict[str, str | tuple[str, bool]] = {
-    "uri": ("string", True),
-    "depth": "int16",
-    "title": "string",
-}
 MOMENT = datetime(2026, 11, 16, 12, 30, 1, tzinfo=UTC)
 EVERY: dict[str, Any] = {
     "boolean": True,

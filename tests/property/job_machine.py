@@ -149,10 +149,7 @@ class Machine:
 
     def fall(self, *, power: bool) -> None:
         """The process dies, or the whole machine; what was not synced may be gone."""
-        if power:
-            self.disk.power_cut()
-        else:
-            self.disk.process_crash()
+        (self.disk.power_cut if power else self.disk.process_crash)()
 
     def start(self, how: str) -> None:
         """Begins again, and holds the index against a replay of the journal."""

@@ -143,26 +143,10 @@ def test_counts_are_kept_with_the_index() -> None:
 # -- dates that ops bring -------------------------------------------------------------------------
 
 ROW = JobRow(
-    lane=5,
-    priority=220,
-    process_at_us=70,
-    row=3,
-    inserted_us=1,
-    updated_us=2,
-    expires_at_us=0,
-    held=3,
-    hash=b"h" * 16,
-    probe=0,
-    timeouts=0,
-    type=1,
-    domain_bytes=0,
-    segment=1,
-    offset=2,
-    size=3,
-    crc=4,
-    domain=b"",
-    key=b"k",
-)
+    lane=5, priority=220, process_at_us=70, row=3, inserted_us=1, updated_us=2, expires_at_us=0,
+    held=3, hash=b"h" * 16, probe=0, timeouts=0, type=1, domain_bytes=0,
+    segment=1, offset=2, size=3, crc=4, domain=b"", key=b"k",
+)  # fmt: skip
 
 
 def op(opcode: Opcode, rows: int = 2, **columns: list[int]) -> Op:
