@@ -259,7 +259,7 @@ class Committer:
         return bool(self._backlog.queues or self._calls)
 
     def _schedule(self) -> None:
-        if self._has_work and not self._scheduled and not self._syncing:
+        if not self._scheduled and not self._syncing and self._has_work:
             self._scheduled = True
             self._loop.call_soon(self._run_group)
 
