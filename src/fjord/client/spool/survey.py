@@ -526,16 +526,8 @@ def _verify(file: SpoolFile, show: Callable[[int], None]) -> FileCheck:
         counts.update(_verdict(record_of(file, piece), "set_aside") for piece in found.pieces)
         stop = found.stop
         show(stop)
-    return FileCheck(
-        file=file.name,
-        size=size,
-        waiting=counts["waiting"],
-        set_aside=counts["set_aside"],
-        torn=counts["torn"],
-        damaged=counts["damaged"],
-        unknown=counts["unknown"],
-        half_bytes=max(0, size - stop),
-    )
+    half_bytes = max(0, size - stop)
+    return FileCheck(file=file.name, size=size, half_bytes=half_bytes, problem="", **counts)
 
 
 def _verdict(found: bytes | Fate, whole: str) -> str:
