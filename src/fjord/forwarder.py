@@ -378,7 +378,7 @@ class Forwarder:
             elif source.set_aside:
                 source.erase_again()
                 file.sync()  # sent records must not reappear after a power cut
-                file.rename(files.aside_name(source.header.identity))
+                file.rename(files.named("aside", source.header.identity))
                 _log.warning("%s has records that were set aside", file.path)
             else:
                 file.remove()

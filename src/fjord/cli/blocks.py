@@ -16,7 +16,6 @@ from fjord.kinds import Kind
 if TYPE_CHECKING:
     from fjord.blocks.location import CheckedBlock
     from fjord.blocks.store import Catalog
-    from fjord.client.blocking.database import Database
     from fjord.client.history import BlockInfo
 
 app = noun("blocks", "Lists, writes, verifies and fetches cold blocks: the history of tables.")
@@ -130,7 +129,8 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
         catalog = catalog_at(location)
         return catalog, names_at(catalog, table)
     with node.open(read_only=True) as db:
-        blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
+        names = [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
+        blocks = [one for name in names for one in db.blocks(name)]
     if not blocks:
         what = f"{table} has" if table else "these tables have"
         text = f"{what} no blocks yet; write some with `fjord blocks seal`"
@@ -138,10 +138,6 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
     if not blocks[0].location:
         raise FjordError("this node does not report the location of its blocks; give --location")
     return catalog_at(blocks[0].location), [one.name for one in blocks]
-
-
-def _tables(db: Database, table: str) -> list[str]:
-    return [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
 
 
 def _tell(blocks: Iterable[CheckedBlock], what: str, *, as_json: bool) -> None:

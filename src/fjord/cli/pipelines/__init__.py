@@ -407,17 +407,13 @@ def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
         if not 0 <= seconds < float("inf"):
             raise UsageError(f"--breach {text} is not a limit; give one like 60 or pages=60")
         found[table] = seconds
-    if not found:
-        return None
     for_all = found.pop("", None)
-    if not found:
-        return for_all
-    if for_all is not None and not tables:
+    if for_all is None or not found:
+        return found or for_all
+    if not tables:
         raise UsageError(
             "with both --breach N and --breach TABLE=N, name the tables for N as arguments"
         )
-    if for_all is None:
-        return found
     return {**dict.fromkeys(tables, for_all), **found}
 
 
