@@ -378,7 +378,7 @@ class Forwarder:
             elif source.set_aside:
                 source.erase_again()
                 file.sync()  # sent records must not reappear after a power cut
-                file.rename(files.aside_name(source.header.identity))
+                file.rename(files.named("aside", source.header.identity))
                 _log.warning("%s has records that were set aside", file.path)
             else:
                 file.remove()
@@ -574,7 +574,7 @@ class _Service:
     def _show_metrics(self) -> Answer:
         self.forwarder.look()  # otherwise the numbers would be some seconds old
         uptime_us = self._clock.monotonic_us() - self._begun_us
-        return page(self.forwarder.progress, uptime_us, self._clock.wall_us())
+        return exposition.page(metrics(self.forwarder.progress, uptime_us, self._clock.wall_us()))
 
     def _show_health(self) -> Answer:
         """Answers ok even while the daemon is down, for which the forwarder waits."""
@@ -586,12 +586,7 @@ class _Service:
 # -- metrics; docs/operations.md explains each ----------------------------------------------------
 
 
-def page(progress: Progress, uptime_us: int, now_us: int) -> Answer:
-    """Returns the page for Prometheus."""
-    return exposition.page(_metrics(progress, uptime_us, now_us))
-
-
-def _metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric]:
+def metrics(progress: Progress, uptime_us: int, now_us: int) -> Iterator[Metric]:
     def name(last: str) -> str:
         return f"fjord_forwarder_{last}"
 

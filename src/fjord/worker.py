@@ -24,7 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from fjord.client.blocking.database import Database
 from fjord.client.waker import Waker
@@ -51,15 +51,6 @@ class Result(enum.StrEnum):
     GIVEN_BACK = "given back"  # the worker was stopped
 
 
-class JobResult(NamedTuple):
-    """The result of a job."""
-
-    job: Job
-    result: Result
-    reason: str  # empty if it is done
-    seconds: float  # that it took
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkOptions:
     """What a worker does, and its callbacks."""
@@ -76,7 +67,8 @@ class WorkOptions:
     once: bool = False  # each thread works on at most one job
     drain: bool = False  # a thread ends when no job is due
     out: int | None = None  # standard output of commands; None: that of this process
-    on_result: Callable[[JobResult], None]
+    # Called with a job, its result, the reason if it is not done, and the seconds that it took.
+    on_result: Callable[[Job, Result, str, float], None]
     on_stop: Callable[[], None]  # the worker takes no new jobs
     on_unavailable: Callable[[str], None]  # the daemon cannot be reached
 
@@ -285,7 +277,7 @@ class Worker:
     def _report(self, job: Job, result: Result, reason: str, seconds: float) -> None:
         with self._guard:
             self.counts[result] += 1
-            self._options.on_result(JobResult(job, result, reason, seconds))
+            self._options.on_result(job, result, reason, seconds)
 
 
 @contextlib.contextmanager

@@ -13,13 +13,14 @@ from fjord.client.spool.files import Fate
 from fjord.client.spool.survey import RULES, Alert
 from fjord.errors import Code
 from fjord.forwarder import Progress
+from fjord.server import exposition
 
 NOW_US = 1_700_000_000_000_000
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 
 
 def samples(progress: Progress) -> dict[tuple[str, ...], float]:
-    text = forwarder.page(progress, 2_000_000, NOW_US).body.decode()
+    text = exposition.text_of(forwarder.metrics(progress, 2_000_000, NOW_US)).decode()
     return {
         (sample.name.removeprefix("fjord_forwarder_"), *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)

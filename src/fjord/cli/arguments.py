@@ -67,8 +67,23 @@ class Node:
     as_json: Json = False
 
     def open(self, *, read_only: bool = False) -> Database:
-        """Connects to the daemon, or opens the directory if one is named."""
-        return database(self.to, self.data, read_only=read_only)
+        """Connects to the daemon, or opens the directory if one is named.
+
+        Raises:
+            UsageError: if `to` is not a valid address.
+            FjordError: if there is no such directory or daemon.
+        """
+        if not self.data:
+            with usage():
+                parse_url(self.to)
+            return fjord.connect(self.to)
+        check_directory(self.data)
+        try:
+            blocks = os.environ.get(BLOCKS_VARIABLE)
+            return fjord.open(self.data, read_only=read_only, blocks=blocks)
+        except DirectoryInUseError as error:
+            text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
+            raise DirectoryInUseError(text) from error
 
     def done(self, text: str = "", /, **what: object) -> None:
         """Prints a result: as JSON, or this text if there is one."""
@@ -146,25 +161,6 @@ def verb(
     return lambda function: app.command(name, cls=cls or Plain)(with_options(function))
 
 
-def database(to: str, data: str, *, read_only: bool = False) -> Database:
-    """Opens the directory, if one is given, or connects to the daemon.
-
-    Raises:
-        UsageError: if `to` is not a valid address.
-        FjordError: if there is no such directory or daemon.
-    """
-    if not data:
-        with usage():
-            parse_url(to)
-        return fjord.connect(to)
-    check_directory(data)
-    try:
-        return fjord.open(data, read_only=read_only, blocks=os.environ.get(BLOCKS_VARIABLE))
-    except DirectoryInUseError as error:
-        text = str(error).replace(READ_ONLY_ADVICE, _ASK_INSTEAD)
-        raise DirectoryInUseError(text) from error
-
-
 # -- arguments and options of several verbs -------------------------------------------------------
 
 DEFAULT_LEVEL: Final = str(Priority.DEFAULT.value)
@@ -172,6 +168,7 @@ PRIORITIES: Final = ", ".join(
     f"{one.name.lower().replace('_', '-')} {one.value}" for one in Priority
 )
 
+AnyKind = Annotated[str, argument("TABLE", "The table.")]
 TableName = Annotated[str, argument("TABLE", "The jobs table.")]
 StreamName = Annotated[str, argument("TABLE", "The stream.")]
 Key = Annotated[str, argument("KEY", "The key.")]

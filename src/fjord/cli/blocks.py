@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import Node, argument, noun, option, verb
-from fjord.cli.output import EXIT_USAGE, Bar, explained, tell
+from fjord.cli.arguments import AnyKind, Node, argument, noun, option, verb
+from fjord.cli.output import EXIT_USAGE, Bar, explained, needs, tell
 from fjord.errors import Code, FjordError, NotFoundError, UsageError
 from fjord.kinds import Kind
 
 if TYPE_CHECKING:
     from fjord.blocks.location import CheckedBlock
     from fjord.blocks.store import Catalog
-    from fjord.client.blocking.database import Database
     from fjord.client.history import BlockInfo
 
 app = noun("blocks", "Lists, writes, verifies and fetches cold blocks: the history of tables.")
 
-Table = Annotated[str, argument("TABLE", "The table.")]
+_SERVER: Final = "reading blocks needs {}: pip install 'fjord-journal[server]'"
+
 AnyTable = Annotated[str, argument("TABLE", "Only this table.", shown="all")]
 Location = Annotated[
     str,
@@ -34,7 +33,7 @@ Location = Annotated[
 
 
 @verb(app, "list")
-def list_(node: Node, table: Table) -> None:
+def list_(node: Node, table: AnyKind) -> None:
     """Lists the blocks of a table in order: seqs, rows, bytes, dates and name.
 
     Exit code 1 if there is no such table, or if it is a key/value table, which has no history.
@@ -89,7 +88,7 @@ def verify(node: Node, table: AnyTable = "", location: Location = "") -> None:
 
     Example: fjord blocks verify --location s3://bucket/blocks
     """
-    with explained(repairable=False), _libraries(), Bar("verifying") as bar:
+    with explained(repairable=False), needs(_SERVER), Bar("verifying") as bar:
         from fjord.blocks.location import verified
 
         catalog, names = _found(node, table, location)
@@ -113,7 +112,7 @@ def fetch(
 
     Example: fjord blocks fetch --location s3://bucket/blocks --into blocks
     """
-    with explained(repairable=False), _libraries(), Bar("fetching") as bar:
+    with explained(repairable=False), needs(_SERVER), Bar("fetching") as bar:
         if not into:
             raise UsageError("give the folder to copy to with --into")
         from fjord.blocks.location import catalog_at, fetched
@@ -123,16 +122,6 @@ def fetch(
         _tell(fetched(catalog, names, target, bar.update), "fetched", as_json=node.as_json)
 
 
-@contextlib.contextmanager
-def _libraries() -> Iterator[None]:
-    """Says which package is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        text = f"reading blocks needs {error.name}: pip install 'fjord-journal[server]'"
-        raise FjordError(text) from error
-
-
 def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
     from fjord.blocks.location import catalog_at, names_at
 
@@ -140,7 +129,8 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
         catalog = catalog_at(location)
         return catalog, names_at(catalog, table)
     with node.open(read_only=True) as db:
-        blocks = [one for name in _tables(db, table) for one in db.blocks(name)]
+        names = [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
+        blocks = [one for name in names for one in db.blocks(name)]
     if not blocks:
         what = f"{table} has" if table else "these tables have"
         text = f"{what} no blocks yet; write some with `fjord blocks seal`"
@@ -148,10 +138,6 @@ def _found(node: Node, table: str, location: str) -> tuple[Catalog, list[str]]:
     if not blocks[0].location:
         raise FjordError("this node does not report the location of its blocks; give --location")
     return catalog_at(blocks[0].location), [one.name for one in blocks]
-
-
-def _tables(db: Database, table: str) -> list[str]:
-    return [table] if table else [one.name for one in db.tables() if one.kind != Kind.KV]
 
 
 def _tell(blocks: Iterable[CheckedBlock], what: str, *, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -104,9 +104,7 @@ def taken(node: Node, table: TableName, limit: Limit = 10) -> None:
 
 
 @verb(app)
-def get(
-    node: Node, table: TableName, key: Annotated[str, arguments.argument("KEY", "The key.")]
-) -> None:
+def get(node: Node, table: TableName, key: arguments.Key) -> None:
     """Shows the waiting job of a key; exit code 1 if there is none.
 
     Example: fjord jobs get pages http://example.com/a --json
@@ -268,15 +266,10 @@ class DeadFilter:
         Raises:
             UsageError: if options exclude each other, or none is given and `is_all` is not set.
         """
-        picked: dict[str, Any] = {
-            "key_prefix": self.key_prefix or None,
-            "domain": self.domain or None,
-            "reason": self.reason or None,
-            "before": arguments.moment(self.before),
-            "key": self.key,
-            "limit": self.limit,
-        }
-        picked = {name: given for name, given in picked.items() if given is not None}
+        picked = asdict(self) | {"before": arguments.moment(self.before)}
+        picked = {name: given for name, given in picked.items() if given and name != "row"}
+        if self.key is not None:
+            picked["key"] = self.key  # also an empty one, which is refused
         if self.row and picked:
             raise UsageError("--row names single jobs; give it without other filters")
         if self.row:

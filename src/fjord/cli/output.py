@@ -165,6 +165,15 @@ def usage() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+@contextlib.contextmanager
+def needs(text: str) -> Iterator[None]:
+    """Turns a missing package into a FjordError with this text; `{}` is the package."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise FjordError(text.format(error.name)) from error
+
+
 def exit_if(failed: object, code: int = EXIT_ERROR) -> None:
     """Ends the command with this code if something failed."""
     if failed:

@@ -62,7 +62,9 @@ def serve(
     from fjord.server.bounds import Bounds
 
     with Bar("rebuilding the index") as bar:
-        _check_data(data)
+        if not data:
+            raise UsageError("give a directory with --data")
+        arguments.check_directory(data)
         host, port = loopback(listen)
         options = daemon.DaemonOptions(
             data=data,
@@ -83,12 +85,6 @@ def serve(
         )
         logs.set_up(log_format, logging.DEBUG if verbose else logging.INFO)
         daemon.serve(options)
-
-
-def _check_data(data: str) -> None:
-    if not data:
-        raise UsageError("give a directory with --data")
-    arguments.check_directory(data)
 
 
 def _ready(bar: Bar, at: tuple[str, int], http_at: tuple[str, int] | None) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fjord.cli import output
-from fjord.cli.arguments import DAEMON, Data, Node, To, argument, database, noun, option, verb
+from fjord.cli.arguments import DAEMON, Data, Node, To, argument, noun, option, verb
 from fjord.cli.output import EXIT_USAGE, tell
 from fjord.client.blocking.database import Database
 from fjord.client.declared_tables import TableInfo, creations, declaration_of, read_file
@@ -88,7 +88,7 @@ def export(
     """
     from fjord.declared import xml
 
-    with database(to, data, read_only=True) as db:
+    with Node(to=to, data=data).open(read_only=True) as db:
         tables = [db.table(name) for name in dict.fromkeys(names)] if names else db.tables()
         typer.echo(xml.write(map(declaration_of, tables)), nl=False)
 

@@ -12,7 +12,8 @@ from fjord.errors import UsageError
 from fjord.wire.wakeups import is_shared
 
 if TYPE_CHECKING:
-    from fjord.worker import JobResult, WorkOptions
+    from fjord.client.blocking.jobs import Job
+    from fjord.worker import Result, WorkOptions
 
 WORKERS_MAX = 256
 POLL, POLL_MIN = 30.0, 0.01
@@ -142,18 +143,11 @@ def _check(options: WorkOptions, data: str, *, is_polled: bool) -> None:
         )
 
 
-def _print_json(found: JobResult) -> None:
-    output.print_json(
-        {
-            "key": found.job.key,
-            "xid": found.job.xid,
-            "result": found.result,
-            "reason": found.reason,
-            "seconds": round(found.seconds, 3),
-        }
-    )
+def _print_json(job: Job, result: Result, reason: str, seconds: float) -> None:
+    what = {"key": job.key, "xid": job.xid, "result": result, "reason": reason}
+    output.print_json({**what, "seconds": round(seconds, 3)})
 
 
-def _tell_result(found: JobResult) -> None:
-    text = f"{found.result} {found.job.key}"
-    tell(f"{text}: {found.reason}" if found.reason else text)
+def _tell_result(job: Job, result: Result, reason: str, seconds: float) -> None:
+    text = f"{result} {job.key}"
+    tell(f"{text}: {reason}" if reason else text)

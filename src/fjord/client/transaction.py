@@ -201,16 +201,14 @@ class TransactionKv(_Writes[KvCalls]):
     def __setitem__(self, key: Key, value: Value) -> None:
         self.set(key, value)
 
-    def __delitem__(self, key: Key) -> None:
-        self.delete(key)
+    __delitem__ = delete
 
     if not TYPE_CHECKING:
 
         def __getitem__(self, key: Key) -> NoReturn:
             raise TypeError(_WRITES_ONLY)
 
-        def __contains__(self, key: Key) -> NoReturn:
-            raise TypeError(_WRITES_ONLY)
+        __contains__ = __getitem__
 
 
 class TransactionJobs(_Writes[JobCalls]):

@@ -11,7 +11,8 @@ import asyncio
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from http import HTTPStatus
+from typing import cast
 
 from fjord import limits
 
@@ -26,16 +27,6 @@ class Answer:
 
 
 Page = Callable[[], Answer]
-
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    421: "Misdirected Request",
-    431: "Request Header Fields Too Large",
-    503: "Service Unavailable",
-}
 
 
 class Pages:
@@ -102,7 +93,7 @@ class HttpConnection(asyncio.Protocol):
         assert self._transport is not None
         self._is_answered = True
         head = (
-            f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
+            f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\n"
             f"Content-Type: {answer.content_type}\r\n"
             f"Content-Length: {len(answer.body)}\r\n"
             "X-Content-Type-Options: nosniff\r\n"

@@ -307,12 +307,8 @@ class Session(asyncio.Protocol):
         elif request.flags & commands.Flag.LISTEN:
             listened = cast("commands.Set | commands.Get | commands.Touch", command)
             self._listen_with(request, listened, listened.table, listened.keys, None)
-        elif request.number:
-            found = self._numbered(request, command)
-            if found is not None:
-                self._committer.submit(self, request, found)
         else:
-            self._committer.submit(self, request, command)  # type: ignore[arg-type] # no refusal
+            self._run(request, command)
         if request.function == Function.QUIT:
             self._finish(None)
 
@@ -357,12 +353,11 @@ class Session(asyncio.Protocol):
 
     @serves(commands.Batch)
     def _batch(self, request: Request, command: commands.Batch) -> None:
+        (self._read if leaving(command) else self._run)(request, command)
+
+    def _run(self, request: Request, command: Any) -> None:
         found = self._numbered(request, command)
-        if found is None:
-            return
-        if leaving(command):
-            self._waits.begin(self, request, found)
-        else:
+        if found is not None:
             self._committer.submit(self, request, found)
 
     def _read(self, request: Request, command: Command) -> None:
@@ -494,8 +489,7 @@ class Session(asyncio.Protocol):
             return
         self.is_ending, self._last_words = True, b""
         if error is not None:
-            self._note_closing(error)
-            self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
+            self._last_words = self._farewell(error)
         self._set_reading(wanted=False)
         self._waits.end(self)
         self._close_when_answered()
@@ -508,10 +502,8 @@ class Session(asyncio.Protocol):
 
     def _cut_off(self, text: str) -> None:
         """Closes without waiting for requests in flight, which themselves wait for the peer."""
-        error = RemoteProtocolError(Code.SLOW_CONSUMER, text)
-        self._note_closing(error)
         self.is_ending = True
-        self._last_words = encode_fatal(error, now_us=self._clock.wall_us())
+        self._last_words = self._farewell(RemoteProtocolError(Code.SLOW_CONSUMER, text))
         self._set_reading(wanted=False)
         self._listeners.drop(self)
         self._output.append(self._last_words)
@@ -531,9 +523,11 @@ class Session(asyncio.Protocol):
         if self._transport is None and not self._in_flight:
             self._shared.engine.release(self.client)
 
-    def _note_closing(self, error: RemoteProtocolError) -> None:
+    def _farewell(self, error: RemoteProtocolError) -> bytes:
+        """Logs and counts why the connection is closed; returns the message that says so."""
         self._counters.closed[error.code] += 1
         logs.note(logging.INFO, "a connection is closed", code=error.code, reason=error.text)
+        return encode_fatal(error, now_us=self._clock.wall_us())
 
 
 serves(Refusal)(Session.answer)

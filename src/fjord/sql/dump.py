@@ -139,8 +139,11 @@ class Scanner:
             elif len(found[0]) > TOKEN_BYTES_MAX:
                 return self._too_long(found[0][:1])
             elif kind == "mark" and found[0] in _QUOTES:  # its end is not in memory
-                if not self._more_of(found.start()):
-                    return self._unended(found[0])
+                if self._more_of(found.start()):
+                    continue
+                if len(self.text) - self.at <= TOKEN_BYTES_MAX:
+                    raise self._cut(_QUOTES[found[0]])
+                return self._too_long(found[0])
             else:
                 self.at = end
                 return self._made(kind, found[0])
@@ -242,11 +245,6 @@ class Scanner:
         if not self.escapes or b"\\" not in text:
             return text.replace(quote + quote, quote)
         return _ESCAPED[quote].sub(_unescape, text)
-
-    def _unended(self, quote: bytes) -> Token:
-        if len(self.text) - self.at <= TOKEN_BYTES_MAX:
-            raise self._cut(_QUOTES[quote])
-        return self._too_long(quote)
 
     def _too_long(self, first: bytes) -> Token:
         if first in _QUOTES:

@@ -106,7 +106,9 @@ class Live:
         self._address = address
         self._columns = columns
         quote = '"' if address.is_postgresql else "`"
-        self._name = ".".join(f"{quote}{_doubled(part, quote)}{quote}" for part in table.split("."))
+        # Drivers take a percent sign for an argument.
+        parts = table.replace(quote, quote * 2).replace("%", "%%").split(".")
+        self._name = ".".join(f"{quote}{part}{quote}" for part in parts)
         self._connection: Any = None
         self.table = table
         self.left_out: list[str] = []  # columns that are not read
@@ -188,11 +190,6 @@ _READ_ONLY: Final = {
     False: "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
     True: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY",
 }
-
-
-def _doubled(name: str, quote: str) -> str:
-    # Drivers take a percent sign for an argument.
-    return name.replace(quote, quote * 2).replace("%", "%%")
 
 
 def _connect(address: Address) -> Any:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from fjord.cli import arguments
 from fjord.cli.arguments import DAEMON, Data, Json, Node, TableName, argument, noun, option, verb
-from fjord.cli.output import tell
+from fjord.cli.output import needs, tell
 from fjord.cli.pipelines import kestrel_import, running
 from fjord.cli.pipelines.running import Conf, DryRun, Master, SparkJob
-from fjord.errors import FjordError, UsageError
+from fjord.errors import UsageError
 from fjord.limits import MIB
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ GO_ON: Final = (
     "fjord: interrupted; what was written stays. To resume, run the same command with --id {}"
 )
 
-Table = Annotated[str, argument("TABLE", "The table.")]
+StartSeq = Annotated[int, option("The first seq.", min=1)]
+EndSeq = Annotated[int, option("The seq to stop before.", min=0, shown="the durable end")]
+Ops = Annotated[list[str] | None, option("Only rows of this op; may be repeated.", shown="all")]
 
 
 @verb(app)
@@ -56,11 +58,8 @@ def init(
 
     Example: fjord pipeline init warehouse --to fjord://127.0.0.1:17994 --table orders
     """
-    try:
+    with needs("{} is missing: pip install 'fjord-journal[pipelines]'"):
         from fjord.spark.pipelines.init import init as write
-    except ModuleNotFoundError as error:
-        text = f"{error.name} is missing: pip install 'fjord-journal[pipelines]'"
-        raise FjordError(text) from error
     report = write(directory, running.location(node.to, node.data), table=table, force=force)
     running.show(report, as_json=node.as_json)
 
@@ -68,16 +67,14 @@ def init(
 @verb(app)
 def reconcile(
     job: SparkJob,
-    table: Table,
+    table: arguments.AnyKind,
     warehouse: Annotated[
         str, option("Also compare this folder or URL, which `ingest` writes to.")
     ] = "",
-    start: Annotated[int, option("The first seq to compare.", min=1)] = 1,
-    end: Annotated[int, option("The seq to stop before.", min=0, shown="the durable end")] = 0,
+    start: StartSeq = 1,
+    end: EndSeq = 0,
     bucket: Annotated[str, option("Compare with the warehouse by `hour` or by `block`.")] = "hour",
-    op: Annotated[
-        list[str] | None, option("Compare only rows of this op; may be repeated.")
-    ] = None,
+    op: Ops = None,
     deep: Annotated[
         bool, option("Also read every block file and compare its checksum.", "--deep")
     ] = False,
@@ -124,13 +121,13 @@ def replay(
     table: Annotated[str, argument("TABLE", "The table whose history to replay.")],
     target: Annotated[str, argument("TARGET", "The table to write to.")],
     into: Annotated[str, option("The target's daemon.", shown="the table's")] = "",
-    start: Annotated[int, option("The first seq.", min=1)] = 1,
-    end: Annotated[int, option("The seq to stop before.", min=0, shown="the durable end")] = 0,
+    start: StartSeq = 1,
+    end: EndSeq = 0,
     since: Annotated[
         str, option("Only rows from this date on, such as 2026-01-31T12:00:00Z.")
     ] = "",
     until: Annotated[str, option("Only rows before this date.")] = "",
-    op: Annotated[list[str] | None, option("Only rows of this op; may be repeated.")] = None,
+    op: Ops = None,
     key_prefix: Annotated[str, option("Only rows whose keys begin with this.")] = "",
     redrive: Annotated[
         str, option("Only the jobs in this file, written by `dead-letters --redrive`.")
@@ -176,7 +173,7 @@ def replay(
 
 
 def _replay(job: SparkJob, table: str, target: str, options: ReplayOptions) -> None:
-    with running.installed():
+    with needs(running.SPARK):
         from fjord.spark.pipelines import replay as spark_replay
 
     options["replay_id"] = options["replay_id"] or spark_replay.new_id()
@@ -214,7 +211,7 @@ def _stopped_by_interrupt() -> Iterator[threading.Event]:
 @verb(app)
 def ingest(
     job: SparkJob,
-    table: Table,
+    table: arguments.AnyKind,
     target: Annotated[str, argument("TARGET", "The folder or URL of the warehouse table.")],
     form: Annotated[str, option("parquet, with a manifest, or delta.", "--format")] = "parquet",
     checkpoint: Annotated[
@@ -225,9 +222,7 @@ def ingest(
         str, option("A subscriber of the stream whose mark shows the progress.")
     ] = "",
     columns: Annotated[str, option("Only these columns, separated by commas.", shown="all")] = "",
-    op: Annotated[
-        list[str] | None, option("Only rows of this op; may be repeated.", shown="all")
-    ] = None,
+    op: Ops = None,
     follow: Annotated[
         bool, option("Continue until Ctrl-C, instead of stopping at the end.", "--follow")
     ] = False,
@@ -274,7 +269,7 @@ def ingest(
 
 @verb(app)
 def latest(
-    table: Table,
+    table: arguments.AnyKind,
     target: Annotated[str, argument("TARGET", "The folder or URL for the values.")],
     to: Annotated[str, option("Address of the daemon.", shown=DAEMON)] = "",
     data: Data = "",
@@ -412,17 +407,13 @@ def limits_of(texts: list[str], tables: list[str]) -> Limits | None:
         if not 0 <= seconds < float("inf"):
             raise UsageError(f"--breach {text} is not a limit; give one like 60 or pages=60")
         found[table] = seconds
-    if not found:
-        return None
     for_all = found.pop("", None)
-    if not found:
-        return for_all
-    if for_all is not None and not tables:
+    if for_all is None or not found:
+        return found or for_all
+    if not tables:
         raise UsageError(
             "with both --breach N and --breach TABLE=N, name the tables for N as arguments"
         )
-    if for_all is None:
-        return found
     return {**dict.fromkeys(tables, for_all), **found}
 
 

@@ -6,20 +6,22 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from fjord.cli import output
 from fjord.cli.arguments import DAEMON, Data, Json, To, option
-from fjord.cli.output import Bar, usage
+from fjord.cli.output import Bar, needs, usage
 from fjord.client.address import parse_url
-from fjord.errors import FjordError, UsageError
+from fjord.errors import UsageError
 
 if TYPE_CHECKING:
     from fjord.spark import SparkSession
     from fjord.spark.options import Location
     from fjord.spark.pipelines.report import Progress, Report
+
+SPARK: Final = "{} is missing: pip install 'fjord-journal[spark]' (Spark needs Java 17)"
 
 Master = Annotated[
     str, option("Where Spark runs: local[*], spark://host:7077, k8s://..., yarn.", shown="local[*]")
@@ -57,7 +59,7 @@ def location(to: str, data: str) -> Location:
     Raises:
         UsageError: if `to` is not a valid address.
     """
-    with installed():
+    with needs(SPARK):
         from fjord.spark.options import Location
 
     if data:
@@ -75,7 +77,7 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
         FjordError: if PySpark is not installed, or if Spark fails.
         UsageError: if a setting is invalid.
     """
-    with installed():
+    with needs(SPARK):
         from fjord.spark import session
         from fjord.spark.pipelines import report as failing
 
@@ -88,17 +90,6 @@ def spark_of(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
             yield spark
         finally:
             spark.stop()
-
-
-@contextlib.contextmanager
-def installed() -> Iterator[None]:
-    """Says which package is missing."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise FjordError(
-            f"{error.name} is missing: pip install 'fjord-journal[spark]' (Spark needs Java 17)"
-        ) from error
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -92,17 +92,9 @@ def is_aside(name: str) -> bool:
     return _ASIDE.fullmatch(name) is not None
 
 
-def aside_name(identity: bytes) -> str:
-    return f"aside-{identity.hex()}.spool"
-
-
-def old_name(identity: bytes) -> str:
-    """Returns the name of a file from an earlier cycle or boot."""
-    return f"old-{identity.hex()}.spool"
-
-
-def retry_name(identity: bytes) -> str:
-    return f"retry-{identity.hex()}.spool"
+def named(what: str, identity: bytes) -> str:
+    """Returns the name of a file that is `old`, of an earlier cycle or boot, `aside` or `retry`."""
+    return f"{what}-{identity.hex()}.spool"
 
 
 def encode_header(header: Header) -> bytes:

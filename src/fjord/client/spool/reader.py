@@ -266,7 +266,7 @@ def renew(file: SpoolFile, now_us: int) -> Header:
     if moved:
         other = files.new_header(now_us)
         data = b"".join([file.read(start, end - start) for start, end in moved])
-        files.make(file.directory, files.retry_name(other.identity), other, data)
+        files.make(file.directory, files.named("retry", other.identity), other, data)
     header = files.new_header(now_us)
     file.put_header(header)
     if moved:

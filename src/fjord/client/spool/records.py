@@ -194,7 +194,6 @@ PUSH, APPEND, SET, DELETE = map(
     int, (RecordKind.PUSH, RecordKind.APPEND, RecordKind.SET, RecordKind.DELETE)
 )
 _COMMAND: Final = int(RecordKind.COMMAND)
-_KV: Final = (SET, DELETE)
 _Life = tuple[int, int]  # how long a touch lets a value live, and when it expires
 
 
@@ -253,7 +252,7 @@ class Values:
     are sent then, and deletions go before values.
     """
 
-    kinds = _KV
+    kinds = (SET, DELETE)
 
     def __init__(self, table: str) -> None:
         self._table = table

@@ -264,7 +264,7 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
     except OSError as error:
         return unreadable(name, error)
     left = pieces - aside
-    if header is None or files.aside_name(header.identity) == name:
+    if header is None or files.named("aside", header.identity) == name:
         if not waiting and not aside:
             return Retried(name=name, left=left, why=NOTHING_WHOLE)
         for found in walk(file):  # once more, since a file may hold millions
@@ -275,7 +275,7 @@ def _retry(file: SpoolFile, now_us: int) -> Retried:
         header = files.new_header(now_us)
         file.put_header(header)
         file.sync()
-    file.rename(files.retry_name(header.identity))
+    file.rename(files.named("retry", header.identity))
     return Retried(name=name, new_name=file.name, records=waiting, left=left)
 
 
@@ -526,16 +526,8 @@ def _verify(file: SpoolFile, show: Callable[[int], None]) -> FileCheck:
         counts.update(_verdict(record_of(file, piece), "set_aside") for piece in found.pieces)
         stop = found.stop
         show(stop)
-    return FileCheck(
-        file=file.name,
-        size=size,
-        waiting=counts["waiting"],
-        set_aside=counts["set_aside"],
-        torn=counts["torn"],
-        damaged=counts["damaged"],
-        unknown=counts["unknown"],
-        half_bytes=max(0, size - stop),
-    )
+    half_bytes = max(0, size - stop)
+    return FileCheck(file=file.name, size=size, half_bytes=half_bytes, problem="", **counts)
 
 
 def _verdict(found: bytes | Fate, whole: str) -> str:

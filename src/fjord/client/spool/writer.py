@@ -305,7 +305,7 @@ class Appender(OpenFile):
             return False
         with _locked(directory):
             if files.is_at(os.fstat(self._fd), path):
-                os.rename(path, os.path.join(directory, files.old_name(header.identity)))
+                os.rename(path, os.path.join(directory, files.named("old", header.identity)))
                 files.sync_directory(directory)
         return True
 

@@ -213,7 +213,7 @@ def test_a_file_from_the_last_time_round_is_put_away(tmp_path: Path) -> None:
     assert header is not None
     written(tmp_path, b"today", now_us=samples.NOW + 24 * PERIOD).close()
     assert records_in(tmp_path / NAME) == [b"today"]
-    assert records_in(tmp_path / files.old_name(header.identity)) == [b"yesterday"]
+    assert records_in(tmp_path / files.named("old", header.identity)) == [b"yesterday"]
 
 
 def test_a_file_from_before_the_last_start_of_the_machine_is_put_away(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_file_from_before_the_last_start_of_the_machine_is_put_away(tmp_path: 
     (tmp_path / NAME).write_bytes(files.encode_header(header) + line_of(b"before"))
     written(tmp_path, b"after").close()
     assert records_in(tmp_path / NAME) == [b"after"]
-    assert records_in(tmp_path / files.old_name(samples.IDENTITY)) == [b"before"]
+    assert records_in(tmp_path / files.named("old", samples.IDENTITY)) == [b"before"]
 
 
 def test_a_file_whose_header_is_damaged_is_written_to_its_end(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def directory(tmp_path: Path) -> str:
     """A spool with one file of records that were set aside."""
     data = [files.encode_header(OLD), b" " * 50, *WHOLE[:2], DAMAGED]
     data += [WHOLE[2], b" " * 20, TORN]
-    (tmp_path / files.aside_name(OLD.identity)).write_bytes(b"".join(data))
+    (tmp_path / files.named("aside", OLD.identity)).write_bytes(b"".join(data))
     return str(tmp_path)
 
 
@@ -62,21 +62,21 @@ ALL = [b"key 0", b"key 1", b"key 2"]
 
 def test_whole_records_are_sent_again_and_others_stay_marked(directory: str) -> None:
     (done,) = retry(directory)
-    assert (done.name, done.records, done.left) == (files.aside_name(OLD.identity), 3, 2)
+    assert (done.name, done.records, done.left) == (files.named("aside", OLD.identity), 3, 2)
     assert files.waiting_names(directory) == [done.new_name]
     assert files.aside_names(directory) == []
     assert keys_of(directory) == ALL
     file = SpoolFile(directory, done.new_name)
     assert file.header is not None
     assert file.header.identity != OLD.identity
-    assert files.retry_name(file.header.identity) == done.new_name
+    assert files.named("retry", file.header.identity) == done.new_name
     fates = [survey.record_of(file, one) for found in survey.walk(file) for one in found.pieces]
     assert len(fates) == 1  # and half a line at the end, which is torn once the file is closed
     file.close()
 
 
 def test_a_file_with_nothing_whole_stays_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / files.aside_name(OLD.identity)
+    path = tmp_path / files.named("aside", OLD.identity)
     path.write_bytes(files.encode_header(OLD) + DAMAGED + TORN)
     before = path.read_bytes()
     assert retry(str(tmp_path)) == [Retried(name=path.name, left=2, why=survey.NOTHING_WHOLE)]
@@ -84,7 +84,7 @@ def test_a_file_with_nothing_whole_stays_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_does_not_keep_the_others(directory: str) -> None:
-    none = files.aside_name(b"0" * 16)
+    none = files.named("aside", b"0" * 16)
     Path(directory, none).mkdir()
     first, second = retry(directory)
     assert (first.name, first.is_readable, first.new_name) == (none, False, "")
@@ -159,7 +159,7 @@ def test_a_name_that_a_power_cut_took_back_is_given_again(directory: str) -> Non
     load = source.next_load(NOW_US)
     assert load is not None
     file.put_status(load.starts[1], b"!")  # refused again; the number that the daemon has is behind
-    file.rename(files.aside_name(OLD.identity))
+    file.rename(files.named("aside", OLD.identity))
     file.close()
     (again,) = retry(directory)
     assert again.new_name == done.new_name

@@ -49,7 +49,7 @@ def test_what_is_never_sent_is_counted_by_why(tmp_path: Path) -> None:
 
 
 def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
-    name = files.aside_name(samples.IDENTITY)
+    name = files.named("aside", samples.IDENTITY)
     samples.make_file(tmp_path, LINES).close()
     samples.make_file(tmp_path, REFUSED, name).close()
     found = survey.outside(str(tmp_path), samples.NAME)
@@ -64,7 +64,7 @@ def test_something_can_be_said_without_a_look_inside(tmp_path: Path) -> None:
 def test_the_record_of_a_line_set_aside_can_be_shown(tmp_path: Path) -> None:
     torn, damaged = line_of(RECORDS[0])[:30], b"#garbage#"
     data = REFUSED + ASIDE + torn[1:] + LINES + ASIDE + damaged + b"\n" + REFUSED + torn
-    file = samples.make_file(tmp_path, data, files.aside_name(samples.IDENTITY))
+    file = samples.make_file(tmp_path, data, files.named("aside", samples.IDENTITY))
     pieces = [piece for found in survey.walk(file) for piece in found.pieces]
     shown = [survey.record_of(file, piece) for piece in pieces]
     assert shown == [RECORDS[0], Fate.TORN, Fate.DAMAGED, RECORDS[0], Fate.TORN]
