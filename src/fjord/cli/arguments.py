@@ -229,8 +229,7 @@ Period = Annotated[
 ]
 Domain = Annotated[str, option("This domain only; the table needs fairness.")]
 Lease = Annotated[
-    float | None,
-    option("Length of the lease, in seconds.", parser=read_lease, shown="the table's"),
+    float | None, option("Length of the lease, in seconds.", parser=read_lease, shown="the table's")
 ]
 
 

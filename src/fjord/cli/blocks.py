@@ -24,11 +24,7 @@ _SERVER: Final = "reading blocks needs {}: pip install 'fjord-journal[server]'"
 
 AnyTable = Annotated[str, argument("TABLE", "Only this table.", shown="all")]
 Location = Annotated[
-    str,
-    option(
-        "Where the blocks are: a folder or a URL. Needs no daemon.",
-        shown="the node's",
-    ),
+    str, option("Where the blocks are: a folder or a URL. Needs no daemon.", shown="the node's")
 ]
 
 

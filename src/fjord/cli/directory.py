@@ -45,9 +45,7 @@ def doctor(data: Directory, as_json: Json = False) -> None:
 
 
 def backup(
-    to: Annotated[str, argument("TO", "A new directory.")],
-    data: Directory,
-    as_json: Json = False,
+    to: Annotated[str, argument("TO", "A new directory.")], data: Directory, as_json: Json = False
 ) -> None:
     """Copies all durable data to a new directory; a daemon may run.
 

@@ -334,11 +334,7 @@ def redrive(
 
 @verb(app)
 def discard(
-    node: Node,
-    table: TableName,
-    which: DeadFilter,
-    dry_run: DryRun = False,
-    all_: All = False,
+    node: Node, table: TableName, which: DeadFilter, dry_run: DryRun = False, all_: All = False
 ) -> None:
     """Deletes dead jobs for good; exit code 1 if a job named by --row is not dead.
 

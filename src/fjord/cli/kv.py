@@ -154,11 +154,7 @@ def rename(
 
 @verb(app)
 def touch(
-    node: Node,
-    key: Key,
-    ttl: Ttl = None,
-    expires_at: ExpiresAt = "",
-    table: Table = DEFAULT_TABLE,
+    node: Node, key: Key, ttl: Ttl = None, expires_at: ExpiresAt = "", table: Table = DEFAULT_TABLE
 ) -> None:
     """Extends the life of a value, by its own TTL or as given, and prints it.
 

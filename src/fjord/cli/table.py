@@ -180,9 +180,7 @@ def _generation_cells(one: Generation) -> tuple[str, ...]:
 
 @verb(app)
 def drop(
-    node: Node,
-    name: Name,
-    yes: Annotated[bool, option("Do not ask.", "--yes")] = False,
+    node: Node, name: Name, yes: Annotated[bool, option("Do not ask.", "--yes")] = False
 ) -> None:
     """Deletes a table with all its data; asks for its name first.
 

@@ -24,8 +24,7 @@ Exec = Annotated[str, option("The shell command to run for each job.", "--exec",
 KeptLease = Annotated[
     float,
     option(
-        "Seconds after which the job of a dead worker waits again.",
-        parser=arguments.read_lease,
+        "Seconds after which the job of a dead worker waits again.", parser=arguments.read_lease
     ),
 ]
 Timeout = Annotated[

@@ -78,12 +78,7 @@ class Acted(Reply):
 
 
 @command(
-    48,
-    "PUSH_MANY",
-    answer=Done,
-    retry=Retry.NUMBERED,
-    in_batch=InBatch.NUMBERED,
-    merge=Merge(),
+    48, "PUSH_MANY", answer=Done, retry=Retry.NUMBERED, in_batch=InBatch.NUMBERED, merge=Merge()
 )
 class Push(Command):
     """Adds jobs, or merges them with waiting jobs of the same keys; all or none."""

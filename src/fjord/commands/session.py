@@ -164,6 +164,5 @@ def name_problem(name: str) -> Refusal | None:
     if _NAME.match(name):
         return None
     return Refusal(
-        code=Code.BAD_NAME,
-        text="a name is 1 to 128 of A-Z a-z 0-9 _ -, and does not begin with -",
+        code=Code.BAD_NAME, text="a name is 1 to 128 of A-Z a-z 0-9 _ -, and does not begin with -"
     )

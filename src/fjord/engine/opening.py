@@ -242,12 +242,7 @@ def read_tail(journal: Journal, known_seq: int) -> Tail:
         raise errors.CorruptionError(
             journal.path(last.segment), end, f"the frame of seq {last_seq + 1} was durable"
         )
-    return Tail(
-        last_seq=last_seq,
-        lease_us=lease_us,
-        end=end,
-        uncertain=list(uncertain),
-    )
+    return Tail(last_seq=last_seq, lease_us=lease_us, end=end, uncertain=list(uncertain))
 
 
 def _open_writer(

@@ -240,13 +240,7 @@ def _check(disk: disks.Disk, folder: str, queue: str, *, appends: bool) -> None:
             )
 
 
-def _write(
-    disk: disks.Disk,
-    folder: str,
-    queue: str,
-    chunks: Iterable[bytes],
-    clock: Clock,
-) -> int:
+def _write(disk: disks.Disk, folder: str, queue: str, chunks: Iterable[bytes], clock: Clock) -> int:
     journal = None
     if queue in reader.queues(disk, folder):
         journal = Journal(disk, folder, queue, clock)

@@ -18,14 +18,6 @@ from fjord.kestrel import reader
 from fjord.kestrel.codec import Item
 from fjord.kestrel.items import Items
 from fjord.kestrel.journal import Segment, Segments
-from fjord.kestrel.reader import (
-    Ending,
-    FileReport,
-    JournalFile,
-    QueueSurvey,
-    ReadOptions,
-    UnreadableError,
-)
 
 MEMORY_BYTES_MAX: Final = 16 * limits.MIB
 
@@ -37,8 +29,8 @@ class Contents:
 
     def __init__(
         self,
-        found: QueueSurvey,
-        options: ReadOptions = reader.PLAIN,
+        found: reader.QueueSurvey,
+        options: reader.ReadOptions = reader.PLAIN,
         *,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         on_bytes: Callable[[int], None] = lambda size: None,
@@ -69,7 +61,7 @@ class Contents:
                 with reader.readable(f"the journal of {self.queue}"):
                     for batch in file.batches(options, on_bytes):
                         items.apply_batch(batch, segment)
-            except UnreadableError as error:
+            except reader.UnreadableError as error:
                 if not counts_only:
                     raise
                 self.unreadable.append(error)
@@ -79,12 +71,12 @@ class Contents:
         self.count = items.count + self.open_count
         self.bytes = items.bytes + items.open_bytes
 
-    def reports(self) -> list[FileReport]:
+    def reports(self) -> list[reader.FileReport]:
         """Returns what was read of each file, and what could not be."""
         refused = {error.path: error.reason for error in self.unreadable}
         found = [file.report(refused.pop(file.path, "")) for file in self.survey.files]
         found += [
-            FileReport(path=path, ending=Ending.UNREADABLE, reason=reason)
+            reader.FileReport(path=path, ending=reader.Ending.UNREADABLE, reason=reason)
             for path, reason in refused.items()
         ]
         return found + [lost.report() for lost in self.survey.missing]
@@ -122,12 +114,12 @@ class Contents:
 
 
 def replayed(
-    found: QueueSurvey, options: ReadOptions, memory_bytes_max: int
-) -> tuple[Items, Iterator[tuple[JournalFile, Segment]]]:
+    found: reader.QueueSurvey, options: reader.ReadOptions, memory_bytes_max: int
+) -> tuple[Items, Iterator[tuple[reader.JournalFile, Segment]]]:
     """Returns an empty queue, and its files; apply the ops of each before asking for the next."""
     segments = Segments(lambda segment: found.files[segment.era].open(), options.item_bytes_max)
 
-    def files() -> Iterator[tuple[JournalFile, Segment]]:
+    def files() -> Iterator[tuple[reader.JournalFile, Segment]]:
         for file in found.files:
             segment = Segment(file.name, len(segments.listed), file.size)
             segments.listed.append(segment)
@@ -146,7 +138,7 @@ class QueueReport:
     """One queue, and what its files make of it."""
 
     queue: str
-    files: list[FileReport]
+    files: list[reader.FileReport]
     items: int  # that wait
     bytes: int
     open_items: int  # that somebody had reserved
@@ -167,9 +159,9 @@ class QueueReport:
 
 
 def verify(
-    surveys: Iterable[QueueSurvey],
+    surveys: Iterable[reader.QueueSurvey],
     progress: Progress = lambda done, total: None,
-    options: ReadOptions = reader.PLAIN,
+    options: reader.ReadOptions = reader.PLAIN,
 ) -> Iterator[QueueReport]:
     """Reads all files of these queues, and yields what there is of each.
 

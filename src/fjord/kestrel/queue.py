@@ -429,9 +429,7 @@ class PersistentQueue:
     def _state_size(self) -> int:
         waiting = self.waiting
         return items.file_size(
-            len(waiting.open) + waiting.count,
-            len(waiting.open),
-            waiting.open_bytes + waiting.bytes,
+            len(waiting.open) + waiting.count, len(waiting.open), waiting.open_bytes + waiting.bytes
         )
 
     # -- inside -----------------------------------------------------------------------------------

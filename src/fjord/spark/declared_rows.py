@@ -257,8 +257,7 @@ class _Part:
         begins = pa.Array.from_buffers(pa.int32(), count, [None, offsets], offset=data.offset)
         begins = pc.add(begins.cast(pa.int64()), self._layout.size)
         pairs = pc.bit_wise_or(
-            pc.shift_left(pc.add(begins, stops), pa.scalar(32, pa.int64())),
-            pc.add(begins, starts),
+            pc.shift_left(pc.add(begins, stops), pa.scalar(32, pa.int64())), pc.add(begins, starts)
         )
         mixed = pa.Array.from_buffers(
             pa.binary(), 2 * count - 1, [None, pairs.buffers()[1], buffer]

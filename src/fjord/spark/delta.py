@@ -160,10 +160,7 @@ class DeltaWarehouse:
 def _properties(
     table: DeltaTable, batch: QueryBatch, files: Sequence[DataFile], end: int
 ) -> CommitProperties:
-    transactions = [
-        Transaction(batch.query, batch.number),
-        Transaction(END, max(end, batch.end)),
-    ]
+    transactions = [Transaction(batch.query, batch.number), Transaction(END, max(end, batch.end))]
     if table.transaction_version(batch.query) is None:
         transactions.append(Transaction(f"{batch.query}.start", batch.start))
     told: dict[str, Any] = {

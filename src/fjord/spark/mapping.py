@@ -56,11 +56,7 @@ _TYPES: Final[dict[str, Type]] = {
     "boolean": Type.BOOLEAN,
 }
 # As which numbers values are stored; others are bytes.
-_STORED: Final = {
-    Type.INTEGER: pa.int64(),
-    Type.FLOAT: pa.float64(),
-    Type.BOOLEAN: pa.bool_(),
-}
+_STORED: Final = {Type.INTEGER: pa.int64(), Type.FLOAT: pa.float64(), Type.BOOLEAN: pa.bool_()}
 _SECOND_US: Final = 1_000_000
 
 

@@ -353,11 +353,7 @@ class LatestPartition(datasource.InputPartition):
 
 
 def plan(
-    wanted: SourceOptions,
-    start_seq: int,
-    end_seq: int,
-    blocks: Sequence[BlockInfo],
-    tail_rows: int,
+    wanted: SourceOptions, start_seq: int, end_seq: int, blocks: Sequence[BlockInfo], tail_rows: int
 ) -> list[datasource.InputPartition]:
     """Returns the tasks that read the rows from `start_seq` up to, but not including, `end_seq`.
 

@@ -124,8 +124,7 @@ def dead(history: DataFrame) -> DataFrame:
     found = history.groupBy("row").agg(
         F.max_by("op", seq).alias("last_op"),
         F.max_by(
-            F.struct("key", "domain", "priority", "timeouts"),
-            F.when(F.col("key").isNotNull(), seq),
+            F.struct("key", "domain", "priority", "timeouts"), F.when(F.col("key").isNotNull(), seq)
         ).alias("what"),
         F.max(F.when(is_death, F.col("ts"))).alias("died_at"),
         F.max_by("value", F.when(is_death, seq)).cast("string").alias("reason"),

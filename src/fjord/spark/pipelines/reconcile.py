@@ -192,13 +192,7 @@ class _Compared:
     """The rows of a table on one side, those of its warehouse on the other."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        scope: Scope,
-        stock: Stock,
-        *,
-        ops: Sequence[str],
-        is_open: bool,
+        self, spark: SparkSession, scope: Scope, stock: Stock, *, ops: Sequence[str], is_open: bool
     ) -> None:
         self._spark = spark
         self._scope = scope
