@@ -64,8 +64,7 @@ class Load:
         for writer in range(WRITERS):
             batch = {found.get(f"{writer}:batch:{row}") for row in range(20)}
             assert len(batch) == 1, "a batch is all or nothing"
-        kept = {key: value for key, value in found.items() if isinstance(value, int)}
-        self.acknowledged.update(kept)  # what was found stays
+        self.acknowledged |= {key: n for key, n in found.items() if isinstance(n, int)}  # it stays
 
 
 @pytest.mark.req("FJ-18")

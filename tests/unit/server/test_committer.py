@@ -12,6 +12,7 @@ import pytest
 from fjord import limits, wire
 from fjord.columns import Strings
 from fjord.commands import Command, Done, Entries, Get, Nop, Refusal, Reply, Scan
+from fjord.engine import Engine
 from fjord.errors import Code, DurabilityError
 from fjord.testing import SimClock
 from tests.unit.engine.world import TABLE, set_command
@@ -63,14 +64,11 @@ def test_a_call_of_the_daemon_ends_once_what_it_wrote_is_durable(
 ) -> None:
     """A step of upkeep is due in the same turn; its sync must not stand for that of the call."""
     committer, engine, big = world.committer, world.engine, b"x" * limits.INLINE_SYNC_BYTES_MAX
-    ended: list[bool] = []
-    ran: list[Reply] = []
-    threads: list[str] = []
-    sync = engine.sync
+    ended, ran, threads = list[bool](), list[Reply](), list[str]()
 
     def noted() -> int:
         threads.append(threading.current_thread().name)
-        return sync()
+        return Engine.sync(engine)
 
     monkeypatch.setattr(engine, "sync", noted)
     monkeypatch.setattr(committer._upkeep, "step", lambda: engine.run([set_one(7)]))
